@@ -1,0 +1,1 @@
+"""Object stores: list, read, put, copy, and delete with an outcome for each key."""

@@ -1,0 +1,135 @@
+"""The interface to an object store: what the collector needs of one, and nothing else.
+
+A store is opened at a folder (a lakeFS storage namespace, or a prefix above it); all keys are relative to that
+folder, exactly as the store has them: no URL decoding, no Unicode normalisation.  A store that is open never leaves
+its folder: a key that is empty, absolute or holds a ``..`` or ``.`` part is refused with ``NamespaceError``.
+
+Clients hold sockets and threads that survive neither a fork nor pickling: pass a ``StoreLocation`` to a Spark worker
+and open the store there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import pyarrow as pa
+
+LISTING_SCHEMA = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+"""Columns of a listing: the key relative to the store's folder, its size in bytes, when it was last modified."""
+
+
+@dataclass(frozen=True)
+class StoreLocation:
+    """Where a store is; pickles, and holds no credentials.
+
+    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash.  The endpoint and the
+    credentials of S3 come from the standard AWS chain of the process that opens the store (environment variables,
+    ``AWS_ENDPOINT_URL_S3`` included, profile, instance role).
+    """
+
+    url: str
+
+    @property
+    def folder_url(self) -> str:
+        """The URL with exactly one final slash, so that it is a prefix of nothing but its own content."""
+        return self.url.rstrip("/") + "/"
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """An object that exists: size in bytes, ETag without quotes (empty where the store has none)."""
+
+    size_bytes: int
+    last_modified: datetime
+    e_tag: str
+
+
+class DeletionOutcome(StrEnum):
+    """What the store itself answered for one key."""
+
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """The outcome of one key; ``error`` is the store's code and message when it failed, else empty."""
+
+    key: str
+    outcome: DeletionOutcome
+    error: str = ""
+
+
+class ObjectStore(ABC):
+    """A folder of an object store.
+
+    Every method raises ``AccessDeniedError``, ``StoreUnavailableError`` (after its retries) or ``StorageError``.
+    Requests that fail for a while (5xx, 429, SlowDown, broken connections) are retried with backoff and are no failure.
+    Methods may be called from several threads of the process that opened the store.
+    """
+
+    location: StoreLocation
+
+    @abstractmethod
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+        """All objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.
+
+        Batches of ``LISTING_SCHEMA``, at most a few tens of thousands of rows each; in UTF-8 byte order of the key on
+        stores that list in order (S3), in any order on a local folder.  Keys that end in ``/`` (directory
+        markers) are left out.  A prefix with nothing below it gives no batch.
+        """
+
+    @abstractmethod
+    def list_level(self, prefix: str = "") -> tuple[list[str], pa.RecordBatch]:
+        """One level: the sub-prefixes below ``prefix`` (each ends in ``/``), and the objects directly at it.
+
+        ``prefix`` is empty or ends in ``/``.  Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
+        """
+
+    @abstractmethod
+    def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
+        """Key and whole content of each object, in any order, ``concurrency`` requests at once, few held in memory.
+
+        Raises ``ObjectNotFoundError`` for the first key that does not exist.
+        """
+
+    @abstractmethod
+    def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
+        """Facts about each object that exists; a key that does not exist is left out of the answer."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it exists."""
+
+    @abstractmethod
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str) -> None:
+        """Copy one object: by the store itself where both are one kind and place, else by streaming."""
+
+    @abstractmethod
+    def delete_many(self, keys: Sequence[str]) -> list[Deletion]:
+        """Delete, and say for each key, in the order given, what the store answered.
+
+        Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference.  One key
+        that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow down is
+        no failure: it is waited out.
+        """
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The time on the store's own clock, UTC."""
+
+    def read(self, key: str) -> bytes:
+        """Whole content of one object.  Raises ``ObjectNotFoundError``."""
+        for _, data in self.read_many([key]):
+            return data
+        raise AssertionError("read_many gave no answer")  # unreachable: it yields or raises
