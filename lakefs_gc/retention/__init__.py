@@ -1,0 +1,1 @@
+"""Retention: which commits a repository's rules keep active, and why."""
