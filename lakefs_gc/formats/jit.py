@@ -1,0 +1,101 @@
+"""Compiling the decoder, and where the compiled code is kept.
+
+Compiling takes seconds, loading compiled code takes milliseconds, and Spark starts many workers: the code
+must be cached.  numba would cache next to the source, cannot where the package is read-only (it then raises
+at import when the home directory is read-only too), and does not notice when a function *called* from
+another module has changed.  So the cache lies in a folder named after the content of all compiled modules,
+at the first of these places that is writable: ``NUMBA_CACHE_DIR``, the package's ``__pycache__``, the
+user's cache folder, a private folder for temporary files.  With none of them each process compiles for
+itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import logging
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numba.core.config
+from llvmlite import binding
+
+logger = logging.getLogger(__name__)
+
+COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py")
+"""The modules of this package with compiled code: a change in any of them begins a new cache."""
+
+USE_SSE42 = (
+    platform.machine() == "x86_64"
+    and bool(binding.get_host_cpu_features().get("sse4.2", False))
+    and not os.environ.get("LAKEFS_GC_PORTABLE_CRC")
+)
+"""Whether checksums use the processor's own CRC32C; ``LAKEFS_GC_PORTABLE_CRC=1`` turns it off."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function on its first call, without the interpreter's lock, and keep the result for later
+    processes.
+    """
+    # numba chooses the place when the decorator runs: set it for that moment, and leave other users of
+    # numba alone.
+    settings: Any = numba.core.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = _CACHE_FOLDER
+    try:
+        return cast(_Function, numba.njit(cache=bool(_CACHE_FOLDER), nogil=True)(function))
+    finally:
+        settings.CACHE_DIR = before
+
+
+def _cache_folder() -> str:
+    """The folder for compiled code; empty when there is none to write to."""
+    name = f"lakefs-gc-{_content_digest()}"
+    for base in _candidate_bases():
+        folder = base / name
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # What lies in a cache is executed: never from a folder that somebody else made.
+            if folder.stat().st_uid == os.getuid() or base == _PACKAGE_CACHE:
+                with tempfile.TemporaryFile(dir=folder):
+                    return str(folder)
+        except OSError:
+            continue
+    logger.warning("no folder for compiled code is writable: each process compiles it for itself (seconds)")
+    return ""
+
+
+_PACKAGE_CACHE = Path(__file__).parent / "__pycache__"
+
+
+def _candidate_bases() -> Iterator[Path]:
+    if configured := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(configured)
+    yield _PACKAGE_CACHE
+    if cache_home := os.environ.get("XDG_CACHE_HOME"):
+        yield Path(cache_home) / "lakefs-gc"
+    with suppress(RuntimeError):  # no home directory: usual for the user of a container
+        yield Path.home() / ".cache" / "lakefs-gc"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    yield Path(tempfile.gettempdir()) / f"lakefs-gc-{user}"
+
+
+def _content_digest() -> str:
+    digest = hashlib.sha256(f"{numba.__version__} sse4.2={USE_SSE42}".encode())
+    for name in COMPILED_MODULES:
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+_CACHE_FOLDER = _cache_folder()
