@@ -112,9 +112,7 @@ def decode_entry(data: bytes, *, file: str = "entry") -> Entry:
             content_type = protobuf.text(value, file=file)
     if address_type not in AddressType.__members__.values():
         raise CorruptFileError(file, f"an entry has the unknown address type {address_type}")
-    return Entry(
-        address, AddressType(address_type), size_bytes, last_modified_ns, e_tag, metadata, content_type
-    )
+    return Entry(address, AddressType(address_type), size_bytes, last_modified_ns, e_tag, metadata, content_type)
 
 
 def entry_identity(entry: Entry) -> bytes:

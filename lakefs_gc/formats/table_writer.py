@@ -224,13 +224,11 @@ class _TableBuilder:
         metaindex_handle = self._write_block(metaindex.finish(), compress=False)
         handles = bytes([CHECKSUM_CRC32C]) + metaindex_handle + index_handle
         version = struct.pack("<I", TABLE_FORMAT_VERSION)
-        self.file += (
-            handles.ljust(FOOTER_BYTES - len(version) - len(FOOTER_MAGIC), b"\0") + version + FOOTER_MAGIC
-        )
+        self.file += handles.ljust(FOOTER_BYTES - len(version) - len(FOOTER_MAGIC), b"\0") + version + FOOTER_MAGIC
         return bytes(self.file)
 
     def _finish_data_block(self, separator: bytes) -> None:
-        """Write the open data block and enter it into the index, under a key between it and the next block."""
+        """Write the open data block; enter it into the index, under a key between it and the next block."""
         handle = self._write_block(self.data_block.finish(), compress=True)
         self.data_block = _BlockBuilder(DATA_RESTART_INTERVAL)
         self.data_blocks += 1

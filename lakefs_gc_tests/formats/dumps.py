@@ -24,9 +24,7 @@ def tables(kind: str, *, entity: bool = False) -> list[str]:
     return [
         item["file"]
         for item in index
-        if item["type"] == kind
-        and bool(item.get("entity")) == entity
-        and item["file"] in golden_files("formats")
+        if item["type"] == kind and bool(item.get("entity")) == entity and item["file"] in golden_files("formats")
     ]
 
 

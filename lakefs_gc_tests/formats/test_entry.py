@@ -34,9 +34,7 @@ ENTRY = Entry(
 @pytest.mark.parametrize("path", dumps.tables("ranges"))
 def test_identities_are_those_of_lakefs(path: str) -> None:
     _, rows = dumps.dump(path)
-    assert [entry_identity(dumps.dumped_entry(row)).hex() for row in rows] == [
-        row["identity_hex"] for row in rows
-    ]
+    assert [entry_identity(dumps.dumped_entry(row)).hex() for row in rows] == [row["identity_hex"] for row in rows]
 
 
 def test_bytes_are_those_of_lakefs() -> None:

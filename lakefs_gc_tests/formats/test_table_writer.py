@@ -19,9 +19,7 @@ def rewritten(path: str) -> WrittenTable:
     header, rows = dumps.dump(path)
     if header["user_properties"]["type"] == "ranges":
         entries = [dumps.dumped_entry(row) for row in rows]
-        return write_range(
-            [(row["key"].encode(), entry_identity(e), e) for row, e in zip(rows, entries, strict=True)]
-        )
+        return write_range([(row["key"].encode(), entry_identity(e), e) for row, e in zip(rows, entries, strict=True)])
     return write_metarange(
         [
             WrittenTable(
@@ -43,9 +41,7 @@ def has_unordered_metadata(path: str) -> bool:
     return any(len(row.get("metadata") or {}) > 1 for row in rows)
 
 
-ORDERED = [
-    path for path in dumps.tables("ranges") + dumps.tables("metaranges") if not has_unordered_metadata(path)
-]
+ORDERED = [path for path in dumps.tables("ranges") + dumps.tables("metaranges") if not has_unordered_metadata(path)]
 
 
 @pytest.mark.parametrize("path", ORDERED)
@@ -64,9 +60,7 @@ def test_keys_and_counts_are_those_of_lakefs(path: str) -> None:
 
 def test_files_without_compression_are_identical_to_those_of_lakefs() -> None:
     # Tables whose only block does not shrink: nothing depends on how Snappy is implemented.
-    small = [
-        path for path in ORDERED if len(dumps.table_bytes(path)) < 1100 and "metadata-and-unicode" not in path
-    ]
+    small = [path for path in ORDERED if len(dumps.table_bytes(path)) < 1100 and "metadata-and-unicode" not in path]
     different = [path for path in small if rewritten(path).data != dumps.table_bytes(path)]
     assert len(small) > 20
     assert different == []

@@ -1,0 +1,197 @@
+"""Namespaces and candidate addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefs_gc.errors import NamespaceError
+from lakefs_gc.formats.addresses import (
+    CANDIDATE_ADDRESS_REGEX,
+    are_candidate_addresses,
+    is_candidate_address,
+    namespaces_overlap,
+    normalize_namespace,
+    relative_address,
+    relative_addresses,
+)
+from lakefs_gc.formats.entry import AddressType
+from lakefs_gc_tests.golden import golden_file, scenarios
+
+NAMESPACE = "s3://bucket/é/repo"
+CANDIDATES = [
+    "data/slice/object",
+    "data/slice/object,signature",
+    "data/x",
+    "data/dummy",
+    "data/_lakefs/x",
+    "data/a/b/c",
+    "data/...",
+    "data/.hidden/x",
+    "data/a\nb",
+    "dummy2",
+    "_lakefs.txt",
+    "_lakefs_backup",
+    "data2",
+    "root object",
+    "pct%20a",
+    "%2e%2e",
+    "a?b#c;d&<>\"'\\",
+    "trailing ",
+    "...",
+    "e\u0301",
+    "tab\there",
+    "line\n",
+    "dummy\n",
+    "😀",
+]
+OTHERS = [
+    "",
+    "dummy",
+    "data",
+    "data/",
+    "data//x",
+    "data/a//b",
+    "data/a/",
+    "data/./x",
+    "data/../x",
+    "data/a/..",
+    "data/a/.",
+    "data/..",
+    "_lakefs",
+    "_lakefs/",
+    "_lakefs/retention/x",
+    "_lakefs/../data/x",
+    "other/x",
+    "other/data/x",
+    "Data/x",
+    "/data/x",
+    "/root",
+    "/",
+    ".",
+    "..",
+    "../x",
+    "./data/x",
+    "s3://bucket/x",
+    "marker/",
+    "\n/x",
+]
+
+
+@pytest.mark.parametrize("address", CANDIDATES)
+def test_candidates(address: str) -> None:
+    assert is_candidate_address(address)
+
+
+@pytest.mark.parametrize("address", OTHERS)
+def test_never_candidates(address: str) -> None:
+    assert not is_candidate_address(address)
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_candidates_of_the_recordings(name: str) -> None:
+    expected = json.loads(golden_file(name, "expected.json"))
+    if name == "read-only":
+        expected["delete"] = []
+    deleted = [item if isinstance(item, str) else item["address"] for item in expected["delete"]]
+    never = [address for addresses in expected["never_candidates"].values() for address in addresses]
+    assert never
+    assert [address for address in deleted if not is_candidate_address(address)] == []
+    assert [address for address in never if is_candidate_address(address)] == []
+
+
+@given(st.text("da/t.é_lakefsumy\n \x00😀", max_size=14) | st.sampled_from(CANDIDATES + OTHERS))
+def test_the_three_forms_of_the_rule_agree(address: str) -> None:
+    expected = is_candidate_address(address)
+    assert (re.search(CANDIDATE_ADDRESS_REGEX, address) is not None) == expected
+    assert are_candidate_addresses(pa.array([address])).to_pylist() == [expected]
+
+
+def test_the_three_forms_agree_on_the_list() -> None:
+    both = CANDIDATES + OTHERS
+    expected = [True] * len(CANDIDATES) + [False] * len(OTHERS)
+    assert [re.search(CANDIDATE_ADDRESS_REGEX, address) is not None for address in both] == expected
+    assert are_candidate_addresses(pa.array(both)).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "normalized"),
+    [
+        ("s3://b", "s3://b/"),
+        ("s3://b/p", "s3://b/p/"),
+        ("s3://b/p/", "s3://b/p/"),
+        ("s3://b/p//", "s3://b/p/"),
+        ("local:///data/repo", "local:///data/repo/"),
+        ("https://account.blob.core.windows.net/c/p", "https://account.blob.core.windows.net/c/p/"),
+    ],
+)
+def test_a_namespace_ends_in_one_slash(namespace: str, normalized: str) -> None:
+    assert normalize_namespace(namespace) == normalized
+
+
+@pytest.mark.parametrize("namespace", ["", "/", "bucket/prefix", "s3://", "s3:///", "s3:/b", "://b"])
+def test_no_namespaces(namespace: str) -> None:
+    with pytest.raises(NamespaceError):
+        normalize_namespace(namespace)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "overlap"),
+    [
+        ("s3://b/repo", "s3://b/repo/", True),
+        ("s3://b/repo", "s3://b/repo/sub", True),
+        ("s3://b", "s3://b/repo/", True),
+        ("s3://b/repo", "s3://b/repo2", False),
+        ("s3://b/repo", "s3://b/Repo", False),
+        ("s3://b/repo", "s3://b2/repo", False),
+    ],
+)
+def test_overlap(left: str, right: str, overlap: bool) -> None:
+    assert namespaces_overlap(left, right) == namespaces_overlap(right, left) == overlap
+
+
+RELATIVE, FULL, BY_PREFIX = AddressType.RELATIVE, AddressType.FULL, AddressType.BY_PREFIX
+RESOLVED = [
+    ("data/a", RELATIVE, "data/a"),
+    ("s3://bucket/é/repo/data/a", RELATIVE, "s3://bucket/é/repo/data/a"),
+    ("s3://bucket/é/repo/data/a", FULL, "data/a"),
+    ("s3://bucket/é/repo/pct%20a", FULL, "pct%20a"),
+    ("s3://bucket/é/repo/", FULL, ""),
+    ("s3://bucket/é/repo", FULL, None),
+    ("s3://bucket/é/repo-evil/data/a", FULL, None),
+    ("s3://bucket/e\u0301/repo/data/a", FULL, None),
+    ("gs://bucket/é/repo/data/a", FULL, None),
+    ("data/a", FULL, None),
+    ("abcdef", BY_PREFIX, "abcdef"),
+    ("s3://bucket/é/repo/root", BY_PREFIX, "root"),
+    ("s3://other/root", BY_PREFIX, None),
+    ("data/x://y", BY_PREFIX, "data/x://y"),
+]
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, NAMESPACE + "/"])
+@pytest.mark.parametrize(("address", "address_type", "expected"), RESOLVED)
+def test_relative_address(address: str, address_type: AddressType, expected: str | None, namespace: str) -> None:
+    assert relative_address(address, address_type, namespace) == expected
+
+
+def batch_of(rows: list[tuple[str, AddressType, str | None]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([row[0] for row in rows], pa.string()), pa.array([int(row[1]) for row in rows], pa.int8())],
+        names=["address", "address_type"],
+    )
+
+
+def test_relative_addresses_of_a_batch() -> None:
+    assert relative_addresses(batch_of(RESOLVED), NAMESPACE).to_pylist() == [row[2] for row in RESOLVED]
+
+
+def test_relative_addresses_of_a_usual_batch_cost_nothing() -> None:
+    batch = batch_of([row for row in RESOLVED if row[1] == RELATIVE])
+    assert relative_addresses(batch, NAMESPACE).buffers()[2].address == batch.column(0).buffers()[2].address
+    assert relative_addresses(batch_of([]), NAMESPACE).to_pylist() == []
