@@ -25,9 +25,7 @@ _SHARED = _PACKED.parents[2] / "shared" / "golden"
 def scenarios() -> list[str]:
     """Names of the repositories that are always there."""
     return sorted(
-        path.name.removesuffix(".tar.xz")
-        for path in _PACKED.glob("*.tar.xz")
-        if path.name != "formats.tar.xz"
+        path.name.removesuffix(".tar.xz") for path in _PACKED.glob("*.tar.xz") if path.name != "formats.tar.xz"
     )
 
 
