@@ -1,22 +1,30 @@
 """The interface to an object store: what the collector needs of one, and nothing else.
 
-A store is opened at a folder (a lakeFS storage namespace, or a prefix above it); all keys are relative to that
-folder, exactly as the store has them: no URL decoding, no Unicode normalisation.  A store that is open never leaves
-its folder: a key that is empty, absolute or holds a ``..`` or ``.`` part is refused with ``NamespaceError``.
+A store is opened at a folder (a lakeFS storage namespace, or a prefix above it); all keys are relative to
+that folder, exactly as the store has them: no URL decoding, no Unicode normalisation.  A store that is open
+never leaves its folder: a key that is empty, absolute or holds a ``..`` or ``.`` part is refused with
+``NamespaceError``.
 
-Clients hold sockets and threads that survive neither a fork nor pickling: pass a ``StoreLocation`` to a Spark worker
-and open the store there.
+Clients hold sockets and threads that survive neither a fork nor pickling: pass a ``StoreLocation`` to a
+Spark worker and open the store there.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import BinaryIO
 
 import pyarrow as pa
+
+from lakefs_gc.errors import StoreUnavailableError
+from lakefs_gc.storage.retry import RetryPolicy
 
 LISTING_SCHEMA = pa.schema(
     [
@@ -25,16 +33,18 @@ LISTING_SCHEMA = pa.schema(
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""Columns of a listing: the key relative to the store's folder, its size in bytes, when it was last modified."""
+"""Columns of a listing: the key relative to the store's folder, its size in bytes, when it was last
+modified.
+"""
 
 
 @dataclass(frozen=True)
 class StoreLocation:
     """Where a store is; pickles, and holds no credentials.
 
-    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash.  The endpoint and the
-    credentials of S3 come from the standard AWS chain of the process that opens the store (environment variables,
-    ``AWS_ENDPOINT_URL_S3`` included, profile, instance role).
+    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash.  The endpoint and
+    the credentials of S3 come from the standard AWS chain of the process that opens the store (environment
+    variables, ``AWS_ENDPOINT_URL_S3`` included, profile, instance role).
     """
 
     url: str
@@ -69,13 +79,25 @@ class Deletion:
     outcome: DeletionOutcome
     error: str = ""
 
+    @classmethod
+    def of(cls, key: str, error: str) -> Deletion:
+        """``FAILED`` with that error, or ``DELETED`` when it is empty."""
+        return cls(key, DeletionOutcome.FAILED if error else DeletionOutcome.DELETED, error)
+
+
+SubPrefixes = list[str]
+"""For annotations in the classes below, where ``list`` is a method."""
+
+Deletions = list[Deletion]
+
 
 class ObjectStore(ABC):
     """A folder of an object store.
 
-    Every method raises ``AccessDeniedError``, ``StoreUnavailableError`` (after its retries) or ``StorageError``.
-    Requests that fail for a while (5xx, 429, SlowDown, broken connections) are retried with backoff and are no failure.
-    Methods may be called from several threads of the process that opened the store.
+    Every method raises ``AccessDeniedError``, ``StoreUnavailableError`` (after its retries) or
+    ``StorageError``. Requests that fail for a while (5xx, 429, SlowDown, broken connections) are retried
+    with backoff and are no failure. Methods may be called from several threads of the process that opened
+    the store.
     """
 
     location: StoreLocation
@@ -84,13 +106,16 @@ class ObjectStore(ABC):
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
         """All objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.
 
-        Batches of ``LISTING_SCHEMA``, at most a few tens of thousands of rows each; in UTF-8 byte order of the key on
-        stores that list in order (S3), in any order on a local folder.  Keys that end in ``/`` (directory
-        markers) are left out.  A prefix with nothing below it gives no batch.
+        Batches of ``LISTING_SCHEMA``, at most a few tens of thousands of rows each; in UTF-8 byte order of
+        the key on S3, in any order on a local folder and on some stores that imitate S3 (SeaweedFS walks
+        folders: with ``start_after`` in the middle of a folder it may pass over keys that byte order puts
+        later; whole slices are safe).  Keys that end in ``/`` (directory markers) are left out.  A prefix
+        with nothing below it gives no batch; a bucket or local folder that does not exist raises
+        ``ObjectNotFoundError``.
         """
 
     @abstractmethod
-    def list_level(self, prefix: str = "") -> tuple[list[str], pa.RecordBatch]:
+    def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
         """One level: the sub-prefixes below ``prefix`` (each ends in ``/``), and the objects directly at it.
 
         ``prefix`` is empty or ends in ``/``.  Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
@@ -98,7 +123,8 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
-        """Key and whole content of each object, in any order, ``concurrency`` requests at once, few held in memory.
+        """Key and whole content of each object, in any order, ``concurrency`` requests at once, few held in
+        memory.
 
         Raises ``ObjectNotFoundError`` for the first key that does not exist.
         """
@@ -109,19 +135,44 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it exists."""
+        """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it
+        exists.
+        """
 
     @abstractmethod
+    def open_read(self, key: str) -> AbstractContextManager[BinaryIO]:
+        """One object as a stream, for those too large to hold.  Raises ``ObjectNotFoundError``.
+
+        A stream that breaks raises; it never just ends early.
+        """
+
+    @abstractmethod
+    def put_stream(self, key: str, source: BinaryIO) -> None:
+        """Write a whole object from a stream, atomically: nothing is written if ``source`` raises."""
+
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str) -> None:
-        """Copy one object: by the store itself where both are one kind and place, else by streaming."""
+        """Copy one object: by the store itself where both are one kind and place, else by streaming.
+
+        Raises ``ObjectNotFoundError``.  The destination has the object whole, or not at all.
+        """
+        retry = RetryPolicy()
+        for failures in itertools.count(1):
+            try:
+                with self.open_read(key) as source:
+                    destination.put_stream(destination_key, source)
+                return
+            except StoreUnavailableError:  # the stream broke on its way: once more from the start
+                if failures >= retry.tries:
+                    raise
+                time.sleep(retry.pause_seconds(failures))
 
     @abstractmethod
-    def delete_many(self, keys: Sequence[str]) -> list[Deletion]:
+    def delete_many(self, keys: Sequence[str]) -> Deletions:
         """Delete, and say for each key, in the order given, what the store answered.
 
         Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference.  One key
-        that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow down is
-        no failure: it is waited out.
+        that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow
+        down is no failure: it is waited out.
         """
 
     @abstractmethod

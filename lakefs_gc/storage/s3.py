@@ -1,0 +1,271 @@
+"""S3, and every store that speaks its API."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
+
+from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError, StorageError
+from lakefs_gc.storage.base import Deletion, Deletions, ObjectInfo, ObjectStore, StoreLocation, SubPrefixes
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3_client import RAW_PAGE, S3_FAILURES, RetryingClient
+from lakefs_gc.storage.s3_delete import delete_keys
+from lakefs_gc.storage.s3_errors import error_code, http_status
+from lakefs_gc.storage.s3_listing import Page, parse_page
+
+SCHEME = "s3://"
+_GIB = 1024**3
+_TRANSFER = TransferConfig(
+    multipart_threshold=5 * _GIB,  # the most that one CopyObject moves
+    multipart_chunksize=_GIB // 2,  # 10,000 parts of it are 5 TB, the largest object
+    max_concurrency=4,
+)
+_STREAM = TransferConfig(max_concurrency=2)
+
+
+class _Creation:
+    """One client at a time is created (boto3 demands it).  A fork may copy a lock that is held: start
+    anew.
+    """
+
+    lock = threading.Lock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_Creation.renew)
+
+
+class S3Store(ObjectStore):
+    """A folder of a bucket.
+
+    The client is made when it is first needed, in each process anew: a store may be used after a fork.
+    """
+
+    def __init__(self, location: StoreLocation, retry: RetryPolicy | None = None) -> None:
+        """Raises ``ConfigurationError`` for a URL without a bucket, or with a path that is no plain
+        folder.
+        """
+        self.location = location
+        self.retry = retry or RetryPolicy()
+        self.bucket, self.root = _bucket_and_root(location)
+        self._clients: dict[int, RetryingClient] = {}
+
+    # -- listing ---------------------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+        check_prefix(prefix)
+        if start_after:
+            check_prefix(start_after)
+        return self._list(prefix, start_after)
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[pa.RecordBatch]:
+        for page in self._pages(prefix, start_after=start_after):
+            objects = page.objects
+            if start_after:  # a store may not know the parameter
+                objects = objects.filter(pc.greater(objects["address"], start_after))
+            if objects.num_rows:
+                yield objects
+
+    def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
+        if check_prefix(prefix) and not prefix.endswith("/"):
+            raise ConfigurationError(f"a level is a prefix that ends in '/', not {prefix!r}", remedy="add the '/'")
+        sub_prefixes: SubPrefixes = []
+        objects = []
+        for page in self._pages(prefix, delimiter="/"):
+            sub_prefixes += page.sub_prefixes
+            objects.append(page.objects)
+        return sub_prefixes, pa.concat_batches(objects)
+
+    def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "") -> Iterator[Page]:
+        """All pages below a prefix; a page that is not whole is asked for again, then raised."""
+        s3 = self._s3()
+        request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.root + prefix, "EncodingType": "url"}
+        if start_after:
+            request["StartAfter"] = self.root + start_after
+        if delimiter:
+            request["Delimiter"] = delimiter
+        seen: set[str] = set()
+        while True:
+            page = s3.call(
+                lambda: parse_page(s3.lister.list_objects_v2(**request)[RAW_PAGE], self.root),
+                action="ListBucket",
+                key=self.root + prefix,
+            )
+            yield page
+            if not page.next_token:
+                return
+            if page.next_token in seen:
+                raise StorageError(
+                    f"{self.location.folder_url}{prefix}: the store's listing goes round in circles",
+                    remedy="nothing was read or deleted; report it to the maker of the store",
+                )
+            seen.add(page.next_token)
+            request["ContinuationToken"] = page.next_token
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
+        self._s3()
+        return map_unordered(self._read, keys, concurrency)
+
+    def _read(self, key: str) -> bytes:
+        s3, name = self._s3(), self._name(key)
+
+        def get() -> bytes:
+            with closing(s3.client.get_object(Bucket=self.bucket, Key=name)["Body"]) as body:
+                return cast(bytes, body.read())  # raises when it is shorter than announced
+
+        return s3.call(get, action="GetObject", key=name)
+
+    def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
+        """See ``ObjectStore``.  One HEAD for each key."""
+        facts = dict(map_unordered(self._stat, keys, concurrency))
+        if None in facts.values():
+            self.now()  # a HEAD cannot tell a missing key from a missing bucket; this raises for the latter
+        return {key: info for key, info in facts.items() if info is not None}
+
+    def _stat(self, key: str) -> ObjectInfo | None:
+        s3, name = self._s3(), self._name(key)
+        try:
+            head = s3.call(lambda: s3.client.head_object(Bucket=self.bucket, Key=name), action="GetObject", key=name)
+        except ObjectNotFoundError:
+            return None
+        return ObjectInfo(
+            size_bytes=head["ContentLength"],
+            last_modified=head["LastModified"].astimezone(UTC),
+            e_tag=head.get("ETag", "").strip('"'),
+        )
+
+    @contextmanager
+    def open_read(self, key: str) -> Iterator[BinaryIO]:
+        s3, name = self._s3(), self._name(key)
+        answer = s3.call(lambda: s3.client.get_object(Bucket=self.bucket, Key=name), action="GetObject", key=name)
+        try:
+            with closing(answer["Body"]) as body:
+                yield cast(BinaryIO, body)
+        except S3_FAILURES as error:  # the stream broke while it was read
+            raise s3.explain(error, action="GetObject", key=name) from error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.
+
+        ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic.  A store that
+        answers 501 (NotImplemented) to that header gets a plain PUT after the HEAD: there, two writers in
+        the same moment may both be told True.
+        """
+        s3, name = self._s3(), self._name(key)
+        request: dict[str, Any] = {"Bucket": self.bucket, "Key": name, "Body": data}
+        if not if_absent:
+            s3.call(lambda: s3.client.put_object(**request), action="PutObject", key=name)
+            return True
+        if self._stat(key) is not None:
+            return False
+        tries = 0
+
+        def put_new() -> bool:
+            nonlocal tries
+            tries += 1
+            try:
+                s3.client.put_object(**request, IfNoneMatch="*")
+            except ClientError as error:
+                if http_status(error) == 501 or error_code(error) == "NotImplemented":
+                    s3.client.put_object(**request)
+                    return True
+                if http_status(error) == 412:
+                    # After a broken connection the object that is in the way may be our own.
+                    return tries > 1 and self._read(key) == data
+                raise
+            return True
+
+        return s3.call(put_new, action="PutObject", key=name)
+
+    def put_stream(self, key: str, source: BinaryIO) -> None:
+        """See ``ObjectStore``.  In parts where it is large; a broken upload is aborted and leaves nothing."""
+        s3, name = self._s3(), self._name(key)
+        s3.call(
+            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_STREAM),
+            action="PutObject",
+            key=name,
+            tries=1,  # it consumes its source
+        )
+
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str) -> None:
+        """See ``ObjectStore``.  By the store itself within one endpoint (in parts above 5 GiB), else
+        streamed.
+        """
+        s3 = self._s3()
+        if not isinstance(destination, S3Store) or destination._s3().endpoint != s3.endpoint:
+            super().copy_to(key, destination, destination_key)
+            return
+        there, target = destination._s3(), destination._name(destination_key)
+        source = {"Bucket": self.bucket, "Key": self._name(key)}
+        there.call(
+            lambda: there.client.copy(source, destination.bucket, target, SourceClient=s3.client, Config=_TRANSFER),
+            action=f"GetObject of s3://{self.bucket}/{source['Key']} and s3:PutObject",
+            key=target,
+        )
+
+    def delete_many(self, keys: Sequence[str]) -> Deletions:
+        """See ``ObjectStore``.  One request for each 1000 keys; when it raises, some keys may be gone
+        already.
+        """
+        names = [self._name(key) for key in keys]
+        errors = delete_keys(self._s3(), names)
+        return [Deletion.of(key, errors[name]) for key, name in zip(keys, names, strict=True)]
+
+    def now(self) -> datetime:
+        """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""
+        s3 = self._s3()
+        answer = s3.call(
+            lambda: s3.client.list_objects_v2(Bucket=self.bucket, Prefix=self.root, MaxKeys=1),
+            action="ListBucket",
+            key=self.root,
+        )
+        try:
+            return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).astimezone(UTC)
+        except (KeyError, ValueError) as error:
+            raise StorageError(
+                f"{self.location.folder_url}: the store does not tell the time (no Date header)",
+                remedy="make the store, or the proxy before it, send the Date header",
+            ) from error
+
+    # -- helpers ---------------------------------------------------------------------------------------------
+
+    def _name(self, key: str) -> str:
+        return self.root + check_key(key)
+
+    def _s3(self) -> RetryingClient:
+        """This process's client."""
+        pid = os.getpid()
+        if pid not in self._clients:
+            with _Creation.lock:
+                if pid not in self._clients:
+                    self._clients[pid] = RetryingClient(self.bucket, self.retry)
+        return self._clients[pid]
+
+
+def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:
+    """Bucket, and the prefix of all keys: '' or ending in '/'."""
+    bucket, _, root = location.folder_url.removeprefix(SCHEME).partition("/")
+    if not location.url.startswith(SCHEME) or not bucket:
+        raise ConfigurationError(f"{location.url!r} names no bucket", remedy="write s3://bucket/prefix")
+    if any(part in ("", ".", "..") for part in root.split("/")[:-1]):
+        raise ConfigurationError(f"{location.url!r} has an empty, '.' or '..' part", remedy="write s3://bucket/prefix")
+    return bucket, root
