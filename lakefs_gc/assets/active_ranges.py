@@ -1,0 +1,32 @@
+"""Asset ``active_ranges``: which ranges the active commits refer to."""
+
+from __future__ import annotations
+
+from dagster import asset
+
+from lakefs_gc.engine import active_ranges as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+
+
+@asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
+def active_ranges(
+    store_listing: Dataset,
+    uncommitted: Dataset,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+) -> StageOutput:
+    """Every range that an active commit refers to, once, with the number of entries it must have.
+
+    The commits are prepared after the uncommitted list is complete, so that an object that is committed meanwhile is
+    in one of the two.  Without retention rules every commit is active, and every metadata file counts.
+    """
+    run = GCRun.of(store_listing.manifest)
+    return stage.active_ranges(
+        spark.session, run, uncommitted, lakefs.server(), settings.get().safety, utc_now, cores=spark.cores
+    )

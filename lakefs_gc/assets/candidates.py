@@ -1,0 +1,37 @@
+"""Asset ``candidates``: which objects may be deleted."""
+
+from __future__ import annotations
+
+from dagster import asset
+
+from lakefs_gc.engine import candidates as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.spark import SparkResource
+
+
+@asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
+def candidates(
+    store_listing: Dataset,
+    uncommitted: Dataset,
+    active_ranges: Dataset,
+    committed: Dataset,
+    foreign_references: Dataset,
+    lakefs: LakeFSResource,
+    spark: SparkResource,
+) -> StageOutput:
+    """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
+    return stage.candidates(
+        spark.session,
+        GCRun.of(store_listing.manifest),
+        listing=store_listing,
+        uncommitted=uncommitted,
+        active_ranges=active_ranges,
+        committed=committed,
+        foreign_references=foreign_references,
+        server=lakefs.server(),
+        clock=utc_now,
+        cores=spark.cores,
+    )

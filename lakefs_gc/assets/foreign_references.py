@@ -1,0 +1,42 @@
+"""Asset ``foreign_references``: what other repositories refer to in this namespace."""
+
+from __future__ import annotations
+
+from dagster import AssetExecutionContext, asset
+
+from lakefs_gc.engine import foreign_references as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.metadata import table
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+
+
+@asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
+def foreign_references(
+    context: AssetExecutionContext,
+    store_listing: Dataset,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+) -> StageOutput:
+    """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
+    configured = settings.get()
+    output = stage.foreign_references(
+        spark.session,
+        GCRun.of(store_listing.manifest),
+        lakefs.server(),
+        configured,
+        configured.safety,
+        utc_now,
+        cores=spark.cores,
+    )
+    unreadable = output.facts["unreadable"]
+    if unreadable:
+        context.log.warning(f"could not be read, and may refer to objects here: {', '.join(sorted(unreadable))}")
+    context.add_output_metadata(
+        {"not_proved": table([{"repository": name, "reason": why} for name, why in sorted(unreadable.items())])}
+    )
+    return output

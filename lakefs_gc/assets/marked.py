@@ -1,0 +1,35 @@
+"""Which mark a partition is about, for the assets that come after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakefs_gc.config import Settings
+from lakefs_gc.engine.dataset import WorkPlace
+from lakefs_gc.engine.marks import Mark, read_mark
+from lakefs_gc.engine.run import repository_of
+from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A mark and the open store of its namespace."""
+
+    mark: Mark
+    store: ObjectStore
+
+
+def find_mark(run_key: str, mark_id: str, server: LakeFSServer, settings: Settings, work_place: WorkPlace) -> Marked:
+    """The mark ``mark_id``, or the one that the run of this partition made when it is empty.
+
+    Raises ``MarkError``, or ``InputOrderError`` when the run has no mark.
+    """
+    repository = server.repository(repository_of(run_key))
+    namespace = normalize_namespace(repository.storage_namespace)
+    store = open_store(settings.locate(namespace))
+    # A mark has the id of the server's uncommitted list that it was made from.
+    mark_id = mark_id or str(work_place.manifest(run_key, "uncommitted").facts["run_id"])
+    return Marked(read_mark(store, repository.name, namespace, mark_id), store)

@@ -1,0 +1,118 @@
+"""Asset ``sweep``: delete what an approved mark says."""
+
+from __future__ import annotations
+
+import getpass
+
+from dagster import AssetExecutionContext, Config, Failure, MetadataValue, ResourceParam, asset
+from pydantic import Field
+
+from lakefs_gc.assets.mark import mark
+from lakefs_gc.assets.marked import find_mark
+from lakefs_gc.assets.sweep_approval import sweep_approval
+from lakefs_gc.engine import sweep as stage
+from lakefs_gc.engine.approval import approve, read_approval
+from lakefs_gc.engine.dataset import StageOutput, utc_now
+from lakefs_gc.engine.run import begin_run
+from lakefs_gc.engine.second_look import second_look
+from lakefs_gc.errors import SweepIncompleteError
+from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.run_lock import refuse_second_run
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
+
+
+class SweepConfig(Config):
+    """What is swept, and on whose word."""
+
+    mark_id: str = Field(default="", description="The mark; default: the one of this partition.")
+    approve_digest: str = Field(
+        default="",
+        description="Approve this digest on the way.  Set by the sensor's policies and by the command line; in the UI "
+        "materialize sweep_approval instead.",
+    )
+    approved_via: str = Field(default="dagster", description="Who or what approved: recorded with the approval.")
+
+
+@asset(
+    partitions_def=gc_runs,
+    group_name="delete",
+    kinds={"spark", "s3"},
+    io_manager_key="parquet",
+    deps=[mark, sweep_approval],
+)
+def sweep(
+    context: AssetExecutionContext,
+    config: SweepConfig,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
+) -> StageOutput:
+    """Look again at what is referenced, then delete every marked object that still is not; say for each what happened.
+
+    Sweeping a mark again goes on with what is left.  The sweep fails while one delete has failed.
+    """
+    refuse_second_run(context)
+    configured, server, cores = settings.get(), lakefs.server(), spark.cores
+    found = find_mark(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    if config.approve_digest:
+        approve(
+            found.store,
+            found.mark,
+            config.approve_digest,
+            by=getpass.getuser(),
+            via=config.approved_via,
+            now=utc_now(),
+        )
+    approval = read_approval(found.store, found.mark)
+    context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
+    run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
+    referenced = second_look(
+        spark.session,
+        run,
+        work_place=parquet.work_place,
+        server=server,
+        settings=configured,
+        safety=configured.safety,
+        clock=utc_now,
+        cores=cores,
+    )
+    output, result = stage.sweep(
+        spark.session,
+        run,
+        found.mark,
+        referenced,
+        work_place=parquet.work_place,
+        objects_per_request=configured.sweep.objects_per_request,
+        clock=utc_now,
+        cores=cores,
+    )
+    metadata = sweep_metadata(result)
+    try:
+        result.raise_if_incomplete()
+    except SweepIncompleteError as error:
+        raise Failure(str(error), metadata=metadata, allow_retries=False) from error
+    context.add_output_metadata(metadata)
+    return output
+
+
+def sweep_metadata(result: stage.SweepResult) -> Metadata:
+    """What the UI shows of a sweep."""
+    return {
+        **{f"{name}_objects": outcome.objects for name, outcome in result.outcomes.items()},
+        **{f"{name}_bytes": outcome.size_bytes for name, outcome in result.outcomes.items()},
+        "outcomes": table(
+            [
+                {"outcome": name, "objects": outcome.objects, "size": human_bytes(outcome.size_bytes)}
+                for name, outcome in result.outcomes.items()
+            ]
+        ),
+        "outcomes_chart": MetadataValue.md(
+            bar_chart({name: outcome.objects for name, outcome in result.outcomes.items()}, str)
+        ),
+    }

@@ -1,0 +1,62 @@
+"""Asset ``sweep_approval``: a person says that a mark may be swept."""
+
+from __future__ import annotations
+
+import getpass
+
+from dagster import AssetExecutionContext, Config, MaterializeResult, MetadataValue, ResourceParam, asset
+from pydantic import Field
+
+from lakefs_gc.assets.mark import mark
+from lakefs_gc.assets.marked import find_mark
+from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.metadata import human_bytes
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+
+
+class ApprovalConfig(Config):
+    """What is approved."""
+
+    mark_id: str = Field(default="", description="The mark; default: the one of this partition.")
+    digest: str = Field(
+        default="",
+        description="The digest that was looked at, from the metadata of the mark.  Default: the one the mark has now.",
+    )
+    approved_by: str = Field(default="", description="Who approves; default: the user that runs Dagster.")
+
+
+@asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
+def sweep_approval(
+    context: AssetExecutionContext,
+    config: ApprovalConfig,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    parquet: ResourceParam[SparkParquetIOManager],
+) -> MaterializeResult[None]:
+    """Approve the sweep of this partition's mark, as it is now.
+
+    The approval is void as soon as the mark has another digest.
+    """
+    found = find_mark(context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place)
+    approval = approve(
+        found.store,
+        found.mark,
+        config.digest or found.mark.digest,
+        by=config.approved_by or context.run.tags.get("user") or getpass.getuser(),
+        via="dagster",
+        now=utc_now(),
+    )
+    return MaterializeResult(
+        metadata={
+            "mark_id": approval.mark_id,
+            "digest": approval.digest,
+            "approved_by": approval.approved_by,
+            "approved_at": MetadataValue.timestamp(approval.approved_at),
+            "objects": found.mark.candidates,
+            "size": human_bytes(found.mark.candidate_bytes or 0),
+        }
+    )

@@ -1,0 +1,25 @@
+"""Asset ``uncommitted``: what is staged."""
+
+from __future__ import annotations
+
+from dagster import asset
+
+from lakefs_gc.engine import uncommitted as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+
+
+@asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
+def uncommitted(
+    store_listing: Dataset, lakefs: LakeFSResource, settings: SettingsResource, spark: SparkResource
+) -> StageOutput:
+    """Every address that some branch's staging area, or a tracked copy, refers to.
+
+    The server prepares the list after the store was listed, so that an object that is uploaded meanwhile is in neither.
+    """
+    run = GCRun.of(store_listing.manifest)
+    return stage.uncommitted(spark.session, run, lakefs.server(), settings.get().safety, utc_now)

@@ -1,0 +1,247 @@
+"""Everything that can be set, with its default and the reason for it.
+
+Settings come from ``lakefs-gc.toml`` (in the working directory, or where ``LAKEFS_GC_CONFIG`` points).  Without a file
+the defaults hold, and every default is the safe choice.  Credentials are never settings: lakeFS's come from
+``LAKECTL_*`` variables or ``~/.lakectl.yaml``, the store's from its vendor's standard chain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.base import StoreLocation
+
+CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
+CONFIG_FILE = "lakefs-gc.toml"
+
+SweepPolicy = Literal["manual", "after", "immediately"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SafetyParameters(_Section):
+    """All timings and limits that keep live data safe (rule 11).  A smaller number is less safe unless it says so."""
+
+    min_age_hours: float = Field(
+        default=24.0,
+        ge=0,
+        description="Objects younger than this when the run starts are never candidates.  The server's grace period "
+        "(24 h unless it was changed) is the floor: an upload link is valid that long, so a younger object "
+        "may be waiting for its link.",
+    )
+    allow_min_age_below_grace: bool = Field(
+        default=False,
+        description="Let min_age_hours go below the server's grace period.  Only right when nobody uploads: an object "
+        "that was uploaded and is not linked yet would be deleted.",
+    )
+    max_clock_skew_seconds: float = Field(
+        default=300.0,
+        gt=0,
+        description="Refuse to run when this machine's clock and the store's differ by more (a greater number is less "
+        "safe).  Five minutes is what S3 itself tolerates in signatures, within a factor of three.",
+    )
+    check_foreign_references: bool = Field(
+        default=True,
+        description="Read the metadata of every other repository that these credentials can see, and keep what they "
+        "refer to by full address.  Costs a read of each of their ranges.",
+    )
+    max_uncommitted_pages: int = Field(
+        default=100_000,
+        gt=0,
+        description="Give up when the server has not finished its uncommitted list after this many pages: a badly "
+        "configured server hands out continuation tokens for ever.",
+    )
+    prepare_timeout_hours: float = Field(
+        default=6.0,
+        gt=0,
+        description="How long the server may take to list the active commits before the run is given up.",
+    )
+
+
+class SweepSettings(_Section):
+    """When and how a mark is swept."""
+
+    policy: SweepPolicy = Field(
+        default="manual",
+        description="manual: a person materializes sweep_approval.  after: delay_hours after the "
+        "mark was made.  immediately: as soon as the sensor sees the mark.",
+    )
+    delay_hours: float = Field(
+        default=24.0, gt=0, description="With the policy 'after': how long a person has to look at the mark."
+    )
+    objects_per_request: int = Field(
+        default=1000, ge=1, le=1000, description="Keys in one bulk delete; 1000 is the most that S3 takes."
+    )
+
+
+class ScheduleSettings(_Section):
+    """When the schedule marks each configured repository."""
+
+    cron: str = Field(default="0 3 * * *", description="Cron expression, in the time zone of the schedule.")
+    timezone: str = Field(default="UTC", description="IANA time zone of the cron expression.")
+
+
+class Settings(_Section):
+    """The whole configuration of one code location."""
+
+    repositories: tuple[str, ...] = Field(default=(), description="Repositories that the schedule marks.")
+    work_url: str = Field(
+        default="",
+        description="Folder for the DataFrames of each run (Parquet): file:///folder, or any URL that Spark can write. "
+        "Default: lakefs-gc-work below DAGSTER_HOME, or below the working directory.",
+    )
+    mounts: dict[str, str] = Field(
+        default_factory=dict,
+        description="Where a namespace is to be reached from here when its own URL does not say: prefix of the "
+        'namespace to URL, e.g. {"local://": "file:///var/lakefs/data/"} for a server with a local store.',
+    )
+    safety: SafetyParameters = SafetyParameters()
+    sweep: SweepSettings = SweepSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    spark: dict[str, str] = Field(
+        default_factory=dict, description='Spark configuration, e.g. {"spark.master": "local[8]"}.'
+    )
+    owner: str = Field(
+        default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
+    )
+
+    @field_validator("mounts")
+    @classmethod
+    def _mounts_end_in_slash(cls, mounts: dict[str, str]) -> dict[str, str]:
+        for namespace_prefix, url in mounts.items():
+            if not namespace_prefix.endswith("/") or not url.endswith("/"):
+                raise ValueError(
+                    f"mount {namespace_prefix!r} = {url!r}: both sides must end in '/', "
+                    "or a sibling with a longer name would match"
+                )
+        return mounts
+
+    def resolved_work_url(self) -> str:
+        """``work_url``, or its default, without a final slash."""
+        if self.work_url:
+            return self.work_url.rstrip("/")
+        home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
+        return (home / "lakefs-gc-work").absolute().as_uri()
+
+    def locate(self, namespace: str) -> StoreLocation:
+        """Where the store of a storage namespace is, seen from here: the longest mount that fits, else itself."""
+        folder = namespace.rstrip("/") + "/"
+        fitting = [prefix for prefix in self.mounts if folder.startswith(prefix)]
+        if not fitting:
+            return StoreLocation(folder)
+        prefix = max(fitting, key=len)
+        return StoreLocation(self.mounts[prefix] + folder.removeprefix(prefix))
+
+
+def load_settings(file: Path | None = None) -> Settings:
+    """Settings from ``file``, from where ``LAKEFS_GC_CONFIG`` points, from ``./lakefs-gc.toml``, or the defaults.
+
+    Raises ``ConfigurationError`` for a file that is named but missing, does not parse, or has an unknown or bad
+    setting.
+    """
+    named = file or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    path = named or Path(CONFIG_FILE)
+    if not path.exists():
+        if named is None:
+            return Settings()
+        raise ConfigurationError(
+            f"the configuration file {path} does not exist", remedy=f"create it, or unset {CONFIG_VARIABLE}"
+        )
+    try:
+        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}", remedy="correct the file") from error
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigurationError(
+            f"{path}: {problems}", remedy="correct these settings; README, Configuration, lists all of them"
+        ) from error
+
+
+class ServerCredentials(BaseModel):
+    """Where the lakeFS server is, and the keys to it.  The secret is hidden when printed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    endpoint_url: str
+    access_key_id: str
+    secret_access_key: str = Field(repr=False)
+
+
+_VARIABLES = {
+    "endpoint_url": "LAKECTL_SERVER_ENDPOINT_URL",
+    "access_key_id": "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+    "secret_access_key": "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+}
+
+
+def load_server_credentials(
+    environment: Mapping[str, str] | None = None, home: Path | None = None
+) -> ServerCredentials:
+    """Credentials as ``lakectl`` finds them: its environment variables first, then ``~/.lakectl.yaml``.
+
+    Raises ``ConfigurationError`` that names what is missing.
+    """
+    environment = os.environ if environment is None else environment
+    file = (home or Path.home()) / ".lakectl.yaml"
+    from_file = _read_lakectl_file(file)
+    values = {field: environment.get(variable) or from_file.get(field, "") for field, variable in _VARIABLES.items()}
+    missing = [_VARIABLES[field] for field, value in values.items() if not value]
+    if missing:
+        raise ConfigurationError(
+            f"the lakeFS server is not configured: {', '.join(missing)} not set, and not in {file.name} either",
+            remedy="set these variables, or run `lakectl config`",
+        )
+    return ServerCredentials(**{**values, "endpoint_url": _server_root(values["endpoint_url"])})
+
+
+def _server_root(url: str) -> str:
+    """The server's address without ``/api/v1``, which lakectl accepts with and without."""
+    url = url.strip()
+    if not re.match(r"https?://", url):
+        raise ConfigurationError(
+            f"the lakeFS endpoint {url!r} is not a URL", remedy="it must start with http:// or https://"
+        )
+    return re.sub(r"/api/v1/?$", "", url).rstrip("/")
+
+
+def _read_lakectl_file(file: Path) -> dict[str, str]:
+    if not file.exists():
+        return {}
+    try:
+        content = yaml.safe_load(file.read_text("utf-8")) or {}
+        credentials, server = content.get("credentials") or {}, content.get("server") or {}
+        found = {
+            "endpoint_url": server.get("endpoint_url"),
+            "access_key_id": credentials.get("access_key_id"),
+            "secret_access_key": credentials.get("secret_access_key"),
+        }
+    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
+        # The parser's own message would quote the file, and with it the secret.
+        raise ConfigurationError(f"{file} is not a lakectl configuration", remedy="run `lakectl config`") from error
+    return {field: str(value) for field, value in found.items() if value}
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
+
+
+def parse_duration_hours(text: str) -> float:
+    """Hours from ``90m``, ``6h``, ``2d`` or ``30s``.  Raises ``ConfigurationError``: a bare number has no unit."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ConfigurationError(
+            f"{text!r} is not a duration", remedy="write a number and its unit, e.g. 30s, 90m, 6h or 2d"
+        )
+    return float(match[1]) * _HOURS[match[2]]

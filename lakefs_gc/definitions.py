@@ -1,0 +1,73 @@
+"""The Dagster code location: wiring, and nothing else."""
+
+from __future__ import annotations
+
+from dagster import AssetsDefinition, AssetSpec, Definitions, in_process_executor, load_assets_from_modules
+
+from lakefs_gc.assets import (
+    active_ranges,
+    candidates,
+    committed,
+    foreign_references,
+    mark,
+    store_listing,
+    sweep,
+    sweep_approval,
+    uncommitted,
+)
+from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.engine import schemas
+from lakefs_gc.jobs import gc_approve, gc_mark, gc_sweep
+from lakefs_gc.metadata import column_schema
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.schedules import mark_schedule
+from lakefs_gc.sensors import sweep_sensor
+
+_MODULES = (
+    store_listing,
+    uncommitted,
+    active_ranges,
+    committed,
+    foreign_references,
+    candidates,
+    mark,
+    sweep_approval,
+    sweep,
+)
+
+
+def build_definitions(settings: Settings) -> Definitions:
+    """The code location for ``settings``."""
+    spark = SparkResource(spark_config=dict(settings.spark))
+    return Definitions(
+        assets=[_described(asset, settings) for asset in load_assets_from_modules(_MODULES)],
+        jobs=[gc_mark, gc_approve, gc_sweep],
+        schedules=[mark_schedule(settings)],
+        sensors=[sweep_sensor(settings.sweep)],
+        # One process and one Spark session a run: Dagster's own default would start a JVM for every step.
+        executor=in_process_executor,
+        resources={
+            "lakefs": LakeFSResource(),
+            "settings": SettingsResource.of(settings),
+            "spark": spark,
+            "parquet": SparkParquetIOManager(work_url=settings.resolved_work_url(), spark=spark),
+        },
+    )
+
+
+def _described(asset: object, settings: Settings) -> AssetsDefinition:
+    if not isinstance(asset, AssetsDefinition):
+        raise TypeError(f"not an asset: {asset!r}")
+
+    def describe(spec: AssetSpec) -> AssetSpec:
+        schema = schemas.BY_STAGE.get(spec.key.path[-1])
+        metadata = {"dagster/column_schema": column_schema(schema)} if schema else {}
+        return spec.replace_attributes(owners=[settings.owner], metadata={**spec.metadata, **metadata})
+
+    return asset.map_asset_specs(describe)
+
+
+defs = build_definitions(load_settings())

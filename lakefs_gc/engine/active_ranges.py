@@ -1,0 +1,115 @@
+"""Stage 3: which ranges the active commits refer to.
+
+With retention rules the server lists the active commits, and their metaranges name the ranges.  Without rules every
+commit is active; clients cannot list commits that no branch reaches, so then every metadata file in the namespace
+counts, whatever commit it belongs to.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.formats.commits_csv import read_active_commits
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+RULES = "rules"
+"""Mode: the server lists the active commits by its retention rules."""
+ALL_COMMITS = "all_commits"
+"""Mode: there are no rules, and every commit is active."""
+
+METADATA_FOLDER = "_lakefs/"
+METADATA_ID = re.compile(r"[0-9a-f]{64}")
+_READS_AT_ONCE = 16
+_METARANGE_ID = pa.schema([pa.field("metarange_id", pa.string(), nullable=False)])
+_RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field("entries", pa.int64())])
+
+
+def active_ranges(
+    spark: SparkSession,
+    run: GCRun,
+    uncommitted: Dataset,
+    server: LakeFSServer,
+    safety: SafetyParameters,
+    clock: Clock,
+    *,
+    cores: int,
+) -> StageOutput:
+    """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id``.
+    Raises ``IncompleteAnswerError`` when the server lists no commit: a repository has at least one.
+    """
+    began_at = clock()
+    inputs = {"uncommitted": uncommitted.manifest.materialization_id}
+    if not server.has_retention_rules(run.repository):
+        return StageOutput(metadata_files(spark, run.store), began_at, {"mode": ALL_COMMITS}, inputs=inputs)
+    prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
+    ranges = _ranges_of_commits(spark, run.store, run.key_of(prepared.location), cores)
+    return StageOutput(ranges, began_at, {"mode": RULES, "commits_run_id": prepared.run_id}, inputs=inputs)
+
+
+def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
+    """All metadata files of a namespace, ``entries`` null.  Columns: ``schemas.ACTIVE_RANGES``."""
+    return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store), schemas.ACTIVE_RANGES)
+
+
+def _ranges_of_commits(spark: SparkSession, store: StoreLocation, commits_file: str, cores: int) -> DataFrame:
+    csv = spark.createDataFrame([(commits_file,)], "file string")
+    metaranges = csv.mapInArrow(_read_commits(store), "metarange_id string").distinct().repartition(cores)
+    # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
+    # that reading the range fails if they do not.
+    return (
+        metaranges.mapInArrow(_read_metaranges(store), "range_id string, entries long")
+        .groupBy("range_id")
+        .agg(F.max("entries").alias("entries"))
+    )
+
+
+@worker
+def _read_commits(batches: Batches, store: StoreLocation) -> Batches:
+    for key, data in open_store(store).read_many(strings(batches, "file")):
+        commits = read_active_commits(data, key)
+        if not commits.num_rows:
+            raise IncompleteAnswerError(
+                f"{key} lists no commit, and an empty list is no proof that nothing is live",
+                remedy="look at the lakeFS server's log for its prepare_commits, and start a new run",
+            )
+        ids = commits.column("metarange_id")
+        # The first commit of a repository has no content, and so an empty metarange id.
+        yield pa.record_batch([pc.filter(ids, pc.not_equal(ids, ""))], schema=_METARANGE_ID)
+
+
+@worker
+def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
+    keys = (METADATA_FOLDER + metarange_id for metarange_id in strings(batches, "metarange_id"))
+    for key, data in open_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+        metarange = read_metarange(data, key)
+        yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
+
+
+@worker
+def _list_metadata(batches: Batches, store: StoreLocation) -> Batches:
+    for _ in batches:
+        yield list_metadata(store)
+
+
+def list_metadata(store: StoreLocation) -> pa.RecordBatch:
+    """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null."""
+    _, files = open_store(store).list_level(METADATA_FOLDER)
+    names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
+    ids = [name for name in names if METADATA_ID.fullmatch(name)]
+    return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)

@@ -1,0 +1,38 @@
+"""How old objects are: the buckets that listings and marks are counted in, for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+AGE_BUCKETS_DAYS: tuple[tuple[str, float, float], ...] = (
+    ("under a day", 0, 1),
+    ("1 to 7 days", 1, 7),
+    ("7 to 30 days", 7, 30),
+    ("30 to 90 days", 30, 90),
+    ("90 days to a year", 90, 365),
+    ("over a year", 365, float("inf")),
+)
+"""Name, and age in days from (inclusive) to (exclusive).  What is newer than the run counts as under a day."""
+
+_PREFIX = "age: "
+
+
+def age_measures(now: datetime) -> dict[str, Column]:
+    """Aggregates over ``last_modified`` and ``size`` for ``StageOutput.measures``: bytes in each bucket."""
+    age_days = (F.lit(now).cast("double") - F.col("last_modified").cast("double")) / 86400
+    return {
+        _PREFIX + name: F.sum(
+            F.when((age_days < until) & ((age_days >= since) if since else F.lit(True)), F.col("size"))
+        )
+        for name, since, until in AGE_BUCKETS_DAYS
+    }
+
+
+def bytes_by_age(facts: Mapping[str, Any]) -> dict[str, int]:
+    """The counted bytes by bucket, in order; empty for a stage that did not count them."""
+    return {name: facts[_PREFIX + name] for name, _, _ in AGE_BUCKETS_DAYS if _PREFIX + name in facts}

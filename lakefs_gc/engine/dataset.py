@@ -1,0 +1,143 @@
+"""What a stage leaves behind: a DataFrame in Parquet, and a manifest that says how it came about.
+
+Layout, below the work place: ``<repository>/<run>/<stage>/data/*.parquet`` and ``manifest.json`` beside ``data``.  The
+manifest is removed first and written last: a stage that did not end has none, and what reads it is told so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from lakefs_gc.engine.workers import driver_errors
+from lakefs_gc.errors import InputOrderError, ObjectNotFoundError
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time on this machine's clock, UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class StageOutput:
+    """A DataFrame that is not computed yet, and what its stage knows already.
+
+    ``measures`` are aggregates that are taken while the DataFrame is written (never by a second pass); they join
+    ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
+    """
+
+    dataframe: DataFrame
+    began_at: datetime
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    measures: Mapping[str, Column] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DatasetManifest:
+    """How one materialization of a stage came about.  Times are UTC, on this machine's clock."""
+
+    stage: str
+    run_key: str
+    materialization_id: str
+    began_at: datetime
+    ended_at: datetime
+    rows: int
+    facts: dict[str, Any]
+    inputs: dict[str, str]
+
+    def to_json(self) -> bytes:
+        content = asdict(self) | {"began_at": self.began_at.isoformat(), "ended_at": self.ended_at.isoformat()}
+        return json.dumps(content, indent=2, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> DatasetManifest:
+        content = json.loads(data)
+        times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
+        return cls(**{**content, **times})
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A materialized stage: its DataFrame, read back from Parquet, and its manifest."""
+
+    dataframe: DataFrame
+    manifest: DatasetManifest
+
+
+class WorkPlace:
+    """The folder that holds the stages of all runs.
+
+    ``url`` is any URL that Spark can write; manifests go through ``storage``, so it must be ``file://`` or ``s3://``
+    (``s3a://`` for Spark, where its Hadoop client is installed).
+    """
+
+    def __init__(self, url: str, clock: Clock = utc_now) -> None:
+        self.url = url.rstrip("/")
+        self._clock = clock
+
+    def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
+        """Compute a stage and keep it; replaces an earlier materialization of the same stage and run."""
+        folder = self.folder(run_key, stage)
+        store = open_store(self._location(folder))
+        store.delete_many(["manifest.json"])
+        observation = Observation()
+        observed = output.dataframe.observe(
+            observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
+        )
+        with driver_errors():
+            observed.write.mode("overwrite").parquet(f"{folder}/data")
+        measured = dict(observation.get)
+        manifest = DatasetManifest(
+            stage=stage,
+            run_key=run_key,
+            materialization_id=uuid4().hex,
+            began_at=output.began_at,
+            ended_at=self._clock(),
+            rows=measured.pop("rows"),
+            # A sum over no rows is null: there it is zero.
+            facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
+            inputs=dict(output.inputs),
+        )
+        store.put("manifest.json", manifest.to_json())
+        logger.info("%s of %s: %d rows", stage, run_key, manifest.rows)
+        return manifest
+
+    def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType) -> Dataset:
+        """A stage of a run.  Raises ``InputOrderError`` when it was not materialized, or did not end."""
+        manifest = self.manifest(run_key, stage)
+        return Dataset(spark.read.schema(schema).parquet(f"{self.folder(run_key, stage)}/data"), manifest)
+
+    def manifest(self, run_key: str, stage: str) -> DatasetManifest:
+        """The manifest of a stage alone."""
+        try:
+            data = open_store(self._location(self.folder(run_key, stage))).read("manifest.json")
+        except ObjectNotFoundError:
+            raise InputOrderError(
+                f"{stage} of run {run_key} is not there, or was not finished",
+                remedy=f"materialize {stage} of this partition and everything after it, or start a new run",
+            ) from None
+        return DatasetManifest.from_json(data)
+
+    def folder(self, run_key: str, stage: str) -> str:
+        """URL of the folder of a stage, without a final slash."""
+        return f"{self.url}/{run_key}/{stage}"
+
+    @staticmethod
+    def _location(folder: str) -> StoreLocation:
+        return StoreLocation(folder.replace("s3a://", "s3://", 1))

@@ -1,0 +1,108 @@
+"""Rule 5: what other repositories refer to in this namespace.
+
+A zero-copy import stores full addresses, so a range of one repository can name an object of another.  Every metadata
+file of every other visible repository is read, whatever commit it belongs to: more than needed, never less.
+Entries that another repository has staged, and not committed yet, are not in any file a client can read.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
+from lakefs_gc.engine.committed import live_addresses
+from lakefs_gc.engine.dataset import Clock, StageOutput
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.server import LakeFSServer, Repository
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+_READS_AT_ONCE = 8
+_TASKS_PER_CORE = 4
+_REPOSITORY = "repository string, store_url string"
+_FILE = "repository string, store_url string, range_id string"
+_FILE_SCHEMA = pa.schema([("repository", pa.string()), ("store_url", pa.string()), ("range_id", pa.string())])
+_REFERENCE = pa.schema([pa.field("address", pa.string(), False), pa.field("repository", pa.string(), False)])
+
+
+def foreign_references(
+    spark: SparkSession,
+    run: GCRun,
+    server: LakeFSServer,
+    settings: Settings,
+    safety: SafetyParameters,
+    clock: Clock,
+    *,
+    cores: int,
+) -> StageOutput:
+    """Find the addresses of this namespace in other repositories.  Columns: ``schemas.FOREIGN_REFERENCES``.
+
+    ``facts`` has ``checked`` (how many repositories) and ``unreadable`` (repository to reason: what could not be
+    proved).
+    """
+    began_at = clock()
+    if not safety.check_foreign_references:
+        empty = spark.createDataFrame([], schemas.FOREIGN_REFERENCES)
+        return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True})
+    readable, unreadable = _probe(server, settings, run.repository)
+    repositories = spark.createDataFrame(readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
+    files = repositories.mapInArrow(_list_files(), _FILE).repartition(cores * _TASKS_PER_CORE)
+    references = files.mapInArrow(_read_files(run.namespace), schemas.FOREIGN_REFERENCES)
+    return StageOutput(
+        references.distinct(), began_at, {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
+    )
+
+
+def _probe(server: LakeFSServer, settings: Settings, own_name: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """(name, store URL) of each other repository whose metadata can be listed, and the reason for each that cannot."""
+    readable: list[tuple[str, str]] = []
+    unreadable: dict[str, str] = {}
+    for other in server.repositories():
+        if other.name == own_name:
+            continue
+        try:
+            readable.append((other.name, _reachable(other, settings).url))
+        except (StorageError, ConfigurationError) as error:
+            unreadable[other.name] = error.message
+            logger.warning("cannot read repository %s: it may refer to objects here: %s", other.name, error.message)
+    return readable, unreadable
+
+
+def _reachable(other: Repository, settings: Settings) -> StoreLocation:
+    location = settings.locate(normalize_namespace(other.storage_namespace))
+    next(iter(open_store(location).list(METADATA_FOLDER)), None)
+    return location
+
+
+@worker
+def _list_files(batches: Batches) -> Batches:
+    for batch in batches:
+        for row in batch.to_pylist():
+            ids = list_metadata(StoreLocation(row["store_url"])).column("range_id")
+            columns = [pa.repeat(row["repository"], len(ids)), pa.repeat(row["store_url"], len(ids)), ids]
+            yield pa.record_batch(columns, schema=_FILE_SCHEMA)
+
+
+@worker
+def _read_files(batches: Batches, namespace: str) -> Batches:
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        for repository, store_url in {(r["repository"], r["store_url"]) for r in table.to_pylist()}:
+            ids = table.filter(pc.equal(table["store_url"], store_url))["range_id"].to_pylist()
+            keys = [METADATA_FOLDER + range_id for range_id in ids]
+            store = open_store(StoreLocation(store_url))
+            for key, data in store.read_many(keys, concurrency=_READS_AT_ONCE):
+                for rows in live_addresses(data, f"{store_url}{key}", namespace, None, full_only=True):
+                    addresses = rows.column("address")
+                    yield pa.record_batch([addresses, pa.repeat(repository, len(addresses))], schema=_REFERENCE)

@@ -1,0 +1,99 @@
+"""The ledger of a sweep: what happened to each object, durable before anyone says so (rule 9).
+
+Files ``ledger/<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, columns ``schemas.SWEEP``.  Before a
+chunk is deleted, an ``intent`` names its objects that exist; after it, an ``outcome`` has what the store answered.  A
+sweep that was killed in between finds the intent, and counts what is gone by then as its own.
+"""
+
+from __future__ import annotations
+
+import io
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+
+INTENT = "intent"
+DELETED = "deleted"
+ALREADY_GONE = "already_gone"
+RESURRECTED = "resurrected"
+FAILED = "failed"
+OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, FAILED)
+
+RECORD = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64()),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("error", pa.string(), nullable=False),
+    ]
+)
+_LEDGER = StructType([*schemas.SWEEP.fields, StructField("recorded", StringType(), False)])
+_READS_AT_ONCE = 16
+# What is final wins over what is not, whichever was written later.
+_RANK = {DELETED: 4, ALREADY_GONE: 3, RESURRECTED: 2, FAILED: 1, INTENT: 0}
+
+
+class LedgerWriter:
+    """Writes the records of one attempt at one shard; for use in a worker."""
+
+    def __init__(self, store: ObjectStore, folder: str, shard: int, sequence: str) -> None:
+        self._store = store
+        # The time-ordered sequence of the sweep sorts its records; the random part keeps attempts apart.
+        self._prefix = f"{folder}{sequence}-{shard:05d}-{uuid4().hex[:12]}"
+        self._chunk = 0
+
+    def intent(self, records: pa.RecordBatch) -> None:
+        """Say what is about to be deleted."""
+        self._write(records, INTENT)
+
+    def outcome(self, records: pa.RecordBatch) -> None:
+        """Say what happened, and go on to the next chunk."""
+        self._write(records, "outcome")
+        self._chunk += 1
+
+    def _write(self, records: pa.RecordBatch, kind: str) -> None:
+        if not records.num_rows:
+            return
+        buffer = io.BytesIO()
+        pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
+        self._store.put(f"{self._prefix}-{self._chunk:06d}-{kind}.parquet", buffer.getvalue())
+
+
+def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> DataFrame:
+    """One row for each address that a sweep of this mark has recorded.  Columns: ``schemas.SWEEP``.
+
+    ``outcome`` is ``intent`` for an object whose deletion was begun and whose end is not known.
+    """
+    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder), "file string")
+    records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
+    rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _RANK.items()))
+    best = F.max_by(F.struct("size", "outcome", "error"), F.struct(rank, F.col("recorded")))
+    return records.groupBy("address").agg(best.alias("best")).select("address", "best.*")
+
+
+@worker
+def _list_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
+    for _ in batches:
+        for listed in open_store(store).list(folder):
+            yield pa.record_batch([listed.column("address")], names=["file"])
+
+
+@worker
+def _read_files(batches: Batches, store: StoreLocation) -> Batches:
+    for key, content in open_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+        try:
+            table = pq.read_table(io.BytesIO(content), schema=RECORD)
+        except pa.ArrowException as error:
+            raise CorruptFileError(key, f"not a ledger file: {error}") from None
+        for batch in table.to_batches():
+            yield batch.append_column("recorded", pa.repeat(key, batch.num_rows))

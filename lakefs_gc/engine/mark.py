@@ -1,0 +1,172 @@
+"""Stage 6: the durable decision.
+
+A mark is a folder in the namespace, in the layout that lakeFS's own client reads (``formats.report``), with our
+manifest beside it.  The parts are written first, then the manifest, and ``summary.json``, which makes it a mark, last.
+The digest covers the manifest, and the manifest the checksum of every part: a mark cannot change without its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import platform
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+from pyspark import TaskContext
+
+from lakefs_gc import __version__
+from lakefs_gc.engine.dataset import Clock, Dataset
+from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
+from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.workers import Batches, driver_errors, worker
+from lakefs_gc.errors import MarkError, ObjectNotFoundError
+from lakefs_gc.formats.report import Summary, deleted_text
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+_ROWS_PER_PART = 250_000
+_PART = pa.schema(
+    [("key", pa.string()), ("objects", pa.int64()), ("size_bytes", pa.int64())]
+    + [(name, pa.string()) for name in ("sha256", "first", "first_in_slice")]
+)
+
+
+def write_mark(
+    run: GCRun,
+    *,
+    candidates: Dataset,
+    counts: dict[str, int],
+    mark_id: str,
+    clock: Clock,
+) -> Mark:
+    """Write the mark of a run to the namespace, and give it back.
+
+    ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
+    want to know of the stages before.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another
+    mark has the id.
+    """
+    check_inputs(run.run_key, candidates)
+    store = open_store(run.store)
+    paths = MarkPaths.of(mark_id)
+    _clear_unfinished(store, paths, run.run_key, candidates.manifest.materialization_id)
+    if store.stat_many([paths.summary]):
+        return read_mark(store, run.repository, run.namespace, mark_id)
+    parts, first_address = _write_parts(run.store, paths, candidates)
+    facts = candidates.manifest.facts
+    expired = {"objects": facts["expired"], "size_bytes": facts["expired_bytes"]}
+    never_committed = {
+        "objects": candidates.manifest.rows - facts["expired"],
+        "size_bytes": facts["size_bytes"] - facts["expired_bytes"],
+    }
+    mark = Mark(
+        mark_id=mark_id,
+        repository=run.repository,
+        namespace=run.namespace,
+        folder=paths.report.folder,
+        made_by="lakefs-gc",
+        created_at=clock(),
+        cutoff=run.cutoff,
+        digest="",
+        parts=parts,
+        candidates=sum(part.objects for part in parts),
+        candidate_bytes=sum(part.size_bytes for part in parts),
+        counts=counts,
+        reasons={"expired": expired, "never_committed": never_committed},
+        run=run.to_facts(),
+        inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
+        versions={
+            "lakefs_gc": __version__,
+            "lakefs": run.server_version,
+            "pyspark": pyspark.__version__,
+            "python": platform.python_version(),
+        },
+    )
+    if mark.candidates != candidates.manifest.rows:
+        raise MarkError(
+            f"{mark.candidates} objects were written to the mark, but there are {candidates.manifest.rows} candidates",
+            remedy="start a new run",
+        )
+    mark = replace(mark, digest=digest_of(mark))
+    store.put(paths.manifest, mark.to_json())
+    store.put(paths.summary, _summary(mark, run, first_address).to_json())
+    logger.info("mark %s of %s: %d objects", mark_id, run.repository, mark.candidates)
+    return mark
+
+
+def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> None:
+    """Remove what an earlier attempt left, so that no part of it is taken for a part of this mark."""
+    if store.stat_many([paths.summary]):
+        try:
+            earlier = json.loads(store.read(paths.manifest))
+        except ObjectNotFoundError:
+            earlier = {}
+        if earlier.get("inputs", {}).get("candidates") != candidates_id:
+            raise MarkError(
+                f"run {run_key} has a mark already ({paths.report.folder}), made from other candidates",
+                remedy="start a new run: a mark is never replaced, somebody may have approved it",
+            )
+        return
+    leftovers = [key for batch in store.list(paths.report.folder) for key in batch.column("address").to_pylist()]
+    failed = [deletion.key for deletion in store.delete_many(leftovers) if deletion.error]
+    if failed:
+        raise MarkError(
+            f"{len(failed)} files of an unfinished mark in {paths.report.folder} cannot be deleted, e.g. {failed[0]}",
+            remedy="allow deleting below _lakefs/retention/gc/, or start a new run",
+        )
+
+
+def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) -> tuple[tuple[MarkPart, ...], str]:
+    count = -(-candidates.manifest.rows // _ROWS_PER_PART)
+    if count == 0:
+        return (), ""
+    # Sorted, so that a part of the mark is a piece of few slices, which is what listing before the sweep wants.
+    ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
+    with driver_errors():
+        rows = ordered.mapInArrow(
+            _write_part(store, paths),
+            "key string, objects long, size_bytes long, sha256 string, first string, first_in_slice string",
+        ).collect()
+    rows.sort(key=lambda row: row["first"])
+    parts = tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
+    return parts, min((row["first_in_slice"] for row in rows if row["first_in_slice"]), default="")
+
+
+@worker
+def _write_part(batches: Batches, store: StoreLocation, paths: MarkPaths) -> Batches:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
+        return
+    table = pa.Table.from_batches(filled)
+    context = TaskContext.get()
+    name = f"part-{context.partitionId() if context else 0:05d}"
+    content = part_content(table)
+    part = MarkPart(
+        key=f"{paths.report.deleted}{name}.snappy.parquet",
+        objects=table.num_rows,
+        size_bytes=pc.sum(table["size"]).as_py(),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    namespace = open_store(store)
+    namespace.put(part.key, content)
+    namespace.put(f"{paths.report.deleted_text}{name}.txt", deleted_text(table["address"].combine_chunks()))
+    in_slices = pc.filter(table["address"], pc.starts_with(table["address"], "data/"))
+    first = {"first": table["address"][0].as_py(), "first_in_slice": pc.min(in_slices).as_py() or ""}
+    yield pa.RecordBatch.from_pylist([asdict(part) | first], schema=_PART)
+
+
+def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
+    return Summary(
+        run_id=mark.mark_id,
+        success=True,
+        # lakeFS's name for the newest slice: names are time-reversed, so the newest sorts first.
+        first_slice=first_address.removeprefix("data/").partition("/")[0],
+        start_time=run.started_at,
+        cutoff_time=mark.cutoff,
+        num_deleted_objects=mark.candidates,
+    )

@@ -1,0 +1,259 @@
+"""A mark as it stands in a namespace: ours, or one that lakeFS's own client made.
+
+The layouts are in ``formats.report``.  Reading a mark never trusts it: the manifest must fit its digest, the parts
+their checksums, and the addresses the places that garbage can be in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.formats.parquet import parquet_bytes
+from lakefs_gc.formats.report import (
+    ReportPaths,
+    Summary,
+    find_report_layouts,
+    read_deleted_addresses,
+    report_paths,
+)
+from lakefs_gc.storage.base import ObjectStore
+
+_VERSION = 1
+_DIGEST_PREFIX = "sha256:"
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_UNIFIED_FOLDER = "_lakefs/retention/gc/unified/"
+_PART_COLUMNS = {"size": pa.int64(), "last_modified": pa.timestamp("us", tz="UTC")}
+
+
+@dataclass(frozen=True)
+class MarkPaths:
+    """Keys of what we keep beside the report of a mark, whatever tool made it; folders end in a slash."""
+
+    report: ReportPaths
+
+    @classmethod
+    def of(cls, mark_id: str) -> MarkPaths:
+        """Raises ``MarkError`` for an id that could name another place."""
+        return cls(report_paths(mark_id))
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.report.folder}lakefs-gc.json"
+
+    @property
+    def summary(self) -> str:
+        """What makes the folder a mark, for lakeFS's own client as for us."""
+        return f"{self.report.folder}summary.json"
+
+    @property
+    def approval(self) -> str:
+        return f"{self.report.folder}lakefs-gc/approval.json"
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.report.folder}lakefs-gc/ledger/"
+
+
+@dataclass(frozen=True)
+class MarkPart:
+    """One Parquet file of marked objects; ``key`` is relative to the namespace, ``sha256`` is of its bytes."""
+
+    key: str
+    objects: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A finished mark, ours or of lakeFS's own client.  Sizes are None in a mark that does not record them."""
+
+    mark_id: str
+    repository: str
+    namespace: str
+    folder: str
+    made_by: str
+    created_at: datetime
+    cutoff: datetime
+    digest: str
+    parts: tuple[MarkPart, ...]
+    candidates: int
+    candidate_bytes: int | None
+    counts: dict[str, int]
+    reasons: dict[str, dict[str, int]]
+    run: dict[str, Any]
+    inputs: dict[str, str]
+    versions: dict[str, str]
+
+    @property
+    def location(self) -> str:
+        """The report's folder as a URL."""
+        return self.namespace + self.folder
+
+    @property
+    def run_key(self) -> str:
+        """The run that made the mark, or one named after it when another tool did."""
+        return str(self.run.get("run_key") or f"{self.repository}/{self.mark_id}")
+
+    def to_json(self) -> bytes:
+        content = _content(self) | {"digest": self.digest}
+        return json.dumps(content, indent=2, sort_keys=True).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, file: str) -> Mark:
+        """Raises ``CorruptFileError`` for what is no manifest, and ``MarkError`` for one that was changed."""
+        try:
+            content = json.loads(data)
+            if content.pop("format_version") != _VERSION:
+                raise CorruptFileError(
+                    file, "written by another version of lakefs-gc", remedy="sweep it with that version, or mark again"
+                )
+            content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
+            for name in ("created_at", "cutoff"):
+                content[name] = datetime.fromisoformat(content[name])
+            mark = cls(**content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFileError(file, f"not a mark manifest: {type(error).__name__}: {error}") from None
+        if digest_of(mark) != mark.digest:
+            raise MarkError(
+                f"{file} was changed after it was written: its digest does not fit its content",
+                remedy="do not sweep it; mark again",
+            )
+        return mark
+
+
+def _content(mark: Mark) -> dict[str, Any]:
+    content = asdict(mark) | {
+        "format_version": _VERSION,
+        "created_at": mark.created_at.isoformat(),
+        "cutoff": mark.cutoff.isoformat(),
+    }
+    del content["digest"]
+    return content
+
+
+def digest_of(mark: Mark) -> str:
+    """The digest that binds a mark to its content: SHA-256 of everything else in it, as canonical JSON."""
+    canonical = json.dumps(_content(mark), sort_keys=True, separators=(",", ":")).encode()
+    return _DIGEST_PREFIX + hashlib.sha256(canonical).hexdigest()
+
+
+def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str) -> Mark:
+    """The mark ``mark_id`` of a namespace.
+
+    Raises ``MarkError`` when there is none, when it did not succeed, was changed, or is of another repository.
+    """
+    paths = MarkPaths.of(mark_id)
+    found = store.stat_many([paths.manifest, paths.summary])
+    if paths.manifest in found:
+        mark = Mark.from_json(store.read(paths.manifest), paths.manifest)
+        if paths.summary not in found:
+            raise MarkError(f"mark {mark_id} was not finished", remedy="start a new run")
+        if (mark.mark_id, mark.repository, mark.namespace) != (mark_id, repository, namespace):
+            raise MarkError(
+                f"{paths.manifest} is the mark {mark.mark_id} of {mark.repository} at {mark.namespace}, "
+                f"not {mark_id} of {repository} at {namespace}",
+                remedy="a mark is only swept where it was made; mark again here",
+            )
+        return mark
+    for layout in find_report_layouts(mark_id):
+        mark_of_client = _read_client_mark(store, repository, namespace, layout, mark_id)
+        if mark_of_client is not None:
+            return mark_of_client
+    raise MarkError(
+        f"there is no mark {mark_id} in {namespace}",
+        remedy=f"`lakefs-gc history {repository}` lists the marks that are there",
+    )
+
+
+def list_marks(store: ObjectStore) -> Iterator[str]:
+    """Ids of the marks of a namespace in today's layout, newest first (run ids sort that way)."""
+    folders, _ = store.list_level(_UNIFIED_FOLDER)
+    for folder in sorted(folders):
+        mark_id = folder.removeprefix(_UNIFIED_FOLDER).rstrip("/")
+        if store.stat_many([MarkPaths.of(mark_id).summary]):
+            yield mark_id
+
+
+def _read_client_mark(
+    store: ObjectStore, repository: str, namespace: str, layout: ReportPaths, mark_id: str
+) -> Mark | None:
+    """A mark that lakeFS's own client left in ``layout``; None when there is none."""
+    keys = sorted(
+        key
+        for batch in store.list(layout.deleted)
+        for key in batch.column("address").to_pylist()
+        if key.endswith(".parquet")
+    )
+    summary: Summary | None = None
+    if layout.summary and store.stat_many([layout.summary]):
+        summary = Summary.from_json(store.read(layout.summary), layout.summary)
+        if not summary.success:
+            raise MarkError(f"the run of mark {mark_id} failed", remedy="mark again; a failed mark is never swept")
+    elif layout.summary or not keys:
+        return None
+    parts = []
+    for key, content in store.read_many(keys, concurrency=1):
+        objects = len(read_deleted_addresses(content, key))
+        parts.append(MarkPart(key, objects, 0, hashlib.sha256(content).hexdigest()))
+    parts.sort(key=lambda part: part.key)
+    candidates = sum(part.objects for part in parts)
+    if summary is not None and summary.num_deleted_objects != candidates:
+        raise MarkError(
+            f"mark {mark_id} should have {summary.num_deleted_objects} objects, but its files hold {candidates}",
+            remedy="it is damaged; mark again",
+        )
+    if summary is None and not store.stat_many([layout.deleted + "_SUCCESS"]):
+        raise MarkError(f"mark {mark_id} was not finished: it has no _SUCCESS file", remedy="mark again")
+    made_at = max(info.last_modified for info in store.stat_many(keys).values()) if keys else _EPOCH
+    mark = Mark(
+        mark_id=mark_id,
+        repository=repository,
+        namespace=namespace,
+        folder=layout.folder,
+        made_by="lakeFS Spark client",
+        created_at=made_at,
+        # Without a summary nothing says the cutoff; what was there when the mark was written is the best that is known.
+        cutoff=summary.cutoff_time if summary is not None else made_at,
+        digest="",
+        parts=tuple(parts),
+        candidates=candidates,
+        candidate_bytes=None,
+        counts={},
+        reasons={},
+        run={},
+        inputs={},
+        versions={},
+    )
+    return replace(mark, digest=digest_of(mark))
+
+
+def part_content(marked: pa.Table) -> bytes:
+    """A file for ``deleted/``: the column that lakeFS's client reads, and beside it what we know of each object."""
+    return parquet_bytes(marked.combine_chunks().to_batches()[0], compression="snappy")
+
+
+def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
+    """One part of a mark, verified: ``address``, and ``size`` and ``last_modified`` (null where not recorded).
+
+    Raises ``MarkError`` when the file is not the one that was marked.
+    """
+    content = store.read(part.key)
+    if hashlib.sha256(content).hexdigest() != part.sha256:
+        raise MarkError(f"{part.key} was changed after the mark was made", remedy="do not sweep this mark; mark again")
+    addresses = read_deleted_addresses(content, part.key)
+    columns = {"address": addresses}
+    recorded = pq.ParquetFile(pa.BufferReader(content)).read()
+    for name, kind in _PART_COLUMNS.items():
+        known = name in recorded.column_names
+        columns[name] = recorded[name].cast(kind) if known else pa.nulls(len(addresses), kind)
+    return pa.table(columns)

@@ -1,0 +1,192 @@
+"""One run: the facts that are fixed when it begins and that every stage goes by."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
+from lakefs_gc.errors import (
+    ClockSkewError,
+    ConfigurationError,
+    InputOrderError,
+    NamespaceError,
+    ReadOnlyRepositoryError,
+    SafetyError,
+)
+from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
+from lakefs_gc.server import LakeFSServer, Repository
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+
+_RUN_KEY = re.compile(r"(?P<repository>[a-z0-9][a-z0-9-]{2,62})/(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+
+
+def new_run_key(repository: str, now: datetime) -> str:
+    """Key of a new run, ``<repository>/<time>``: the run's partition in Dagster."""
+    return f"{repository}/{now.astimezone(UTC):%Y-%m-%dT%H-%M-%S-%f}"
+
+
+def repository_of(run_key: str) -> str:
+    """The repository of a run key.  Raises ``ConfigurationError`` for a key of another form."""
+    match = _RUN_KEY.fullmatch(run_key)
+    if match is None:
+        raise ConfigurationError(
+            f"{run_key!r} is not a run key",
+            remedy="name the partition <repository>/<run>, e.g. my-repo/2026-01-31",
+        )
+    return match["repository"]
+
+
+@dataclass(frozen=True)
+class GCRun:
+    """What a run is about, fixed when its listing begins.
+
+    ``started_at`` and ``cutoff`` are on the object store's clock.  ``store`` is where the namespace is reached.
+    """
+
+    run_key: str
+    repository: str
+    namespace: str
+    store: StoreLocation
+    started_at: datetime
+    cutoff: datetime
+    grace_period_seconds: int
+    min_age_seconds: float
+    server_version: str
+
+    def to_facts(self) -> dict[str, Any]:
+        """As JSON, for the manifest of the listing."""
+        return asdict(self) | {
+            "store": self.store.url,
+            "started_at": self.started_at.isoformat(),
+            "cutoff": self.cutoff.isoformat(),
+        }
+
+    @classmethod
+    def of(cls, listing: DatasetManifest) -> GCRun:
+        """The run that a listing began."""
+        facts: dict[str, Any] = listing.facts["run"]
+        return cls(
+            **facts
+            | {
+                "store": StoreLocation(facts["store"]),
+                "started_at": datetime.fromisoformat(facts["started_at"]),
+                "cutoff": datetime.fromisoformat(facts["cutoff"]),
+            }
+        )
+
+    def key_of(self, url: str) -> str:
+        """The key, relative to the namespace, of a URL that the server gave.
+
+        Raises ``NamespaceError`` for a URL outside the namespace.
+        """
+        if not url.startswith(self.namespace):
+            raise NamespaceError(
+                f"the server names {url}, which is not in the namespace {self.namespace}",
+                remedy="the repository may have moved while the run was under way; start a new run",
+            )
+        return url.removeprefix(self.namespace)
+
+
+def begin_run(
+    run_key: str,
+    server: LakeFSServer,
+    settings: Settings,
+    safety: SafetyParameters,
+    open_namespace: Any,
+    clock: Clock,
+) -> GCRun:
+    """Look at the repository, its neighbours and the clocks, and fix the cutoff (rules 2 and 5).
+
+    ``open_namespace`` opens the ``ObjectStore`` of a ``StoreLocation``.  Raises ``RepositoryNotFoundError``,
+    ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError``, ``SafetyError``.
+    """
+    repository = server.repository(repository_of(run_key))
+    if repository.read_only:
+        raise ReadOnlyRepositoryError(
+            f"repository {repository.name} is read-only", remedy="nothing can be collected there"
+        )
+    refuse_overlaps(repository, server)
+    namespace = normalize_namespace(repository.storage_namespace)
+    location = settings.locate(namespace)
+    store: ObjectStore = open_namespace(location)
+    started_at = checked_store_time(store, safety, clock)
+    grace_period_seconds = server.grace_period_seconds()
+    min_age_seconds = effective_min_age_seconds(safety, grace_period_seconds)
+    return GCRun(
+        run_key=run_key,
+        repository=repository.name,
+        namespace=namespace,
+        store=location,
+        started_at=started_at,
+        cutoff=started_at - timedelta(seconds=min_age_seconds),
+        grace_period_seconds=grace_period_seconds,
+        min_age_seconds=min_age_seconds,
+        server_version=server.version(),
+    )
+
+
+def refuse_overlaps(repository: Repository, server: LakeFSServer) -> None:
+    """Rule 5: raise ``NamespaceError`` when another repository's namespace contains, equals or lies in this one's."""
+    for other in server.repositories():
+        if other.name != repository.name and namespaces_overlap(other.storage_namespace, repository.storage_namespace):
+            raise NamespaceError(
+                f"the namespaces of {repository.name} ({repository.storage_namespace}) and of {other.name} "
+                f"({other.storage_namespace}) overlap: what one calls garbage the other may use",
+                remedy="move one of them to a namespace of its own; until then neither can be collected",
+            )
+
+
+def checked_store_time(store: ObjectStore, safety: SafetyParameters, clock: Clock) -> datetime:
+    """Rule 2: the time on the store's clock.  Raises ``ClockSkewError`` when ours is too far from it."""
+    store_time, local_time = store.now(), clock()
+    skew_seconds = abs((store_time - local_time).total_seconds())
+    if skew_seconds > safety.max_clock_skew_seconds:
+        raise ClockSkewError(
+            f"this machine's clock ({local_time.isoformat()}) and the store's ({store_time.isoformat()}) are "
+            f"{skew_seconds:.0f} s apart, more than {safety.max_clock_skew_seconds:.0f} s",
+            remedy="set the clock of this machine, or of the store, and run again",
+        )
+    return store_time
+
+
+def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: int) -> float:
+    """Rule 2: the configured minimum age, not below the server's grace period.
+
+    A minimum age below the grace period is raised to it when it is the default, and taken only with
+    ``allow_min_age_below_grace``; asked for without that, ``SafetyError``.
+    """
+    min_age_seconds = safety.min_age_hours * 3600
+    if min_age_seconds >= grace_period_seconds or safety.allow_min_age_below_grace:
+        return min_age_seconds
+    if "min_age_hours" not in safety.model_fields_set:
+        return float(grace_period_seconds)
+    raise SafetyError(
+        f"a minimum age of {safety.min_age_hours:g} h is below the server's grace period of "
+        f"{grace_period_seconds / 3600:g} h: objects that wait for their upload link could be deleted",
+        remedy="ask for at least the grace period, or say --unsafe-min-age if nobody uploads to this repository",
+    )
+
+
+def check_inputs(run_key: str, *in_order: Dataset | DatasetManifest) -> None:
+    """Rule 1: the inputs belong to this run, and each began after the one before it had ended.
+
+    Raises ``InputOrderError``, which says what to materialize again.
+    """
+    manifests = [i.manifest if isinstance(i, Dataset) else i for i in in_order]
+    for manifest in manifests:
+        if manifest.run_key != run_key:
+            raise InputOrderError(
+                f"{manifest.stage} is of run {manifest.run_key}, not of {run_key}", remedy="start a new run"
+            )
+    for earlier, later in pairwise(manifests):
+        if later.began_at < earlier.ended_at:
+            raise InputOrderError(
+                f"{later.stage} of {run_key} began ({later.began_at.isoformat()}) before {earlier.stage} had ended "
+                f"({earlier.ended_at.isoformat()}): an object that moved in between would be in neither",
+                remedy=f"materialize {later.stage} and everything after it again, or start a new run",
+            )

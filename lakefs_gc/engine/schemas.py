@@ -1,0 +1,55 @@
+"""The columns of each stage, in one place.
+
+==================  ====================================================================================
+store_listing       an object under ``data/`` or directly at the root: ``address`` (relative to the
+                    namespace), ``size`` (bytes), ``last_modified`` (UTC, microseconds)
+uncommitted         an address that a branch's staging area or a tracked copy refers to: ``address``
+active_ranges       a range that an active commit refers to: ``range_id``, ``entries`` (null where only
+                    the file itself can say)
+committed           an address that an active commit refers to: ``address`` (distinct), ``size``,
+                    ``last_modified`` of the newest such entry
+foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
+candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
+sweep               what happened to a marked object: ``address``, ``size``, ``outcome``, ``error``
+==================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+_ADDRESS = StructField("address", StringType(), nullable=False)
+_SIZE = StructField("size", LongType(), nullable=False)
+_LAST_MODIFIED = StructField("last_modified", TimestampType(), nullable=False)
+
+STORE_LISTING = StructType([_ADDRESS, _SIZE, _LAST_MODIFIED])
+UNCOMMITTED = StructType([_ADDRESS])
+ACTIVE_RANGES = StructType([StructField("range_id", StringType(), False), StructField("entries", LongType())])
+COMMITTED = STORE_LISTING
+FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
+CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType(), nullable=False)])
+SWEEP = StructType(
+    [
+        _ADDRESS,
+        # Null in a mark that does not say sizes, for an object that was gone already.
+        StructField("size", LongType()),
+        StructField("outcome", StringType(), nullable=False),
+        StructField("error", StringType(), nullable=False),
+    ]
+)
+
+EXPIRED = "expired"
+"""Reason: some commit refers to the object, but no active one."""
+NEVER_COMMITTED = "never_committed"
+"""Reason: no range that is left in the namespace refers to the object."""
+
+BY_STAGE = {
+    "store_listing": STORE_LISTING,
+    "uncommitted": UNCOMMITTED,
+    "active_ranges": ACTIVE_RANGES,
+    "committed": COMMITTED,
+    "foreign_references": FOREIGN_REFERENCES,
+    "candidates": CANDIDATES,
+    "sweep": SWEEP,
+}
+"""The columns of the DataFrame of each stage that has one."""

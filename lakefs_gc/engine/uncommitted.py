@@ -1,0 +1,120 @@
+"""Stage 2: what is staged.
+
+The server writes its uncommitted addresses page by page, a Parquet file each, into one directory per run; the executors
+read those files.  A page that was not asked for is data that would look like garbage, so the pages are counted and the
+continuation is watched (rule 3).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import Clock, StageOutput
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+_READS_AT_ONCE = 4  # up to 20 MB each
+
+
+@dataclass(frozen=True)
+class PreparedUncommitted:
+    """The server's uncommitted list: its run id, its directory (empty: nothing is staged), how many pages it took."""
+
+    run_id: str
+    location: str
+    pages: int
+    pages_with_file: int
+
+
+def uncommitted(
+    spark: SparkSession, run: GCRun, server: LakeFSServer, safety: SafetyParameters, clock: Clock
+) -> StageOutput:
+    """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
+
+    ``facts`` has ``run_id``, which names the mark, ``pages`` and ``files``.  Raises ``IncompleteAnswerError``.
+    """
+    began_at = clock()
+    prepared = prepare_uncommitted(server, run.repository, safety.max_uncommitted_pages)
+    files = _files(open_store(run.store), run, prepared)
+    paths = spark.createDataFrame([(file,) for file in files], "file string").repartition(max(1, len(files)))
+    addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
+    return StageOutput(
+        dataframe=addresses.distinct(),
+        began_at=began_at,
+        facts={"run_id": prepared.run_id, "pages": prepared.pages, "files": len(files)},
+    )
+
+
+def prepare_uncommitted(server: LakeFSServer, repository: str, max_pages: int) -> PreparedUncommitted:
+    """Ask for page after page until the server says it has finished.
+
+    Raises ``IncompleteAnswerError`` when a continuation token comes twice (a server with a page size or time that is
+    too small stands still for ever), when the run or its directory changes on the way, or after ``max_pages``.
+    """
+    tokens_seen: set[str] = set()
+    locations: set[str] = set()
+    token, run_id, pages, pages_with_file = "", "", 0, 0
+    while True:
+        page = server.prepare_uncommitted(repository, token)
+        pages += 1
+        if run_id and page.run_id != run_id:
+            raise IncompleteAnswerError(
+                f"the server changed the run of its uncommitted list from {run_id} to {page.run_id}",
+                remedy="start a new run",
+            )
+        run_id, token = page.run_id, page.continuation_token
+        if page.location:
+            locations.add(page.location)
+            pages_with_file += 1
+        if len(locations) > 1:
+            raise IncompleteAnswerError(
+                f"the uncommitted list of run {run_id} is in two places: {', '.join(sorted(locations))}",
+                remedy="start a new run",
+            )
+        if not token:
+            return PreparedUncommitted(run_id, "".join(locations), pages, pages_with_file)
+        if token in tokens_seen:
+            raise IncompleteAnswerError(
+                f"the server's uncommitted list of {repository} does not advance: after {pages} pages it gave the same "
+                "continuation token again",
+                remedy="raise ugc.prepare_interval and ugc.prepare_max_file_size in the lakeFS server's configuration",
+            )
+        if pages >= max_pages:
+            raise IncompleteAnswerError(
+                f"the server's uncommitted list of {repository} is not finished after {pages} pages",
+                remedy="raise safety.max_uncommitted_pages if the repository has that much uncommitted data",
+            )
+        tokens_seen.add(token)
+        logger.info("uncommitted data of %s: page %d", repository, pages)
+
+
+def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[str]:
+    """Keys of the files of all pages.  There may be more than pages: a call that was repeated wrote twice."""
+    if not prepared.location:
+        return []
+    folder = run.key_of(prepared.location).rstrip("/") + "/"
+    files = [key for batch in store.list(folder) for key in batch.column("address").to_pylist()]
+    if len(files) < prepared.pages_with_file:
+        raise IncompleteAnswerError(
+            f"{run.namespace}{folder} holds {len(files)} files, but the server wrote {prepared.pages_with_file} pages",
+            remedy="check that these credentials see the whole bucket, and start a new run",
+        )
+    return files
+
+
+@worker
+def _read_files(batches: Batches, store: StoreLocation) -> Batches:
+    for key, data in open_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+        yield read_uncommitted(data, key)

@@ -1,0 +1,84 @@
+"""Code that runs in Spark's Python workers, and the way its errors come back to the driver.
+
+A worker that raises one of ours would reach the driver as the text of a stack trace.  ``worker`` puts the error into
+that text as one line of JSON, and ``driver_errors`` takes it out again, so that a damaged range is a
+``CorruptRangeError`` with its file and offset, whoever read it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+import pyarrow as pa
+
+from lakefs_gc import errors
+
+P = ParamSpec("P")
+Batches = Iterator[pa.RecordBatch]
+
+_MARKER = "lakefs-gc-error:"
+_MARKED = re.compile(re.escape(_MARKER) + r"(\{.*?\}):end")
+
+
+class WorkerError(Exception):
+    """Carries one of our errors through Spark as text."""
+
+
+def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, Callable[[Batches], Batches]]:
+    """Make ``function(batches, ...)`` a factory of functions for ``mapInArrow`` whose errors survive the way back."""
+
+    @wraps(function)
+    def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Batches], Batches]:
+        def run(batches: Batches) -> Batches:
+            try:
+                yield from function(batches, *args, **kwargs)
+            except errors.LakeFSGCError as error:
+                raise WorkerError(_to_text(error)) from error
+
+        return run
+
+    return bind
+
+
+@contextmanager
+def driver_errors() -> Iterator[None]:
+    """Turn the failure of a Spark action back into the error of ours that caused it, if one did."""
+    try:
+        yield
+    except errors.LakeFSGCError:
+        raise
+    except Exception as error:
+        found = _from_text(str(error))
+        if found is None:
+            raise
+        raise found from None
+
+
+def _to_text(error: errors.LakeFSGCError) -> str:
+    content = {
+        "class": type(error).__name__,
+        "message": error.message,
+        "remedy": error.remedy,
+        "facts": {name: value for name, value in error.facts.items() if isinstance(value, str | int | float | bool)},
+    }
+    return f"{_MARKER}{json.dumps(content)}:end"
+
+
+def _from_text(text: str) -> errors.LakeFSGCError | None:
+    found = _MARKED.search(text)
+    if found is None:
+        return None
+    content: dict[str, Any] = json.loads(found[1])
+    error_class = getattr(errors, content["class"], errors.LakeFSGCError)
+    return errors._rebuild(error_class, content["message"], content["remedy"], content["facts"])
+
+
+def strings(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[str]:
+    """The values of a string column, row after row.  For names of files and prefixes, not for addresses."""
+    for batch in batches:
+        yield from batch.column(column).to_pylist()

@@ -1,0 +1,27 @@
+"""The partitions of every asset: one run of one repository, ``<repository>/<run>``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagster import DynamicPartitionsDefinition, PartitionedConfig, PartitionsDefinition
+
+from lakefs_gc.engine.run import repository_of
+
+gc_runs = DynamicPartitionsDefinition(name="gc_runs")
+
+REPOSITORY_TAG = "lakefs_gc/repository"
+"""Tag of a Dagster run; ``dagster.yaml`` allows one run at a time for each of its values."""
+
+
+def repository_tags(run_key: str) -> Mapping[str, str]:
+    """The tags that a run of this partition carries."""
+    return {REPOSITORY_TAG: repository_of(run_key)}
+
+
+repository_config: PartitionedConfig[PartitionsDefinition[str]] = PartitionedConfig(
+    partitions_def=gc_runs,
+    run_config_for_partition_key_fn=lambda _: {},
+    tags_for_partition_key_fn=repository_tags,
+)
+"""No configuration of its own, but the tag of the repository on each run of a job."""

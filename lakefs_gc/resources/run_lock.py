@@ -1,0 +1,29 @@
+"""Rule 10: one run per repository at a time, also for runs that carry no tag (the UI's Materialize button)."""
+
+from __future__ import annotations
+
+from dagster import AssetExecutionContext, DagsterRunStatus, RunsFilter
+
+from lakefs_gc.engine.run import repository_of
+from lakefs_gc.errors import RunInProgressError
+
+_PARTITION_TAG = "dagster/partition"
+
+
+def refuse_second_run(context: AssetExecutionContext) -> None:
+    """Raise ``RunInProgressError`` when an older run of the same repository is under way in this Dagster instance."""
+    repository = repository_of(context.partition_key)
+    own = context.instance.get_run_record_by_id(context.run_id)
+    under_way = context.instance.get_run_records(
+        RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING])
+    )
+    for record in under_way:
+        run = record.dagster_run
+        partition = run.tags.get(_PARTITION_TAG, "")
+        if run.run_id == context.run_id or not partition.startswith(f"{repository}/"):
+            continue
+        if own is None or record.storage_id < own.storage_id:
+            raise RunInProgressError(
+                f"run {run.run_id} of {repository} is under way (partition {partition})",
+                remedy="wait until it ends, or terminate it in the UI; then start this one again",
+            )

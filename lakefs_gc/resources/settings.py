@@ -1,0 +1,24 @@
+"""The settings of the code location, as a Dagster resource: they show in the UI beside each run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import ConfigurableResource
+
+from lakefs_gc.config import Settings
+
+
+class SettingsResource(ConfigurableResource[None]):
+    """``values`` is a ``Settings`` as JSON."""
+
+    values: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field
+
+    @classmethod
+    def of(cls, settings: Settings) -> SettingsResource:
+        """The resource for ``settings``."""
+        return cls(values=settings.model_dump(mode="json", exclude_unset=True))
+
+    def get(self) -> Settings:
+        """The settings."""
+        return Settings.model_validate(self.values)

@@ -1,0 +1,266 @@
+"""The calls of the lakeFS API that a collector needs, through the lakeFS SDK, with errors from ``errors``.
+
+Facts: lakeFS OpenAPI 1.x (``lakefs-sdk`` 1.88) and recordings of a real server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import lakefs_sdk
+import urllib3
+from lakefs_sdk.exceptions import ApiException
+
+from lakefs_gc.config import ServerCredentials
+from lakefs_gc.errors import (
+    IncompleteAnswerError,
+    ReadOnlyRepositoryError,
+    RepositoryNotFoundError,
+    ServerError,
+    ServerUnavailableError,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_SECONDS = 10.0
+# One page of prepare_uncommitted takes the server a minute by design, a synchronous prepare_commits much longer.
+_READ_TIMEOUT_SECONDS = 600.0
+_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.5
+_POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository as the server describes it; ``storage_namespace`` as it was given, with or without final slash."""
+
+    name: str
+    storage_namespace: str
+    storage_id: str
+    default_branch: str
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class UncommittedPage:
+    """One answer of prepare_uncommited.  ``location`` is empty when nothing is staged on this page."""
+
+    run_id: str
+    location: str
+    continuation_token: str
+
+
+@dataclass(frozen=True)
+class PreparedCommits:
+    """The active commits that the server prepared: a run id, and the URL of the CSV file."""
+
+    run_id: str
+    location: str
+
+
+class LakeFSServer:
+    """A lakeFS server.
+
+    Calls that only read, and the prepare calls (each has a run of its own), are tried again after a broken
+    connection, 429 and 5xx.  Raises ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``,
+    ``ServerUnavailableError`` or ``ServerError``.
+    """
+
+    def __init__(self, credentials: ServerCredentials, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        configuration = lakefs_sdk.Configuration(
+            host=credentials.endpoint_url + "/api/v1",
+            username=credentials.access_key_id,
+            password=credentials.secret_access_key,
+        )
+        configuration.retries = urllib3.Retry(0, redirect=3)
+        self.endpoint_url = credentials.endpoint_url
+        self._client = lakefs_sdk.ApiClient(configuration)
+        self._repositories = lakefs_sdk.RepositoriesApi(self._client)
+        self._branches = lakefs_sdk.BranchesApi(self._client)
+        self._commits = lakefs_sdk.CommitsApi(self._client)
+        self._internal = lakefs_sdk.InternalApi(self._client)
+        self._config = lakefs_sdk.ConfigApi(self._client)
+        self._sleep = sleep
+
+    def version(self) -> str:
+        """The server's version, as it calls itself."""
+        config = self._call("read the server's configuration", self._config.get_config)
+        return str(config.version_config.version) if config.version_config else "unknown"
+
+    def grace_period_seconds(self) -> int:
+        """How long an upload link stays valid, and so how old an object must be to be collected."""
+        answer = self._call("read the grace period", self._internal.get_garbage_collection_config)
+        if answer.grace_period is None:
+            raise IncompleteAnswerError("the server does not say its grace period", remedy="upgrade the lakeFS server")
+        return int(answer.grace_period)
+
+    def repository(self, name: str) -> Repository:
+        """One repository."""
+        return _repository(self._call(f"read repository {name}", self._repositories.get_repository, name))
+
+    def repositories(self) -> Iterator[Repository]:
+        """All repositories that the credentials can see."""
+        after = ""
+        while True:
+            page = self._call("list repositories", self._repositories.list_repositories, after=after, amount=1000)
+            yield from map(_repository, page.results)
+            if not page.pagination.has_more:
+                return
+            after = _moved("list of repositories", after, page.pagination.next_offset)
+
+    def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+        """Name and commit id of every branch, hidden ones included."""
+        after = ""
+        while True:
+            page = self._call(
+                f"list branches of {repository}",
+                self._branches.list_branches,
+                repository,
+                after=after,
+                amount=1000,
+                show_hidden=True,
+            )
+            yield from ((branch.id, branch.commit_id) for branch in page.results)
+            if not page.pagination.has_more:
+                return
+            after = _moved(f"list of branches of {repository}", after, page.pagination.next_offset)
+
+    def metarange_of(self, repository: str, commit_id: str) -> str:
+        """Metarange id of a commit; empty for the first commit of a repository."""
+        commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
+        return str(commit.meta_range_id)
+
+    def has_retention_rules(self, repository: str) -> bool:
+        """Whether garbage collection rules are set; without them every commit is active."""
+        try:
+            self._call(f"read the rules of {repository}", self._repositories.get_gc_rules, repository)
+        except RepositoryNotFoundError:
+            # Unset rules and an unknown repository are the same 404: only the repository itself tells them apart.
+            self.repository(repository)
+            return False
+        return True
+
+    def prepare_uncommitted(self, repository: str, continuation_token: str = "") -> UncommittedPage:
+        """Have the server write one page of its uncommitted addresses."""
+        request = lakefs_sdk.PrepareGCUncommittedRequest(continuation_token=continuation_token or None)
+        answer = self._call(
+            f"prepare uncommitted data of {repository}",
+            self._internal.prepare_garbage_collection_uncommitted,
+            repository,
+            prepare_gc_uncommitted_request=request,
+        )
+        return UncommittedPage(answer.run_id, answer.gc_uncommitted_location or "", answer.continuation_token or "")
+
+    def prepare_commits(self, repository: str, *, timeout_seconds: float) -> PreparedCommits:
+        """Have the server list the active commits: asynchronously, or synchronously on a server without that.
+
+        Raises ``ServerError`` when the server's task fails, and ``ServerUnavailableError`` past ``timeout_seconds``.
+        """
+        what = f"prepare commits of {repository}"
+        try:
+            task = self._call(what, self._internal.prepare_garbage_collection_commits_async, repository)
+        except ServerError as error:
+            # An old server answers the unknown path with 404 (or 405): ask whether the repository itself is there.
+            if error.facts.get("status") not in (404, 405, 501):
+                raise
+            self.repository(repository)
+            logger.info("the server has no asynchronous prepare_commits; using the synchronous one")
+            return _prepared(self._call(what, self._internal.prepare_garbage_collection_commits, repository))
+        waited_seconds, polls = 0.0, 0
+        while True:
+            status = self._call(what, self._internal.prepare_garbage_collection_commits_status, repository, task.id)
+            if status.completed:
+                if status.error is not None:
+                    raise ServerError(f"{what}: the server's task failed: {status.error.message}")
+                if status.result is None:
+                    raise IncompleteAnswerError(f"{what}: the server's task ended without a result")
+                return _prepared(status.result)
+            if waited_seconds > timeout_seconds:
+                raise ServerUnavailableError(
+                    f"{what}: not finished after {waited_seconds:.0f} s",
+                    remedy="look at the server's load, or raise safety.prepare_timeout_hours",
+                )
+            pause = _POLL_SECONDS[min(polls, len(_POLL_SECONDS) - 1)]
+            self._sleep(pause)
+            waited_seconds, polls = waited_seconds + pause, polls + 1
+
+    def _call(self, what: str, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        pause = _FIRST_PAUSE_SECONDS
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+            except ApiException as error:
+                if error.status not in (429, 500, 502, 503, 504) or attempt == _TRIES:
+                    _raise_for(what, error)
+                problem = f"HTTP {error.status}"
+            except urllib3.exceptions.HTTPError as error:
+                if attempt == _TRIES:
+                    raise ServerUnavailableError(
+                        f"{what}: cannot reach lakeFS at {self.endpoint_url}: {_plain(error)}",
+                        remedy="check LAKECTL_SERVER_ENDPOINT_URL and that the server runs",
+                    ) from None
+                problem = type(error).__name__
+            logger.warning("%s: %s, try %d of %d", what, problem, attempt, _TRIES)
+            self._sleep(pause)
+            pause *= 2
+        raise AssertionError("unreachable")
+
+
+def _repository(answer: Any) -> Repository:
+    return Repository(
+        name=answer.id,
+        storage_namespace=answer.storage_namespace,
+        storage_id=answer.storage_id or "",
+        default_branch=answer.default_branch,
+        read_only=bool(answer.read_only),
+    )
+
+
+def _prepared(answer: Any) -> PreparedCommits:
+    if not answer.gc_commits_location:
+        raise IncompleteAnswerError("the server prepared commits, but does not say where")
+    return PreparedCommits(answer.run_id, answer.gc_commits_location)
+
+
+def _moved(what: str, after: str, next_offset: str) -> str:
+    if not next_offset or next_offset <= after:
+        raise IncompleteAnswerError(f"{what}: the server says there is more, and starts again at {next_offset!r}")
+    return next_offset
+
+
+def _plain(error: urllib3.exceptions.HTTPError) -> str:
+    reason = getattr(error, "reason", None) or error
+    return f"{type(reason).__name__}"
+
+
+def _raise_for(what: str, error: ApiException) -> NoReturn:
+    message = _message(error)
+    facts = {"status": error.status}
+    text = f"{what}: lakeFS answered {error.status}: {message}"
+    if error.status == 401:
+        raise ServerError(text, remedy="check the access key id and the secret access key", **facts) from None
+    if error.status == 403 and "read-only" in message:
+        raise ReadOnlyRepositoryError(
+            text, remedy="garbage collection of a read-only repository is not possible; nothing was done", **facts
+        ) from None
+    if error.status == 403:
+        raise ServerError(text, remedy="give the user the lakeFS actions in README, Permissions", **facts) from None
+    if error.status == 404:
+        raise RepositoryNotFoundError(text, remedy="check the repository's name", **facts) from None
+    if error.status == 429 or error.status >= 500:
+        raise ServerUnavailableError(text, remedy="look at the server's log, and try again", **facts) from None
+    raise ServerError(text, **facts) from None
+
+
+def _message(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)

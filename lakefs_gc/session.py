@@ -1,0 +1,83 @@
+"""Runs the assets in this process: one path through the code, whoever starts it.
+
+The command line, cron and the demo materialize the same assets as the UI, in the Dagster instance that ``DAGSTER_HOME``
+names, or in an ephemeral one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from dagster import Config, DagsterInstance, Definitions, RunConfig
+
+from lakefs_gc.assets.store_listing import ListingConfig
+from lakefs_gc.assets.sweep import SweepConfig
+from lakefs_gc.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.config import Settings
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.jobs import gc_approve, gc_mark, gc_sweep
+from lakefs_gc.partitions import gc_runs, repository_tags
+
+Facts = dict[str, Any]
+
+
+class GCSession:
+    """A Dagster instance and the definitions for ``settings``, for runs in this process."""
+
+    def __init__(self, settings: Settings, instance: DagsterInstance) -> None:
+        self.settings = settings
+        self.instance = instance
+        self._definitions: Definitions = build_definitions(settings)
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator[GCSession]:
+        """With the instance of ``DAGSTER_HOME``, or an ephemeral one where that is not set."""
+        factory = DagsterInstance.get if os.environ.get("DAGSTER_HOME") else DagsterInstance.ephemeral
+        with factory() as instance:
+            yield cls(settings, instance)
+
+    def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
+        """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise."""
+        config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
+        return self.materialize(gc_mark.name, run_key, {"store_listing": config})["mark"]
+
+    def approve(self, run_key: str, config: ApprovalConfig) -> Facts:
+        """Materialize ``sweep_approval``; its metadata.  Raises ``MarkError`` or ``ApprovalError``."""
+        return self.materialize(gc_approve.name, run_key, {"sweep_approval": config})["sweep_approval"]
+
+    def sweep(self, run_key: str, config: SweepConfig) -> Facts:
+        """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""
+        return self.materialize(gc_sweep.name, run_key, {"sweep": config})["sweep"]
+
+    def materialize(self, job: str, run_key: str, config: Mapping[str, Config]) -> dict[str, Facts]:
+        """Run a job for one partition; the metadata of each materialization, as plain values, by asset."""
+        tags = dict(repository_tags(run_key))
+        self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
+        try:
+            result = self._definitions.resolve_job_def(job).execute_in_process(
+                run_config=RunConfig(ops=dict(config)), instance=self.instance, partition_key=run_key, tags=tags
+            )
+        except Exception as error:
+            raise _cause(error) from error
+        return {
+            event.asset_key.path[-1]: {
+                name: getattr(value, "value", None) for name, value in event.materialization.metadata.items()
+            }
+            for event in result.get_asset_materialization_events()
+            if event.asset_key is not None
+        }
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error of ours behind one of Dagster's, or the error itself."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, LakeFSGCError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return error
