@@ -18,25 +18,14 @@ What is computed here contains the server's answer, always.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.formats.gc_rules import GCRules
 
 _FIRST_VERSION_WITH_MAIN_PARENT_FIRST = 1
-
-
-@dataclass(frozen=True)
-class GCRules:
-    """The retention rules of a repository, in days; a branch without a rule of its own has the default."""
-
-    default_retention_days: int
-    branch_retention_days: Mapping[str, int] = field(default_factory=dict)
-
-    def days_of(self, branch: str) -> int:
-        """The retention of a branch."""
-        return self.branch_retention_days.get(branch, self.default_retention_days)
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ def active_commits(
     """
     by_id = {commit.id: commit for commit in commits}
     active: dict[str, Reason] = {
-        head: Reason(Retainer.HEAD, rules.days_of(branch), branch)
+        head: Reason(Retainer.HEAD, rules.retention_days(branch), branch)
         for branch, head in sorted(branch_heads.items())
     }
     # The longest retention walks first: where a later walk meets its trail, the rest of the way is done
@@ -130,7 +119,7 @@ def active_commits(
 
 
 def _walks(by_id: Mapping[str, Commit], branch_heads: Mapping[str, str], rules: GCRules) -> list[_Walk]:
-    heads = [_Walk(head, branch, rules.days_of(branch)) for branch, head in branch_heads.items()]
+    heads = [_Walk(head, branch, rules.retention_days(branch)) for branch, head in branch_heads.items()]
     main_parents = {commit.main_parent for commit in by_id.values()}
     dangling = by_id.keys() - main_parents - set(branch_heads.values())
     return heads + [_Walk(commit, "", rules.default_retention_days) for commit in dangling]

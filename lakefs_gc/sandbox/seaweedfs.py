@@ -115,7 +115,7 @@ class SeaweedFS:
             return
         process.terminate()
         try:
-            process.wait(timeout=5)
+            process.wait(timeout=2)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

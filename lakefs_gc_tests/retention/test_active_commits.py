@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefs_gc.errors import IncompleteAnswerError
-from lakefs_gc.retention.active_commits import Commit, GCRules, Retainer, active_commits
+from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
+from lakefs_gc.retention.active_commits import Commit, Retainer, active_commits
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
@@ -40,10 +41,7 @@ def test_retains_what_the_real_server_retained(scenario: str) -> None:
         for c in load(scenario, "api/all_commits.json")
     ]
     heads = {branch["id"]: branch["commit_id"] for branch in load(scenario, "api/branches.json")}
-    rules = GCRules(
-        expected["rules"]["default_retention_days"],
-        {r["branch_id"]: r["retention_days"] for r in expected["rules"]["branches"] or []},
-    )
+    rules = rules_from_api(expected["rules"])
     active = active_commits(commits, heads, rules, datetime.fromisoformat(expected["now"]))
     retained = expected["retained_commits"] + expected["retained_by_definition_only"]
     assert set(active) == {commit["id"] for commit in retained}
@@ -145,7 +143,9 @@ def _server_walk(commits: list[Commit], heads: dict[str, str], rules: GCRules) -
     processed: dict[str, datetime] = {}
     active: set[str] = set()
     for start, branch in sorted(starts):
-        threshold = NOW - timedelta(days=rules.days_of(branch) if branch else rules.default_retention_days)
+        threshold = NOW - timedelta(
+            days=rules.retention_days(branch) if branch else rules.default_retention_days
+        )
         age, next_id = by_id[start].creation_date, by_id[start].main_parent
         if branch:
             active.add(start)
@@ -165,7 +165,7 @@ def _by_definition(commits: list[Commit], heads: dict[str, str], rules: GCRules)
     by_id = {c.id: c for c in commits}
     parents = {c.main_parent for c in commits}
     active = set(heads.values())
-    walks = [(head, rules.days_of(branch)) for branch, head in heads.items()]
+    walks = [(head, rules.retention_days(branch)) for branch, head in heads.items()]
     for c in commits:
         if c.id not in parents and c.id not in heads.values():
             walks.append((c.id, rules.default_retention_days))

@@ -1,0 +1,98 @@
+"""Physical addresses: ``data/<slice>/<object id>``, and the signatures of those that clients upload to
+themselves.
+
+Source: lakeFS ``pkg/upload/path_provider.go``, and ``VerifyLinkAddress`` in ``pkg/catalog/catalog.go``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import threading
+from datetime import timedelta
+
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.formats.ids import new_reversed_id, new_xid, xid_time
+from lakefs_gc.sandbox.clock import Clock
+from lakefs_gc.sandbox.problems import ApiError
+
+DATA_FOLDER = "data/"
+_SIGNATURE_DELIMITER = ","
+
+
+class AddressProvider:
+    """New addresses.  A slice is opened at the start, after ``slice_seconds``, and after ``slice_size``
+    addresses; its name sorts before those of all older slices.
+    """
+
+    def __init__(self, clock: Clock, *, slice_seconds: float, slice_size: int) -> None:
+        self._clock = clock
+        self._slice_age = timedelta(seconds=slice_seconds)
+        self._slice_size = slice_size
+        self._lock = threading.Lock()
+        self._open_slice()
+
+    def new_address(self) -> str:
+        """An address that nobody had before, relative to the namespace."""
+        with self._lock:
+            if self._used == self._slice_size or self._clock() - self._opened_at > self._slice_age:
+                self._open_slice()
+            self._used += 1
+            return f"{DATA_FOLDER}{self._slice}/{new_xid(self._clock())}"
+
+    def _open_slice(self) -> None:
+        self._opened_at = self._clock()
+        self._slice = new_reversed_id(self._opened_at)
+        self._used = 0
+
+
+class AddressSigner:
+    """Signs an address for one repository, branch and path; a signature holds for ``lifetime_seconds``."""
+
+    def __init__(self, key: str, clock: Clock, *, lifetime_seconds: float) -> None:
+        self._key = key.encode()
+        self._clock = clock
+        self._lifetime = timedelta(seconds=lifetime_seconds)
+
+    def sign(self, repository: str, branch: str, path: str, address: str) -> str:
+        """The address with its signature, which becomes part of the object's key."""
+        digest = self._digest(_signed_text(repository, branch, path, address))
+        signature = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        return address + _SIGNATURE_DELIMITER + signature
+
+    def verify(self, repository: str, branch: str, path: str, signed_address: str) -> None:
+        """Raises ``ApiError``, in lakeFS's words, unless this was signed for just this, and not too long
+        ago.
+        """
+        address, delimiter, signature = signed_address.rpartition(_SIGNATURE_DELIMITER)
+        if not delimiter:
+            raise ApiError(400, "address is not signed: link address invalid")
+        text = _signed_text(repository, branch, path, address)
+        try:
+            if "=" in signature:
+                raise ValueError
+            padded = signature.encode("ascii") + b"=" * (-len(signature) % 4)
+            digest = base64.b64decode(padded, altchars=b"-_", validate=True)
+        except (ValueError, binascii.Error):
+            raise ApiError(400, f"malformed address signature: {text}: link address invalid") from None
+        if not hmac.compare_digest(digest, self._digest(text)):
+            raise ApiError(400, "invalid address signature: invalid address")
+        object_id = address.rpartition("/")[2]
+        try:
+            issued_at = xid_time(object_id)
+        except ConfigurationError:
+            raise ApiError(500, "xid: invalid ID") from None
+        if self._clock() - issued_at > self._lifetime:
+            raise ApiError(400, "link address expired")
+
+    def _digest(self, text: str) -> bytes:
+        return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+
+
+def _signed_text(repository: str, branch: str, path: str, address: str) -> str:
+    fields = {"Repository": repository, "Branch": branch, "Path": path, "PhysicalAddress": address}
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")  # as Go does

@@ -1,0 +1,14 @@
+"""The sandbox's clock, which a test may replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], datetime]
+"""The time, in UTC."""
+
+
+def system_clock() -> datetime:
+    """This machine's time."""
+    return datetime.now(UTC)

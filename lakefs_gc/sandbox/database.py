@@ -1,0 +1,101 @@
+"""The sandbox's own state, in SQLite: everything that a lakeFS server keeps in its key-value store."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS repositories (
+    name TEXT PRIMARY KEY, storage_namespace TEXT NOT NULL, default_branch TEXT NOT NULL,
+    creation_date INTEGER NOT NULL, read_only INTEGER NOT NULL, metadata TEXT NOT NULL DEFAULT '{}'
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS branches (
+    repository TEXT NOT NULL, name TEXT NOT NULL, commit_id TEXT NOT NULL, staging_token TEXT NOT NULL,
+    sealed_tokens TEXT NOT NULL, hidden INTEGER NOT NULL, PRIMARY KEY (repository, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tags (
+    repository TEXT NOT NULL, name TEXT NOT NULL, commit_id TEXT NOT NULL, PRIMARY KEY (repository, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS commits (
+    repository TEXT NOT NULL, id TEXT NOT NULL, parents TEXT NOT NULL, committer TEXT NOT NULL, message TEXT
+    NOT NULL, creation_date INTEGER NOT NULL, meta_range_id TEXT NOT NULL, metadata TEXT NOT NULL,
+    generation INTEGER NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (repository, id)
+) WITHOUT ROWID;
+-- identity and data are NULL in a tombstone
+CREATE TABLE IF NOT EXISTS staged (
+    token TEXT NOT NULL, key BLOB NOT NULL, identity BLOB, data BLOB, PRIMARY KEY (token, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS links (
+    repository TEXT NOT NULL, address TEXT NOT NULL, linked INTEGER NOT NULL, PRIMARY KEY (repository,
+    address)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tasks (
+    repository TEXT NOT NULL, id TEXT NOT NULL, status TEXT NOT NULL, PRIMARY KEY (repository, id)
+) WITHOUT ROWID;
+"""
+
+_BUSY_TIMEOUT_SECONDS = 60
+
+
+class Database:
+    """Connections to one SQLite file, one for each thread; readers do not wait for the writer (WAL)."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+        with self.write() as connection:
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """This thread's connection, for reading."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = sqlite3.connect(
+                self._file, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            self._local.connection = connection
+            with self._lock:
+                self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it happens, or nothing.  Within another one it is part of that."""
+        connection = self.connection
+        if connection.in_transaction:
+            yield connection
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connections of all threads; the threads must be done with them."""
+        with self._lock:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+        self._local = threading.local()
+
+    def setting(self, name: str, default: str) -> str:
+        """A value that outlives the process: what is stored, else ``default``, which is stored."""
+        with self.write() as connection:
+            connection.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (name, default))
+            row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return str(row["value"])

@@ -1,0 +1,179 @@
+"""What a lakeFS server does for garbage collectors: retention rules, and the two lists of what is in use.
+
+Layout and formats: ``_lakefs/retention/gc/`` of the namespace, as ``lakefs_gc.formats`` has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lakefs_gc.errors import ObjectNotFoundError
+from lakefs_gc.formats.addresses import relative_address
+from lakefs_gc.formats.commits_csv import write_active_commits
+from lakefs_gc.formats.gc_rules import RULES_KEY, GCRules, decode_rules, encode_rules
+from lakefs_gc.formats.ids import new_reversed_id, new_xid
+from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, write_uncommitted
+from lakefs_gc.retention.active_commits import Commit, active_commits
+from lakefs_gc.sandbox.branches import uncommitted
+from lakefs_gc.sandbox.context import Sandbox, writable
+from lakefs_gc.sandbox.problems import ApiError, NotFound
+from lakefs_gc.sandbox.refs import Repository
+
+_FOLDER = "_lakefs/retention/gc/"
+
+
+@dataclass(frozen=True)
+class PreparedCommits:
+    """Where the list of active commits is; both locations are whole URLs."""
+
+    run_id: str
+    commits_location: str
+    addresses_location: str
+
+
+@dataclass(frozen=True)
+class PreparedPage:
+    """A page of uncommitted addresses; ``location`` is empty when it has none, the token at the end."""
+
+    run_id: str
+    location: str
+    continuation_token: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the next page begins: a branch, and a path there (empty for its first)."""
+
+    run_id: str
+    branch: str
+    path: str
+
+
+def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
+    """The retention rules.  Raises ``NotFound`` when there are none."""
+    try:
+        stored = decode_rules(sandbox.namespaces.store(repository.folder).read(RULES_KEY))
+    except ObjectNotFoundError:
+        stored = None
+    if stored is None:
+        raise NotFound
+    return stored
+
+
+def set_rules(sandbox: Sandbox, repository: Repository, new_rules: GCRules | None) -> None:
+    """Replace the retention rules, or with None delete them: as lakeFS does, by an empty file."""
+    writable(repository)
+    sandbox.namespaces.store(repository.folder).put(RULES_KEY, encode_rules(new_rules))
+
+
+def prepare_commits(sandbox: Sandbox, repository: Repository) -> PreparedCommits:
+    """Write the list of the commits that the rules keep active now."""
+    writable(repository)
+    try:
+        current_rules = rules(sandbox, repository)
+    except NotFound:
+        raise ApiError(404, "get gc rules: not found") from None
+    records = list(sandbox.refs.commits(repository.name))
+    # Branches after commits: a commit that a new branch points to must be among the commits, not the reverse.
+    heads = {branch.name: branch.commit_id for branch in sandbox.refs.branches(repository.name)}
+    known = {record.id for record in records}
+    records += [sandbox.refs.commit(repository.name, head) for head in set(heads.values()) - known]
+    active = active_commits(
+        [
+            Commit(
+                record.id,
+                record.parents,
+                datetime.fromtimestamp(record.creation_date, UTC),
+                record.meta_range_id,
+                record.version,
+            )
+            for record in records
+        ],
+        heads,
+        current_rules,
+        sandbox.clock(),
+    )
+    rows = [(record.id, record.meta_range_id) for record in records if record.id in active]
+    random.shuffle(rows)  # as the real server does: nobody may rely on an order
+    run_id = new_reversed_id(sandbox.clock())
+    key = f"{_FOLDER}commits/run_id={run_id}/commits.csv"
+    sandbox.namespaces.store(repository.folder).put(key, write_active_commits(rows))
+    return PreparedCommits(run_id, repository.folder + key, f"{repository.folder}{_FOLDER}addresses/")
+
+
+def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | None = None) -> PreparedPage:
+    """Write the next page of addresses that some branch refers to without having committed them."""
+    writable(repository)
+    run_id = mark.run_id if mark else new_reversed_id(sandbox.clock())
+    addresses: list[str] = []
+    dates: list[int] = []
+    size_bytes = 0
+    next_token = ""
+    deadline = time.monotonic() + sandbox.options.uncommitted_page_seconds
+    for branch, path, address, date in _staged_addresses(sandbox, repository, mark):
+        is_full = size_bytes > sandbox.options.uncommitted_page_bytes or time.monotonic() > deadline
+        # A page has at least one row, so that even a page size of nothing gets ahead.
+        if addresses and is_full:
+            next_token = _encode_mark(Mark(run_id, branch, path))
+            break
+        addresses.append(address)
+        dates.append(date)
+        size_bytes += len(address) + 8
+    if not addresses:
+        return PreparedPage(run_id, "", "")
+    batch = pa.RecordBatch.from_pydict(
+        {"physical_address": addresses, "creation_date": dates}, schema=UNCOMMITTED_FILE_SCHEMA
+    )
+    folder = f"{_FOLDER}uncommitted/{run_id}/uncommitted/"
+    file = new_xid(sandbox.clock())
+    sandbox.namespaces.store(repository.folder).put(folder + file, write_uncommitted(batch))
+    return PreparedPage(run_id, repository.folder + folder, next_token)
+
+
+def _staged_addresses(
+    sandbox: Sandbox, repository: Repository, mark: Mark | None
+) -> Iterator[tuple[str, str, str, int]]:
+    """Branch, path, address below the namespace and date in seconds of what each branch has uncommitted.
+
+    As with lakeFS: a record with the identity of the committed one is no change, so its address is not here.
+    """
+    for branch in sandbox.refs.branches(repository.name):
+        if mark is not None and branch.name < mark.branch:
+            continue
+        start = mark.path.encode() if mark is not None and branch.name == mark.branch else b""
+        try:
+            for difference in uncommitted(sandbox, repository, branch, start):
+                if difference.right is None:
+                    continue
+                entry = difference.right.entry
+                address = relative_address(entry.address, entry.address_type, repository.folder)
+                if address is not None:
+                    yield branch.name, difference.right.path, address, entry.last_modified_ns // 1_000_000_000
+        except NotFound:  # the branch was deleted meanwhile, and what it had is garbage
+            continue
+
+
+def _encode_mark(mark: Mark) -> str:
+    fields = {"branch": mark.branch, "path": mark.path, "run_id": mark.run_id, "key": ""}
+    return base64.b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode()
+
+
+def decode_mark(token: str) -> Mark:
+    """Where a continuation token says to go on.  Raises ``ApiError`` 400 for one that is none."""
+    try:
+        fields = json.loads(base64.b64decode(token, validate=True))
+        mark = Mark(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")))
+    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
+        raise ApiError(400, "invalid continuation token") from None
+    if not mark.run_id.isalnum():  # it becomes part of a key
+        raise ApiError(400, "invalid continuation token")
+    return mark

@@ -1,0 +1,272 @@
+"""Objects of a ref: reading, listing, uploading, copying, staging, linking and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, cast
+
+from lakefs_gc.errors import ObjectNotFoundError
+from lakefs_gc.formats.entry import AddressType, Entry, to_ns
+from lakefs_gc.sandbox.context import Sandbox, writable
+from lakefs_gc.sandbox.namespaces import relative_if_data, shown_address
+from lakefs_gc.sandbox.problems import ApiError, NotFound, gone, invalid
+from lakefs_gc.sandbox.records import Change, Record, overlay, present, record_of
+from lakefs_gc.sandbox.refs import Repository, Resolved
+from lakefs_gc.sandbox.streams import HashingReader, OpenedStream
+
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+MAX_PATH_BYTES = 1024
+MAX_DELETE_PATHS = 1000
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The request's ``If-Match`` and ``If-None-Match`` (only ``*`` is supported); empty where it has none."""
+
+    if_match: str = ""
+    if_none_match: str = ""
+
+    def check(self, existing: Record | None) -> None:
+        """Raises ``ApiError`` 412 unless the record at the path, or its absence, is as the request wants it."""
+        e_tag = existing.entry.e_tag if existing is not None else None
+        if self.if_none_match == "*" and existing is not None:
+            raise ApiError(412, "path already exists")
+        if self.if_match and self.if_match.strip('"') != e_tag:
+            raise ApiError(412, "Precondition failed")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a client says about an object that it sends."""
+
+    path: str
+    content_type: str = DEFAULT_CONTENT_TYPE
+    metadata: dict[str, str] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a client says about an object that is in a store already; ``mtime`` in seconds since 1970."""
+
+    path: str
+    physical_address: str
+    checksum: str
+    size_bytes: int
+    mtime: int | None = None
+    content_type: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
+    force: bool = False
+
+
+# -- reading
+
+
+def find(sandbox: Sandbox, repository: Repository, ref: str, path: str) -> Record:
+    """The record at a path of a ref.  Raises ``NotFound``."""
+    check_path(path)
+    record = _find(sandbox, repository, sandbox.refs.resolve(repository.name, ref), path.encode())
+    if record is None:
+        raise NotFound
+    return record
+
+
+def walk(sandbox: Sandbox, repository: Repository, ref: str, start: bytes) -> Iterator[Record]:
+    """The records of a ref from the path ``start`` on; of a branch with what is staged there."""
+    resolved = sandbox.refs.resolve(repository.name, ref)
+    tree = sandbox.refs.commit(repository.name, resolved.commit_id).meta_range_id
+    committed = sandbox.committed(repository).records(tree, start)
+    if resolved.branch is None:
+        return committed
+    staged = sandbox.staging.changes(resolved.branch.tokens, start)
+    return present(overlay([staged, (Change(record.key, record) for record in committed)]))
+
+
+def open_bytes(sandbox: Sandbox, repository: Repository, entry: Entry) -> OpenedStream:
+    """The bytes of an entry, as a stream that the caller closes.  Raises ``ApiError`` 410 when they are gone."""
+    store, key = sandbox.namespaces.place(repository.storage_namespace, entry)
+    try:
+        return OpenedStream(store.open_read(key))
+    except ObjectNotFoundError:
+        raise gone() from None
+
+
+# -- writing
+
+
+def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Upload, content: BinaryIO) -> Record:
+    """Put the bytes into the store at a new address, and stage them at the path.
+
+    As with lakeFS, the bytes are there before the entry: an upload that is refused then leaves garbage.
+    """
+    if not _has_branch(sandbox, repository, branch):
+        raise ApiError(404, f"branch '{branch}' not found")
+    if request.conditions.if_none_match:
+        request.conditions.check(_staged_or_committed(sandbox, repository, branch, request.path))
+    address = sandbox.addresses.new_address()
+    source = HashingReader(content)
+    sandbox.namespaces.store(repository.storage_namespace).put_stream(address, cast(BinaryIO, source))
+    entry = Entry(
+        address=address,
+        address_type=AddressType.RELATIVE,
+        size_bytes=source.size_bytes,
+        last_modified_ns=to_ns(sandbox.clock()),
+        e_tag=source.e_tag,
+        metadata=request.metadata,
+        content_type=request.content_type,
+    )
+    return _stage(sandbox, repository, branch, request.path, entry, request.conditions, force=request.force)
+
+
+def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
+    """Refer to an object that is in some store already.  lakeFS does not ask whose object it is."""
+    shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
+    if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
+        kind = sandbox.namespaces.blockstore_type
+        raise ApiError(400, f"physical address is not valid for block adapter: {kind}")
+    return _stage_address(sandbox, repository, branch, request, request.checksum)
+
+
+def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
+    """Refer to an object that the client uploaded to an address that it had from here."""
+    address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
+    if address_type is AddressType.RELATIVE:
+        sandbox.signer.verify(repository.name, branch, request.path, address)
+    checksum = request.checksum.strip(' "')
+    if not checksum:
+        raise ApiError(400, "checksum is required")
+    if address_type is AddressType.RELATIVE:
+        _use_link(sandbox, repository, address)
+    return _stage_address(sandbox, repository, branch, request, checksum)
+
+
+def new_link(sandbox: Sandbox, repository: Repository, branch: str, path: str) -> str:
+    """A signed address, relative to the namespace, to which a client may upload by itself."""
+    address = sandbox.addresses.new_address()
+    signed = sandbox.signer.sign(repository.name, branch, path, address)
+    with sandbox.database.write() as connection:
+        connection.execute("INSERT INTO links VALUES (?, ?, 0)", (repository.name, signed))
+    return signed
+
+
+def copy(
+    sandbox: Sandbox,
+    repository: Repository,
+    branch: str,
+    path: str,
+    source_ref: str,
+    source_path: str,
+    *,
+    force: bool = False,
+) -> Record:
+    """Copy an object: its bytes to a new address of this repository, and an entry at the path."""
+    if not _has_branch(sandbox, repository, branch):
+        raise ApiError(404, f"branch '{branch}' not found")
+    source = find(sandbox, repository, source_ref or branch, source_path).entry
+    address = sandbox.addresses.new_address()
+    store, key = sandbox.namespaces.place(repository.storage_namespace, source)
+    try:
+        store.copy_to(key, sandbox.namespaces.store(repository.storage_namespace), address)
+    except ObjectNotFoundError:
+        raise gone() from None
+    entry = replace(
+        source,
+        address=address,
+        address_type=AddressType.RELATIVE,
+        last_modified_ns=to_ns(sandbox.clock()),
+    )
+    return _stage(sandbox, repository, branch, path, entry, force=force)
+
+
+def delete(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str], *, force: bool = False) -> None:
+    """Delete paths from a branch; one that does not exist is no error."""
+    writable(repository, force=force)
+    with sandbox.database.write():
+        current = sandbox.refs.branch(repository.name, branch)
+        tree = sandbox.refs.commit(repository.name, current.commit_id).meta_range_id
+        for path in paths:
+            key = path.encode()
+            staged = sandbox.staging.get(current.tokens, key)
+            if staged is not None or sandbox.committed(repository).get(tree, key) is not None:
+                sandbox.staging.put(current.staging_token, [Change(key, None)])
+
+
+def check_path(path: str, argument: str = "path") -> None:
+    """Raises ``ApiError`` 400 for a path that lakeFS does not accept."""
+    size = len(path.encode())
+    if not size:
+        raise ApiError(400, f"argument {argument}: missing path: required value: validation error")
+    if size > MAX_PATH_BYTES:
+        raise invalid(argument, "", f": {size} is above maximum length ({MAX_PATH_BYTES})")
+
+
+def _find(sandbox: Sandbox, repository: Repository, resolved: Resolved, key: bytes) -> Record | None:
+    if resolved.branch is not None:
+        staged = sandbox.staging.get(resolved.branch.tokens, key)
+        if staged is not None:
+            return staged.record
+    tree = sandbox.refs.commit(repository.name, resolved.commit_id).meta_range_id
+    return sandbox.committed(repository).get(tree, key)
+
+
+def _staged_or_committed(sandbox: Sandbox, repository: Repository, branch: str, path: str) -> Record | None:
+    current = sandbox.refs.branch(repository.name, branch)
+    return _find(sandbox, repository, Resolved(current.commit_id, current), path.encode())
+
+
+def _has_branch(sandbox: Sandbox, repository: Repository, branch: str) -> bool:
+    try:
+        sandbox.refs.branch(repository.name, branch)
+    except NotFound:
+        return False
+    return True
+
+
+def _stage_address(sandbox: Sandbox, repository: Repository, branch: str, request: Staged, checksum: str) -> Record:
+    address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
+    now_ns = to_ns(sandbox.clock())
+    entry = Entry(
+        address=address,
+        address_type=address_type,
+        size_bytes=request.size_bytes,
+        last_modified_ns=now_ns if request.mtime is None else request.mtime * 1_000_000_000,
+        e_tag=checksum,
+        metadata=request.metadata,
+        content_type=request.content_type or DEFAULT_CONTENT_TYPE,
+    )
+    return _stage(sandbox, repository, branch, request.path, entry, request.conditions, force=request.force)
+
+
+def _stage(
+    sandbox: Sandbox,
+    repository: Repository,
+    branch: str,
+    path: str,
+    entry: Entry,
+    conditions: Conditions | None = None,
+    *,
+    force: bool = False,
+) -> Record:
+    check_path(path)
+    writable(repository, force=force)
+    record = record_of(path, entry)
+    with sandbox.database.write():
+        # The branch is read in the transaction that writes: a commit seals its token before or after, not meanwhile.
+        current = sandbox.refs.branch(repository.name, branch)
+        if conditions is not None and (conditions.if_match or conditions.if_none_match):
+            conditions.check(_staged_or_committed(sandbox, repository, branch, path))
+        sandbox.staging.put(current.staging_token, [Change(record.key, record)])
+    return record
+
+
+def _use_link(sandbox: Sandbox, repository: Repository, address: str) -> None:
+    with sandbox.database.write() as connection:
+        used = connection.execute(
+            "SELECT linked FROM links WHERE repository = ? AND address = ?", (repository.name, address)
+        ).fetchone()
+        if sandbox.options.single_use_links and (used is None or used["linked"]):
+            raise ApiError(400, "link address invalid")
+        connection.execute("INSERT OR REPLACE INTO links VALUES (?, ?, 1)", (repository.name, address))

@@ -1,0 +1,146 @@
+"""What ranges and staging areas are made of, and ways to walk sorted sequences of it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from lakefs_gc.formats.entry import Entry, decode_entry, encode_entry, entry_identity
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A logical path (its bytes) and the entry there, as it is stored: ``data`` is an ``Entry`` message."""
+
+    key: bytes
+    identity: bytes
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        """The logical path."""
+        return self.key.decode()
+
+    @property
+    def entry(self) -> Entry:
+        """The entry."""
+        return decode_entry(self.data, file=self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change to a path: a new record, or, with None, its removal."""
+
+    key: bytes
+    record: Record | None
+
+
+class DifferenceType(StrEnum):
+    """How the right side of a comparison differs from the left; the values are the API's."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A path at which two trees differ: ``left`` is None where it was added, ``right`` where it was
+    removed.
+    """
+
+    type: DifferenceType
+    key: bytes
+    left: Record | None
+    right: Record | None
+
+
+def record_of(path: str, entry: Entry) -> Record:
+    """The record of an entry at a path."""
+    return Record(path.encode(), entry_identity(entry), encode_entry(entry))
+
+
+def overlay(layers: Iterable[Iterator[Change]]) -> Iterator[Change]:
+    """Sorted layers of changes as one, in which the first layer that has a key decides."""
+    last: bytes | None = None
+    # Of equal keys the merge yields the one of the earlier layer first.
+    for change in heapq.merge(*layers, key=lambda change: change.key):
+        if change.key != last:
+            last = change.key
+            yield change
+
+
+def present(changes: Iterable[Change]) -> Iterator[Record]:
+    """The records that changes leave, without what they remove."""
+    return (change.record for change in changes if change.record is not None)
+
+
+def compare(left: Iterator[Record], right: Iterator[Record]) -> Iterator[Difference]:
+    """The paths at which two sorted trees differ; records of the same identity do not, whatever their
+    address.
+    """
+    old, new = next(left, None), next(right, None)
+    while old is not None and new is not None:
+        if old.key < new.key:
+            yield Difference(DifferenceType.REMOVED, old.key, old, None)
+            old = next(left, None)
+        elif new.key < old.key:
+            yield Difference(DifferenceType.ADDED, new.key, None, new)
+            new = next(right, None)
+        else:
+            if old.identity != new.identity:
+                yield Difference(DifferenceType.CHANGED, old.key, old, new)
+            old, new = next(left, None), next(right, None)
+    while old is not None:
+        yield Difference(DifferenceType.REMOVED, old.key, old, None)
+        old = next(left, None)
+    while new is not None:
+        yield Difference(DifferenceType.ADDED, new.key, None, new)
+        new = next(right, None)
+
+
+def upper_bound(prefix: bytes) -> bytes:
+    """The first key after all that start with ``prefix``; empty if there is none."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b""
+
+
+def list_level(
+    start_at: Callable[[bytes], Iterator[T]],
+    key_of: Callable[[T], bytes],
+    *,
+    prefix: bytes,
+    delimiter: bytes,
+    after: bytes,
+    amount: int,
+) -> tuple[list[T | bytes], bool]:
+    """A page of a sorted sequence: items, and common prefixes (bytes) up to the delimiter; whether more
+    follow.
+
+    ``start_at(key)`` walks the sequence from ``key`` on.
+    """
+    page: list[T | bytes] = []
+    items = start_at(max(prefix, after))
+    item = next(items, None)
+    while item is not None:
+        key = key_of(item)
+        if not key.startswith(prefix):
+            break
+        found: T | bytes = item
+        if delimiter and (end := key.find(delimiter, len(prefix))) >= 0:
+            found = key = key[: end + len(delimiter)]
+        if key != after:
+            page.append(found)
+            if len(page) > amount:
+                return page[:amount], True
+        if isinstance(found, bytes):
+            following = upper_bound(found)
+            items = start_at(following) if following else iter(())
+        item = next(items, None)
+    return page, False

@@ -1,0 +1,173 @@
+"""A request as the handlers see it, and the answers they give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from starlette.responses import Response
+
+from lakefs_gc.sandbox.context import Sandbox
+from lakefs_gc.sandbox.problems import ApiError, invalid, missing
+from lakefs_gc.sandbox.refs import Repository, is_repository_name
+
+API_PREFIX = "/api/v1"
+MAX_PER_PAGE = 1000
+DEFAULT_PER_PAGE = 100
+
+_TRUE = {"true", "1", "t"}
+_FALSE = {"false", "0", "f"}
+_KINDS = {str: "string", int: "integer", bool: "boolean", list: "array", dict: "object"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """The part of a list that a client asks for."""
+
+    prefix: str
+    after: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request.  ``body`` is read whole, except that of an upload, which is in ``content`` as a stream."""
+
+    sandbox: Sandbox
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+    content: BinaryIO | None = None
+    content_type: str = ""
+    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def repository(self) -> Repository:
+        """The repository that the path names.  Raises ``NotFound``."""
+        return self.sandbox.refs.repository(self.path["repository"])
+
+    def checked_repository(self) -> Repository:
+        """The same, for calls that refuse a bad name as such.  Raises ``ApiError`` 400."""
+        if not is_repository_name(self.path["repository"]):
+            raise invalid("repository", "repository id: ")
+        return self.repository()
+
+    def required(self, name: str) -> str:
+        """A query parameter that must be there.  Raises ``ApiError`` 400."""
+        if name not in self.query:
+            raise ApiError(400, f'parameter "{name}" in query has an error: value is required but missing')
+        return self.query[name]
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A query parameter that is true or false."""
+        value = self.query.get(name, "").lower()
+        if value in _TRUE:
+            return True
+        if value in _FALSE:
+            return False
+        if not value:
+            return default
+        raise ApiError(400, f'parameter "{name}" in query has an error: value {value}: an invalid boolean')
+
+    def page(self) -> Page:
+        """The part of a list that is asked for."""
+        text = self.query.get("amount", "")
+        try:
+            amount = int(text) if text else DEFAULT_PER_PAGE
+        except ValueError:
+            message = f'parameter "amount" in query has an error: value {text}: an invalid integer'
+            raise ApiError(400, message) from None
+        amount = min(amount, MAX_PER_PAGE) if amount > 0 else DEFAULT_PER_PAGE
+        return Page(self.query.get("prefix", ""), self.query.get("after", ""), amount)
+
+    def json(self, schema: str, **types: type | tuple[type, ...]) -> dict[str, Any]:
+        """The body, an object of the API's ``schema``: each field of ``types`` must have that type if it is there.
+
+        A type in a tuple is of a field that must be there.  Raises ``ApiError`` 400.
+        """
+        try:
+            body = json.loads(self.body) if self.body else None
+        except ValueError as error:
+            message = f"request body has an error: failed to decode request body: {error}"
+            raise ApiError(400, message) from None
+        if body is None:
+            raise ApiError(400, "request body has an error: value is required but missing")
+        if not isinstance(body, dict):
+            raise _schema_error(schema, "", "value must be an object")
+        for name, kind in types.items():
+            is_required = isinstance(kind, tuple)
+            expected = kind[0] if isinstance(kind, tuple) else kind
+            if name not in body:
+                if is_required:
+                    raise _schema_error(schema, f"/{name}", f'property "{name}" is missing')
+                continue
+            value = body[name]
+            if value is None and not is_required:
+                continue
+            is_bool = isinstance(value, bool) and expected is not bool
+            if is_bool or not isinstance(value, expected):
+                article = "an" if _KINDS[expected][0] in "aio" else "a"
+                raise _schema_error(schema, f"/{name}", f"value must be {article} {_KINDS[expected]}")
+        return body
+
+
+Handler = Callable[[Call], Response]
+RouteTable = Sequence[tuple[str, str, Handler]]
+"""Method, path below ``API_PREFIX``, handler."""
+
+
+def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    content = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True) + "\n"
+    return Response(content, status, headers, media_type="application/json")
+
+
+def no_content() -> Response:
+    """204."""
+    return Response(status_code=204)
+
+
+def refusal(error: ApiError) -> Response:
+    """The answer of an ``ApiError``."""
+    return answer({"message": error.message}, error.status)
+
+
+def text_map(body: Mapping[str, Any], name: str) -> dict[str, str]:
+    """An optional field that maps texts to texts."""
+    value = body.get(name) or {}
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise ApiError(400, f'request body has an error: Error at "/{name}": value must be a string')
+    return dict(value)
+
+
+def required_text(value: str, argument: str) -> str:
+    """A value that must not be empty.  Raises ``ApiError`` 400."""
+    if not value:
+        raise missing(argument)
+    return value
+
+
+def paginated(results: Sequence[Any], has_more: bool, key: str) -> dict[str, Any]:
+    """A page of a list: ``key`` names the field of a result that the next page begins after."""
+    return {
+        "pagination": {
+            "has_more": has_more,
+            "max_per_page": MAX_PER_PAGE,
+            "next_offset": results[-1][key] if has_more and results else "",
+            "results": len(results),
+        },
+        "results": list(results),
+    }
+
+
+def page_of(items: Sequence[Mapping[str, Any]], page: Page, key: str = "id") -> dict[str, Any]:
+    """The page of a whole list, sorted by ``key``, that is asked for."""
+    fitting = [item for item in items if item[key].startswith(page.prefix) and item[key] > page.after]
+    return paginated(fitting[: page.amount], len(fitting) > page.amount, key)
+
+
+def _schema_error(schema: str, place: str, reason: str) -> ApiError:
+    where = f"doesn't match schema #/components/schemas/{schema}"
+    return ApiError(400, f'request body has an error: {where}: Error at "{place}": {reason}')

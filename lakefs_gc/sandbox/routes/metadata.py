@@ -1,0 +1,38 @@
+"""Where ranges and metaranges are, and their bytes."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from lakefs_gc.errors import ObjectNotFoundError
+from lakefs_gc.sandbox.committed import METADATA_FOLDER
+from lakefs_gc.sandbox.problems import NotFound, gone
+from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer
+
+
+def get_location(call: Call) -> Response:
+    """``GET .../metadata/meta_range/{id}`` and ``.../range/{id}``: the location, whether it exists or not."""
+    call.repository()
+    location = METADATA_FOLDER + call.path["id"]
+    return answer({"location": location}, headers={"Location": location})
+
+
+def get_metadata_object(call: Call) -> Response:
+    """``GET .../metadata/object/{type}/{id}``: the bytes of a range or metarange."""
+    if call.path["type"] not in ("meta_range", "range"):
+        raise NotFound
+    store = call.sandbox.namespaces.store(call.repository().folder)
+    try:
+        data = store.read(METADATA_FOLDER + call.path["id"])
+    except ObjectNotFoundError:
+        raise gone() from None
+    return Response(data, media_type="application/octet-stream")
+
+
+_METADATA = "/repositories/{repository}/metadata"
+
+ROUTES: RouteTable = [
+    ("GET", _METADATA + "/meta_range/{id}", get_location),
+    ("GET", _METADATA + "/range/{id}", get_location),
+    ("GET", _METADATA + "/object/{type}/{id}", get_metadata_object),
+]

@@ -1,0 +1,330 @@
+"""Objects: reading, writing, listing; staging and linking those that clients upload by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+from starlette.responses import Response, StreamingResponse
+
+from lakefs_gc.formats.entry import AddressType, Entry
+from lakefs_gc.sandbox import objects
+from lakefs_gc.sandbox.namespaces import shown_address
+from lakefs_gc.sandbox.objects import Conditions, Staged, Upload, check_path
+from lakefs_gc.sandbox.problems import ApiError
+from lakefs_gc.sandbox.records import Record, list_level
+from lakefs_gc.sandbox.refs import Repository
+from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, paginated, text_map
+from lakefs_gc.sandbox.streams import OpenedStream
+
+_METADATA_HEADER = "x-lakefs-meta-"
+_INTERNAL_METADATA_HEADER = "x-lakefs-internal-"
+_INTERNAL_METADATA_PREFIX = "::lakefs::"
+_PIECE_BYTES = 1 << 20
+
+
+def _shown(repository: Repository, path: str, entry: Entry, *, with_metadata: bool = True) -> dict[str, Any]:
+    shown = {
+        "checksum": entry.e_tag,
+        "content_type": entry.content_type,
+        "mtime": entry.last_modified_ns // 1_000_000_000,
+        "path": path,
+        "path_type": "object",
+        "physical_address": _address(repository, entry),
+        "size_bytes": entry.size_bytes,
+    }
+    return {**shown, "metadata": entry.metadata} if with_metadata else shown
+
+
+def _address(repository: Repository, entry: Entry) -> str:
+    return shown_address(repository.storage_namespace, entry.address, entry.address_type)
+
+
+# -- reading
+
+
+def list_objects(call: Call) -> Response:
+    """``GET /repositories/{repository}/refs/{ref}/objects/ls``."""
+    _refuse_presign(call)
+    repository, page, ref = call.repository(), call.page(), call.path["ref"]
+    found, has_more = list_level(
+        lambda start: objects.walk(call.sandbox, repository, ref, start),
+        lambda record: record.key,
+        prefix=page.prefix.encode(),
+        delimiter=call.query.get("delimiter", "").encode(),
+        after=page.after.encode(),
+        amount=page.amount,
+    )
+    with_metadata = call.flag("user_metadata", default=True)
+    results = [
+        _shown_prefix(item)
+        if isinstance(item, bytes)
+        else _shown(repository, item.path, item.entry, with_metadata=with_metadata)
+        for item in found
+    ]
+    return answer(paginated(results, has_more, "path"))
+
+
+def _shown_prefix(prefix: bytes) -> dict[str, Any]:
+    return {
+        "checksum": "",
+        "mtime": 0,
+        "path": prefix.decode(),
+        "path_type": "common_prefix",
+        "physical_address": "",
+    }
+
+
+def stat_object(call: Call) -> Response:
+    """``GET /repositories/{repository}/refs/{ref}/objects/stat``: it does not look into the store."""
+    _refuse_presign(call)
+    repository = call.repository()
+    record = _find(call, repository)
+    shown = _shown(repository, record.path, record.entry)
+    if not call.flag("user_metadata", default=True):
+        shown["metadata"] = {}
+    return answer(shown)
+
+
+def get_object(call: Call) -> Response:
+    """``GET /repositories/{repository}/refs/{ref}/objects``: the bytes; 410 when they are gone."""
+    _refuse_presign(call)
+    repository = call.repository()
+    entry = _find(call, repository).entry
+    headers = _headers(entry)
+    if call.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304)
+    part = _range(call, entry.size_bytes)
+    stream = objects.open_bytes(call.sandbox, repository, entry)
+    first, last = part if part else (0, entry.size_bytes - 1)
+    size = last - first + 1
+    headers |= {"Content-Length": str(size), "Cache-Control": "private, no-store", "Expires": "0"}
+    if part:
+        headers["Content-Range"] = f"bytes {first}-{last}/{entry.size_bytes}"
+    body = _pieces(stream, first, size)
+    return StreamingResponse(body, 206 if part else 200, headers, media_type=entry.content_type)
+
+
+def head_object(call: Call) -> Response:
+    """``HEAD /repositories/{repository}/refs/{ref}/objects``: it does not look into the store."""
+    try:
+        entry = _find(call, call.repository()).entry
+        part = _range(call, entry.size_bytes)
+    except ApiError as error:
+        return Response(status_code=error.status)
+    first, last = part if part else (0, entry.size_bytes - 1)
+    headers = _headers(entry) | {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
+    headers |= {"Cache-Control": "no-store, must-revalidate", "Expires": "0"}
+    if part:
+        headers["Content-Range"] = f"bytes {first}-{last}/{entry.size_bytes}"
+    return Response(None, 206 if part else 200, headers, media_type=entry.content_type)
+
+
+def _find(call: Call, repository: Repository) -> Record:
+    return objects.find(call.sandbox, repository, call.path["ref"], call.required("path"))
+
+
+def _headers(entry: Entry) -> dict[str, str]:
+    modified = datetime.fromtimestamp(entry.last_modified_ns // 1_000_000_000, UTC)
+    return {"ETag": f'"{entry.e_tag}"', "Last-Modified": format_datetime(modified, usegmt=True)}
+
+
+def _pieces(stream: OpenedStream, first: int, size: int) -> Iterator[bytes]:
+    try:
+        stream.skip(first)
+        while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
+            size -= len(piece)
+            yield piece
+    finally:
+        stream.close()
+
+
+def _range(call: Call, size: int) -> tuple[int, int] | None:
+    """First and last byte that the header ``Range`` asks for.  Raises ``ApiError`` 416."""
+    header = call.headers.get("range")
+    if header is None:
+        return None
+    first, separator, last = header.removeprefix("bytes=").partition("-")
+    if not header.startswith("bytes=") or not separator or not (first + last).isdecimal():
+        raise _not_satisfiable()
+    if not first:
+        begin, end = max(size - int(last), 0), size - 1
+    else:
+        begin, end = int(first), min(int(last), size - 1) if last else size - 1
+    if begin > end:
+        raise _not_satisfiable()
+    return begin, end
+
+
+def _not_satisfiable() -> ApiError:
+    return ApiError(416, "Requested Range Not Satisfiable")
+
+
+def _refuse_presign(call: Call) -> None:
+    if call.flag("presign"):
+        raise ApiError(400, "operation not supported")
+
+
+# -- writing
+
+
+def upload_object(call: Call) -> Response:
+    """``POST /repositories/{repository}/branches/{branch}/objects``: the body, or the form field ``content``."""
+    repository, path = call.repository(), call.required("path")
+    if call.content is None:
+        raise ApiError(500, "multipart upload missing key 'content': http: no such file")
+    request = Upload(
+        path,
+        call.content_type or objects.DEFAULT_CONTENT_TYPE,
+        _metadata(call),
+        _conditions(call),
+        force=call.flag("force"),
+    )
+    record = objects.upload(call.sandbox, repository, call.path["branch"], request, call.content)
+    return answer(_shown(repository, path, record.entry), 201)
+
+
+def copy_object(call: Call) -> Response:
+    """``POST /repositories/{repository}/branches/{branch}/objects/copy``."""
+    body = call.json("ObjectCopyCreation", src_path=(str,), src_ref=str, force=bool, shallow=bool)
+    repository, path = call.repository(), call.required("dest_path")
+    if body.get("shallow"):
+        raise ApiError(501, "Not Implemented")
+    record = objects.copy(
+        call.sandbox,
+        repository,
+        call.path["branch"],
+        path,
+        body.get("src_ref") or "",
+        body["src_path"],
+        force=bool(body.get("force")),
+    )
+    return answer(_shown(repository, path, record.entry), 201)
+
+
+def delete_object(call: Call) -> Response:
+    """``DELETE /repositories/{repository}/branches/{branch}/objects``."""
+    repository, path = call.repository(), call.required("path")
+    check_path(path)
+    objects.delete(call.sandbox, repository, call.path["branch"], [path], force=call.flag("force"))
+    return no_content()
+
+
+def delete_objects(call: Call) -> Response:
+    """``POST /repositories/{repository}/branches/{branch}/objects/delete``."""
+    paths = call.json("PathList", paths=(list,))["paths"]
+    if len(paths) > objects.MAX_DELETE_PATHS:
+        limit = f"max paths is set to {objects.MAX_DELETE_PATHS}"
+        raise ApiError(400, f"request size exceeded, {limit}")
+    errors: list[dict[str, Any]] = []
+    try:
+        named = [path for path in paths if path]
+        objects.delete(call.sandbox, call.repository(), call.path["branch"], named, force=call.flag("force"))
+    except ApiError as error:
+        # As lakeFS: what does not exist is deleted already, a branch included; other refusals go path by path.
+        if error.status != 404:
+            errors = [{"message": error.message, "path": path, "status_code": error.status} for path in paths]
+    return answer({"errors": errors})
+
+
+def stage_object(call: Call) -> Response:
+    """``PUT /repositories/{repository}/branches/{branch}/objects``: refer to an object that exists."""
+    body = call.json(
+        "ObjectStageCreation",
+        physical_address=(str,),
+        checksum=(str,),
+        size_bytes=(int,),
+        mtime=int,
+        metadata=dict,
+        content_type=str,
+        force=bool,
+    )
+    repository = call.repository()
+    request = Staged(
+        call.required("path"),
+        body["physical_address"],
+        body["checksum"],
+        body["size_bytes"],
+        body.get("mtime"),
+        body.get("content_type") or "",
+        text_map(body, "metadata"),
+        force=bool(body.get("force")),
+    )
+    record = objects.stage(call.sandbox, repository, call.path["branch"], request)
+    shown = _shown(repository, request.path, record.entry, with_metadata=False)
+    # Shown as the client wrote it, decoded, even where it is stored relative to the namespace.
+    address = shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
+    return answer({**shown, "physical_address": address}, 201)
+
+
+def get_physical_address(call: Call) -> Response:
+    """``GET /repositories/{repository}/branches/{branch}/staging/backing``."""
+    repository = call.repository()
+    _refuse_presign(call)
+    address = objects.new_link(call.sandbox, repository, call.path["branch"], call.required("path"))
+    return answer({"physical_address": repository.folder + address, "presigned_url": None})
+
+
+def link_physical_address(call: Call) -> Response:
+    """``PUT /repositories/{repository}/branches/{branch}/staging/backing``."""
+    body = call.json(
+        "StagingMetadata",
+        staging=(dict,),
+        checksum=(str,),
+        size_bytes=(int,),
+        user_metadata=dict,
+        content_type=str,
+        mtime=int,
+        force=bool,
+    )
+    repository = call.repository()
+    address = body["staging"].get("physical_address") or ""
+    request = Staged(
+        call.required("path"),
+        address,
+        body["checksum"],
+        body["size_bytes"],
+        body.get("mtime"),
+        body.get("content_type") or "",
+        text_map(body, "user_metadata"),
+        _conditions(call),
+        force=bool(body.get("force")),
+    )
+    record = objects.link(call.sandbox, repository, call.path["branch"], request)
+    return answer({**_shown(repository, request.path, record.entry), "physical_address": address})
+
+
+def _conditions(call: Call) -> Conditions:
+    return Conditions(call.headers.get("if-match", ""), call.headers.get("if-none-match", ""))
+
+
+def _metadata(call: Call) -> dict[str, str]:
+    metadata = {}
+    for name, value in call.headers.items():
+        lower = name.lower()
+        if lower.startswith(_METADATA_HEADER):
+            metadata[lower.removeprefix(_METADATA_HEADER)] = value
+        elif lower.startswith(_INTERNAL_METADATA_HEADER):
+            metadata[_INTERNAL_METADATA_PREFIX + lower.removeprefix(_INTERNAL_METADATA_HEADER)] = value
+    return metadata
+
+
+_REF = "/repositories/{repository}/refs/{ref}"
+_BRANCH = "/repositories/{repository}/branches/{branch}"
+UPLOAD_PATH = _BRANCH + "/objects"
+
+ROUTES: RouteTable = [
+    ("GET", _REF + "/objects/ls", list_objects),
+    ("GET", _REF + "/objects/stat", stat_object),
+    ("HEAD", _REF + "/objects", head_object),
+    ("GET", _REF + "/objects", get_object),
+    ("POST", UPLOAD_PATH, upload_object),
+    ("PUT", UPLOAD_PATH, stage_object),
+    ("DELETE", UPLOAD_PATH, delete_object),
+    ("POST", UPLOAD_PATH + "/copy", copy_object),
+    ("POST", UPLOAD_PATH + "/delete", delete_objects),
+    ("GET", _BRANCH + "/staging/backing", get_physical_address),
+    ("PUT", _BRANCH + "/staging/backing", link_physical_address),
+]

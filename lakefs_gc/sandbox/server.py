@@ -1,0 +1,160 @@
+"""Running a sandbox: in a thread of a test or demo, or in the foreground for the command line."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import uvicorn
+
+from lakefs_gc.errors import ConfigurationError, ServerUnavailableError
+from lakefs_gc.sandbox.app import create_app
+from lakefs_gc.sandbox.auth import Credentials
+from lakefs_gc.sandbox.clock import Clock, system_clock
+from lakefs_gc.sandbox.context import Sandbox, SandboxOptions
+from lakefs_gc.storage.base import StoreLocation
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+_START_SECONDS = 30
+_STOP_SECONDS = 30
+_WARNING = "this is a sandbox for demos and tests, no lakeFS server: keep nothing in it that anybody needs"
+
+
+class SandboxServer:
+    """A sandbox on a free port of this machine's loopback, for the time of a ``with`` block.
+
+    A server that is started again on the same ``folder`` and ``store`` has everything that was there before; its
+    uploads go into a new slice, as after the restart of a lakeFS server.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        store: StoreLocation,
+        *,
+        credentials: Credentials | None = None,
+        options: SandboxOptions | None = None,
+        clock: Clock = system_clock,
+        port: int = 0,
+    ) -> None:
+        """``port`` 0 takes a free one.  For the rest see ``Sandbox``."""
+        self.sandbox = Sandbox(folder, store, credentials=credentials, options=options, clock=clock)
+        self._socket = _bound(LOOPBACK, port)
+        self._server = _server(self.sandbox)
+        # Bound already: a request before the start waits, it is not refused.
+        self._thread = threading.Thread(target=self._run, name="sandbox-server", daemon=True)
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL that a lakeFS client takes as host, without ``/api/v1``."""
+        return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}"
+
+    @property
+    def access_key_id(self) -> str:
+        """The user of HTTP basic authentication."""
+        return self.sandbox.credentials.access_key_id
+
+    @property
+    def secret_access_key(self) -> str:
+        """Its password."""
+        return self.sandbox.credentials.secret_access_key
+
+    def __enter__(self) -> SandboxServer:
+        """Start to answer.  Raises ``ServerUnavailableError`` when the thread does not come up."""
+        self._thread.start()
+        started = threading.Event()
+        for _ in range(_START_SECONDS * 100):
+            if self._server.started or not self._thread.is_alive():
+                break
+            started.wait(0.01)
+        if not self._server.started:
+            raise ServerUnavailableError(
+                "the sandbox did not start", remedy="see its log for the reason, and start it again"
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Finish the requests under way, and stop."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+        self._socket.close()
+        self.sandbox.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def serve(
+    host: str,
+    port: int,
+    folder: Path,
+    store: StoreLocation,
+    credentials: Credentials | None = None,
+    *,
+    options: SandboxOptions | None = None,
+    allow_other_hosts: bool = False,
+) -> None:
+    """Run a sandbox in the foreground until SIGINT or SIGTERM, then finish the requests under way.
+
+    Listens on loopback only, unless ``allow_other_hosts``; raises ``ConfigurationError`` for another host, or for
+    a port that is taken.
+    """
+    if not allow_other_hosts and not _is_loopback(host):
+        raise ConfigurationError(
+            f"{host} is not this machine's loopback: everybody on the network could reach the sandbox",
+            remedy=f"use {LOOPBACK}, or say that you want it all the same",
+        )
+    listener = _bound(host, port)
+    sandbox = Sandbox(folder, store, credentials=credentials, options=options)
+    try:
+        logger.warning(_WARNING)
+        logger.info("sandbox listens url=http://%s:%d store=%s", host, listener.getsockname()[1], store.url)
+        _server(sandbox).run(sockets=[listener])
+        logger.info("sandbox stopped")
+    finally:
+        listener.close()
+        sandbox.close()
+
+
+def _server(sandbox: Sandbox) -> uvicorn.Server:
+    config = uvicorn.Config(
+        create_app(sandbox),
+        log_config=None,  # the caller's logging; requests are logged by ``uvicorn.access``
+        lifespan="off",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"cannot listen on {host}:{port}: {error.strerror}", remedy="choose another host or port"
+        ) from None
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

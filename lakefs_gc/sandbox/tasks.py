@@ -1,0 +1,92 @@
+"""The outcome of work that goes on beside the requests, for the calls that ask after it.
+
+A status is what the API shows, kept as JSON.  It is stored before the task's id is given out, and a task that a
+restart cut short is completed with an error then: nobody waits for it for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from lakefs_gc.sandbox.clock import Clock
+from lakefs_gc.sandbox.database import Database
+from lakefs_gc.sandbox.problems import NotFound
+
+PREPARE_COMMITS_PREFIX = "GCPC"
+_ID_CHARACTERS = string.ascii_letters + string.digits + "_-"
+
+Status = dict[str, Any]
+
+
+def new_task_id(prefix: str) -> str:
+    """An id in lakeFS's form: a prefix for the kind, and 20 characters."""
+    return prefix + "".join(secrets.choice(_ID_CHARACTERS) for _ in range(20))
+
+
+def shown_time(moment: datetime) -> str:
+    """A time as the API writes it."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+class Tasks:
+    """The statuses of all tasks of all repositories."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def begin(self, repository: str, task_id: str, status: Status) -> None:
+        """Store a new task, not completed."""
+        self._put(repository, task_id, {**status, "completed": False})
+
+    def complete(self, repository: str, task_id: str, outcome: Status) -> None:
+        """Add the outcome to a task's status and say that it is over."""
+        self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
+
+    def update(self, repository: str, task_id: str, progress: Status) -> None:
+        """Add to a task's status."""
+        self._put(repository, task_id, {**self.status(repository, task_id), **progress})
+
+    def status(self, repository: str, task_id: str) -> Status:
+        """What the API shows of a task.  Raises ``NotFound``."""
+        query = "SELECT status FROM tasks WHERE repository = ? AND id = ?"
+        row = self._database.connection.execute(query, (repository, task_id)).fetchone()
+        if row is None:
+            raise NotFound
+        status: Status = json.loads(row["status"])
+        return status
+
+    def fail_unfinished(self) -> None:
+        """At a start: whatever is not completed never will be."""
+        rows = self._database.connection.execute("SELECT repository, id, status FROM tasks").fetchall()
+        for row in rows:
+            if not json.loads(row["status"])["completed"]:
+                error = {"error": {"message": "interrupted by a restart of the server"}}
+                self.complete(row["repository"], row["id"], error)
+
+    def run(self, repository: str, task_id: str, work: Callable[[], Status]) -> Callable[[], None]:
+        """``work`` as a task: its result, or its failure, completes the status."""
+
+        def task() -> None:
+            try:
+                outcome = work()
+            except Exception as error:
+                message = getattr(error, "message", "") or f"internal error: {type(error).__name__}"
+                outcome = {"error": {"message": message}}
+                if not getattr(error, "message", ""):
+                    self.complete(repository, task_id, outcome)
+                    raise
+            self.complete(repository, task_id, outcome)
+
+        return task
+
+    def _put(self, repository: str, task_id: str, status: Status) -> None:
+        status = {**status, "update_time": shown_time(self._clock())}
+        with self._database.write() as connection:
+            values = (repository, task_id, json.dumps(status))
+            connection.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?, ?)", values)
