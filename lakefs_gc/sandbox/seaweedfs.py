@@ -63,6 +63,7 @@ class SeaweedFS:
         self.secret_key = secret_key or secrets.token_hex(16)
         self.endpoint = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._grpc_sockets: list[Path] = []
 
     def __enter__(self) -> SeaweedFS:
         """Raises ``ConfigurationError`` (not installed), ``StoreUnavailableError`` (does not come up)."""
@@ -119,6 +120,8 @@ class SeaweedFS:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        for socket_file in self._grpc_sockets:
+            socket_file.unlink(missing_ok=True)
 
     def _start(self, program: Path, timeout_seconds: float = 60) -> None:
         identities = self.folder / "identities.json"
@@ -155,6 +158,10 @@ class SeaweedFS:
             "s3.localSocket": "s3.sock",
         }
         command = [str(program), "server", *(f"-{name}={value}" for name, value in options.items())]
+        self._grpc_sockets = [  # SeaweedFS puts them there, and leaves them
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port}.sock")
+            for part, port in (("master", ports[2]), ("volume", ports[4]), ("filer", ports[6]), ("s3", ports[7]))
+        ]
         with self._log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,

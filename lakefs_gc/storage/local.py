@@ -56,8 +56,8 @@ class LocalStore(ObjectStore):
     def __init__(self, location: StoreLocation) -> None:
         """Raises ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
         self.location = location
-        path = location.folder_url.removeprefix(SCHEME)
-        if not location.url.startswith(SCHEME + "/") or path == "/":
+        path = location.url.removeprefix(SCHEME).rstrip("/")
+        if not location.url.startswith(SCHEME + "/") or not path:
             raise ConfigurationError(
                 f"{location.url!r} is no folder of this machine", remedy="write file:///absolute/folder"
             )

@@ -263,9 +263,11 @@ class S3Store(ObjectStore):
 
 def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:
     """Bucket, and the prefix of all keys: '' or ending in '/'."""
-    bucket, _, root = location.folder_url.removeprefix(SCHEME).partition("/")
+    bucket, _, path = location.url.removeprefix(SCHEME).rstrip("/").partition("/")
     if not location.url.startswith(SCHEME) or not bucket:
         raise ConfigurationError(f"{location.url!r} names no bucket", remedy="write s3://bucket/prefix")
-    if any(part in ("", ".", "..") for part in root.split("/")[:-1]):
+    if not path:
+        return bucket, ""
+    if any(part in ("", ".", "..") for part in path.split("/")):
         raise ConfigurationError(f"{location.url!r} has an empty, '.' or '..' part", remedy="write s3://bucket/prefix")
-    return bucket, root
+    return bucket, path + "/"

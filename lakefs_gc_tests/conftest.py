@@ -1,0 +1,82 @@
+"""Fixtures for all tests: an S3 server and namespaces in it, Spark, and a lakeFS server's address."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import load_server_credentials
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+
+BUCKET = "lakefs-gc-tests"
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A real S3 server with the bucket ``BUCKET``, for the whole test session."""
+    try:
+        weed_program()
+    except ConfigurationError as error:
+        pytest.skip(error.message)
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        server.client().create_bucket(Bucket=BUCKET)
+        yield server
+
+
+@pytest.fixture
+def s3_namespace(s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
+    """A fresh storage namespace in S3; the environment has the endpoint and the credentials."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return StoreLocation(f"s3://{BUCKET}/{uuid.uuid4().hex}/repository")
+
+
+@pytest.fixture(scope="session")
+def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Configuration of the one Spark session of the test session.
+
+    Spark's Python workers have the environment that its JVM was started with, so the S3 server's address and
+    credentials are set before that, where there is one.
+    """
+    try:
+        weed_program()
+    except ConfigurationError:
+        environment: dict[str, str] = {}
+    else:
+        environment = request.getfixturevalue("s3_server").environment
+    before = dict(os.environ)
+    os.environ.update(environment)
+    yield {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
+    """The Spark session, for tests that call the engine."""
+    session = start_spark(spark_config)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def connect_to_lakefs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], LakeFSServer]:
+    """Point this process at a lakeFS server; gives a client of it."""
+
+    def connect(url: str, access_key_id: str = "test-key", secret_access_key: str = "test-secret") -> LakeFSServer:
+        monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", url)
+        monkeypatch.setenv("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", access_key_id)
+        monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", secret_access_key)
+        return LakeFSServer(load_server_credentials())
+
+    return connect

@@ -1,0 +1,175 @@
+"""A small S3 server over real sockets whose answers a test can spoil.
+
+It speaks just what the store uses (ListObjectsV2, GET, HEAD, PUT, DELETE, DeleteObjects), checks no
+signature, and records each request.  A test puts a function into ``faults``: it gets the request and returns
+the answer to give instead, or None.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import parse_qs, quote_plus, unquote, urlsplit
+from xml.sax.saxutils import escape, unescape
+
+_XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_NS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+
+
+@dataclass(frozen=True)
+class Request:
+    """``operation`` as S3 names it; ``keys`` are those of a bulk delete, else the one of the path."""
+
+    operation: str
+    keys: tuple[str, ...]
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    number: int
+    """Counts the requests of this operation, from 1."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_at: int | None = None
+    """Close the connection after so many bytes of the body, though Content-Length promises all."""
+    announce_length: bool = True
+    """Without a length the end of the connection is the end of the body."""
+
+
+def error(status: int, code: str, message: str = "told by the test") -> Answer:
+    body = f"{_XML}<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return Answer(status, body.encode(), {"Content-Type": "application/xml"})
+
+
+class FaultyS3:
+    """``with FaultyS3() as server``: one bucket of any name, ``objects`` by key."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.page_size = 1000
+        self.requests: list[Request] = []
+        self.faults: list[Callable[[Request], Answer | None]] = []
+        self.lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> FaultyS3:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def count(self, operation: str) -> int:
+        return sum(request.operation == operation for request in self.requests)
+
+    def answer(self, operation: str, key: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Answer:
+        if operation == "DeleteObjects":
+            quotes = {"&quot;": '"', "&apos;": "'"}
+            keys = tuple(unescape(k, quotes) for k in re.findall("<Key>(.*?)</Key>", body.decode(), re.DOTALL))
+        else:
+            keys = (key,)
+        with self.lock:
+            request = Request(operation, keys, query, headers, body, self.count(operation) + 1)
+            self.requests.append(request)
+        for fault in self.faults:
+            if (answer := fault(request)) is not None:
+                return answer
+        return self.right_answer(request)
+
+    def right_answer(self, request: Request) -> Answer:
+        key = request.keys[0] if request.keys else ""
+        if request.operation == "ListObjectsV2":
+            return Answer(body=self.page(request.query).encode())
+        if request.operation == "DeleteObjects":
+            for name in request.keys:
+                self.objects.pop(name, None)
+            return deleted(request.keys)
+        if request.operation == "DeleteObject":
+            self.objects.pop(key, None)
+            return Answer(204)
+        if request.operation == "PutObject":
+            self.objects[key] = request.body
+            return Answer(headers={"ETag": '"e"'})
+        if key not in self.objects:
+            return error(404, "NoSuchKey") if request.operation == "GetObject" else Answer(404)
+        facts = {"ETag": '"e"', "Last-Modified": "Sun, 01 Jun 2025 12:00:00 GMT"}
+        return Answer(body=self.objects[key], headers=facts)
+
+    def page(self, query: dict[str, str]) -> str:
+        """A page as AWS writes it: keys URL-encoded, a token where there is more."""
+        after = query.get("continuation-token") or query.get("start-after", "")
+        prefix = query.get("prefix", "")
+        names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
+        names, more = names[: self.page_size], len(names) > self.page_size
+        contents = "".join(
+            f"<Contents><Key>{quote_plus(name, safe='/')}</Key><LastModified>2025-06-01T12:00:00.000Z</LastModified>"
+            f"<ETag>&quot;e&quot;</ETag><Size>{len(self.objects[name])}</Size></Contents>"
+            for name in names
+        )
+        token = f"<NextContinuationToken>{escape(names[-1])}</NextContinuationToken>" if more else ""
+        return (
+            f"{_XML}<ListBucketResult {_NS}><IsTruncated>{str(more).lower()}</IsTruncated>{contents}{token}"
+            f"<EncodingType>url</EncodingType><KeyCount>{len(names)}</KeyCount></ListBucketResult>"
+        )
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _serve(self) -> None:
+                url = urlsplit(self.path)
+                query = {name: v[0] for name, v in parse_qs(url.query, keep_blank_values=True).items()}
+                key = unquote(url.path).split("/", 2)[2] if url.path.count("/") > 1 else ""
+                name = {"PUT": "PutObject", "DELETE": "DeleteObject", "POST": "DeleteObjects"}.get(
+                    self.command, f"{self.command.title()}Object"
+                )
+                if "list-type" in query:
+                    name = "ListObjectsV2"
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {header.lower(): value for header, value in self.headers.items()}
+                self._send(server.answer(name, key, query, headers, body))
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
+
+            def _send(self, answer: Answer) -> None:
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                if answer.announce_length and answer.status != 204:
+                    self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer.body[: answer.cut_at])
+                if answer.cut_at is not None or not answer.announce_length:
+                    self.close_connection = True
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Not on the test's output."""
+
+        return Handler
+
+
+def deleted(keys: tuple[str, ...], failures: dict[str, tuple[str, str]] | None = None) -> Answer:
+    """The answer to DeleteObjects: ``keys`` gone but for ``failures``, which have a code and a message."""
+    failures = failures or {}
+    gone = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys if key not in failures)
+    errors = "".join(
+        f"<Error><Key>{escape(key)}</Key><Code>{code}</Code><Message>{message}</Message></Error>"
+        for key, (code, message) in failures.items()
+    )
+    return Answer(body=f"{_XML}<DeleteResult {_NS}>{gone}{errors}</DeleteResult>".encode())

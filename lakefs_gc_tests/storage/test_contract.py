@@ -1,0 +1,261 @@
+"""What every store promises, on a folder and on a real S3 server."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import unicodedata
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakefs_gc.errors import NamespaceError, ObjectNotFoundError
+from lakefs_gc.storage.base import LISTING_SCHEMA, DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.fan_out import list_concurrently, list_shards
+from lakefs_gc.storage.open import open_store
+
+ODD_KEYS = [
+    "data/s/plain",
+    "data/s/id,signature_with-43.characters",
+    "data/s/space here",
+    "data/s/plus+plus",
+    "data/s/percent%25",
+    "data/s/percent%2C",
+    "data/s/100%",
+    "data/s/tab\there",
+    "data/s/line\nfeed",
+    "data/s/carriage\rreturn",
+    "data/s/control\x01",
+    "data/s/<&>'\"",
+    "data/s/" + unicodedata.normalize("NFD", "é"),
+    "data/s/" + unicodedata.normalize("NFC", "é"),
+    "data/s/😀",
+    "data/s/~!()*?:;=@$[]{}|^`#",
+    "data/s/.hidden",
+    "data/s/...",
+]
+
+
+@pytest.fixture(params=["local", "s3"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> StoreLocation:
+    if request.param == "local":
+        return StoreLocation(f"file://{tmp_path}/namespace")
+    found: StoreLocation = request.getfixturevalue("s3_namespace")
+    return found
+
+
+@pytest.fixture
+def store(location: StoreLocation) -> ObjectStore:
+    store = open_store(location)
+    store.put("dummy", b"")
+    return store
+
+
+def keys_of(batches: Iterator[pa.RecordBatch]) -> list[str]:
+    return [key for batch in batches for key in batch["address"].to_pylist()]
+
+
+def fill(store: ObjectStore, keys: list[str]) -> None:
+    for key in keys:
+        store.put(key, key.encode())
+
+
+def test_odd_keys_come_out_byte_for_byte(store: ObjectStore) -> None:
+    fill(store, ODD_KEYS)
+    batches = list(store.list("data/"))
+    assert all(batch.schema.equals(LISTING_SCHEMA) for batch in batches)
+    listed = {row["address"]: row["size"] for batch in batches for row in batch.to_pylist()}
+    assert listed == {key: len(key.encode()) for key in ODD_KEYS}
+    assert dict(store.read_many(ODD_KEYS, concurrency=3)) == {key: key.encode() for key in ODD_KEYS}
+    assert set(store.stat_many(ODD_KEYS)) == set(ODD_KEYS)
+    assert sorted(store.list_level("data/s/")[1]["address"].to_pylist()) == sorted(ODD_KEYS)
+    assert [(d.key, d.outcome, d.error) for d in store.delete_many(ODD_KEYS)] == [
+        (key, DeletionOutcome.DELETED, "") for key in ODD_KEYS
+    ]
+    assert keys_of(store.list()) == ["dummy"]
+
+
+def test_times_are_the_stores_own_and_in_utc(store: ObjectStore) -> None:
+    store.put("data/s/a", b"1")
+    (batch,) = store.list("data/")
+    modified = batch["last_modified"][0].as_py()
+    now = store.now()
+    assert now.tzinfo is UTC
+    assert timedelta(0) <= now - modified < timedelta(seconds=10)
+    assert abs(now - datetime.now(UTC)) < timedelta(seconds=10)
+    info = store.stat_many(["data/s/a"])["data/s/a"]
+    assert info.size_bytes == 1
+    assert abs(info.last_modified - modified) < timedelta(seconds=1)
+
+
+def test_listing_by_prefix_and_start(store: ObjectStore) -> None:
+    fill(store, ["data/a/1", "data/a/2", "data/ab/1", "data/b/1", "database/1", "_lakefs/x"])
+    assert sorted(keys_of(store.list("data/a/"))) == ["data/a/1", "data/a/2"]
+    assert sorted(keys_of(store.list("data/a"))) == ["data/a/1", "data/a/2", "data/ab/1"]
+    assert sorted(keys_of(store.list("data/"))) == ["data/a/1", "data/a/2", "data/ab/1", "data/b/1"]
+    assert sorted(keys_of(store.list("data/", start_after="data/a/1"))) == ["data/a/2", "data/ab/1", "data/b/1"]
+    assert keys_of(store.list("data/a/", start_after="data/a/2")) == []
+    assert keys_of(store.list("nothing/")) == []
+    assert list(store.list("data/a/1/")) == []
+
+
+def test_a_level(store: ObjectStore) -> None:
+    fill(store, ["data/a/1", "data/b/deep/er", "data/loose", "root object", "_lakefs/x"])
+    sub_prefixes, objects = store.list_level()
+    assert sorted(sub_prefixes) == ["_lakefs/", "data/"]
+    assert sorted(objects["address"].to_pylist()) == ["dummy", "root object"]
+    sub_prefixes, objects = store.list_level("data/")
+    assert sorted(sub_prefixes) == ["data/a/", "data/b/"]
+    assert objects.to_pylist()[0]["address"] == "data/loose"
+    assert objects.schema.equals(LISTING_SCHEMA)
+    assert store.list_level("nothing/")[0] == []
+
+
+def test_shards_and_what_lies_between_them_are_everything(store: ObjectStore) -> None:
+    keys = [f"data/slice{number}/{name}" for number in range(5) for name in "ab"] + ["data/loose"]
+    fill(store, keys)
+    shards, objects = list_shards(store, "data/", 2)
+    assert sorted(len(shard) for shard in shards) == [2, 3]
+    below = keys_of(list_concurrently(store, [prefix for shard in shards for prefix in shard], 3))
+    assert sorted(below + objects["address"].to_pylist()) == sorted(keys)
+
+
+def test_reading_what_is_not_there(store: ObjectStore) -> None:
+    with pytest.raises(ObjectNotFoundError, match="data/s/none"):
+        store.read("data/s/none")
+    fill(store, ["data/s/a"])
+    with pytest.raises(ObjectNotFoundError, match="none"):
+        list(store.read_many(["data/s/a", "none"]))
+    with pytest.raises(ObjectNotFoundError), store.open_read("none"):
+        pass
+    assert list(store.stat_many(["none", "data/s/a"])) == ["data/s/a"]
+
+
+def test_put_replaces_but_not_if_absent(store: ObjectStore) -> None:
+    assert store.put("a/b", b"1")
+    assert store.put("a/b", b"2")
+    assert store.put("a/b", b"3", if_absent=True) is False
+    assert store.read("a/b") == b"2"
+    assert store.put("a/c", b"4", if_absent=True) is True
+    assert store.read("a/c") == b"4"
+
+
+def test_one_of_many_writers_wins(location: StoreLocation, store: ObjectStore) -> None:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        won = pool.starmap(_put_lock, [(location, b"writer %d" % number) for number in range(8)])
+    assert won.count(True) == 1
+    assert store.read("locks/lock") == b"writer %d" % won.index(True)
+
+
+def _put_lock(location: StoreLocation, data: bytes) -> bool:
+    return open_store(location).put("locks/lock", data, if_absent=True)
+
+
+def test_a_store_works_on_in_a_forked_child(store: ObjectStore) -> None:
+    fill(store, ["data/s/a"])
+    assert store.read("data/s/a")  # the parent holds open connections now
+    child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(store,))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0, "the child hangs or failed"
+    assert store.read("data/s/from child") == b"child"
+    assert keys_of(store.list("data/s/")) == ["data/s/from child"]
+
+
+def _use_in_child(store: ObjectStore) -> None:
+    works = keys_of(store.list("data/")) == ["data/s/a"] and store.read("data/s/a") == b"data/s/a"
+    store.put("data/s/from child", b"child")
+    store.delete_many(["data/s/a"])
+    os._exit(0 if works else 1)
+
+
+def test_deleting_twice_and_what_is_not_there(store: ObjectStore) -> None:
+    fill(store, ["data/s/a", "data/s/b"])
+    for _ in range(2):
+        answers = store.delete_many(["data/s/a", "data/never/there"])
+        assert [(a.key, a.outcome) for a in answers] == [
+            ("data/s/a", DeletionOutcome.DELETED),
+            ("data/never/there", DeletionOutcome.DELETED),
+        ]
+    assert keys_of(store.list("data/")) == ["data/s/b"]
+    assert store.delete_many([]) == []
+
+
+def test_more_keys_than_one_request_takes(store: ObjectStore) -> None:
+    fill(store, ["data/s/first", "data/s/last"])
+    keys = ["data/s/first", *(f"data/s/{number}" for number in range(1100)), "data/s/last"]
+    answers = store.delete_many(keys)
+    assert [answer.key for answer in answers] == keys
+    assert all(answer.outcome is DeletionOutcome.DELETED for answer in answers)
+    assert keys_of(store.list("data/")) == []
+
+
+@pytest.mark.parametrize("key", ["", "/etc/passwd", "../x", "data/../../x", "data/./x", "..", "data/s/..", "\ud800"])
+def test_keys_that_leave_the_folder_are_refused(store: ObjectStore, key: str) -> None:
+    fill(store, ["data/s/a"])
+    for call in (
+        lambda: store.read(key),
+        lambda: store.put(key, b""),
+        lambda: store.delete_many(["data/s/a", key]),
+        lambda: store.stat_many([key]),
+        lambda: store.copy_to(key, store, "data/s/b"),
+        lambda: store.copy_to("data/s/a", store, key),
+    ):
+        with pytest.raises(NamespaceError):
+            call()
+    if key:
+        with pytest.raises(NamespaceError):
+            list(store.list(key))
+    assert store.read("data/s/a")  # nothing was deleted
+
+
+def test_a_neighbour_with_the_same_start_is_another_folder(location: StoreLocation, store: ObjectStore) -> None:
+    neighbour = open_store(StoreLocation(location.url + "2"))
+    neighbour.put("data/s/theirs", b"")
+    store.put("data/s/ours", b"")
+    assert keys_of(store.list("data/")) == ["data/s/ours"]
+    assert [d.outcome for d in store.delete_many(["data/s/theirs"])] == [DeletionOutcome.DELETED]
+    assert keys_of(neighbour.list()) == ["data/s/theirs"]
+
+
+def test_copies_within_and_between_stores(store: ObjectStore, tmp_path: Path, s3_namespace: StoreLocation) -> None:
+    content = os.urandom(9 * 1024 * 1024)  # more than one part of a multipart upload
+    key = "data/s/big 50%+é"
+    store.put_stream(key, BytesIO(content))
+    others = [store, open_store(StoreLocation(f"file://{tmp_path}/backup")), open_store(s3_namespace)]
+    for number, other in enumerate(others):
+        store.copy_to(key, other, f"backup/{number} 50%+é")
+        assert other.read(f"backup/{number} 50%+é") == content
+    with pytest.raises(ObjectNotFoundError):
+        store.copy_to("data/s/none", others[1], "backup/none")
+    assert others[1].stat_many(["backup/none"]) == {}
+
+
+def test_a_broken_source_leaves_nothing(store: ObjectStore) -> None:
+    class Broken(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() >= 9 * 1024 * 1024:
+                raise ValueError("the source broke")
+            return super().read(size)
+
+    with pytest.raises(ValueError, match="the source broke"):
+        store.put_stream("data/s/half", Broken(bytes(20 * 1024 * 1024)))
+    assert keys_of(store.list("data/")) == []
+
+
+def test_the_place_must_exist(location: StoreLocation, s3_namespace: StoreLocation) -> None:
+    url = location.url + "/nowhere" if location.url.startswith("file") else "s3://no-such-bucket/x"
+    store = open_store(StoreLocation(url))
+    for call in (
+        lambda: list(store.list()),
+        lambda: store.list_level("data/"),
+        lambda: store.stat_many(["a"]),
+        lambda: store.delete_many(["a"]),
+        lambda: store.now(),
+    ):
+        with pytest.raises(ObjectNotFoundError):
+            call()
