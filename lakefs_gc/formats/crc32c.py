@@ -91,7 +91,7 @@ def crc32c_sse42(address: int, size: int) -> np.uint32:
         address += 8
     rest = np.uint32(crc)
     while address < end:
-        rest = _step_8(rest, load_8(address))
+        rest = _step_8(rest, np.uint8(load_8(address)))
         address += 1
     return np.uint32(~rest)
 

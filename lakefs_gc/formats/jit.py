@@ -28,7 +28,7 @@ from llvmlite import binding
 
 logger = logging.getLogger(__name__)
 
-COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py")
+COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py", "snappy.py", "blocks.py", "kernel.py")
 """The modules of this package with compiled code: a change in any of them begins a new cache."""
 
 USE_SSE42 = (
@@ -42,16 +42,22 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function on its first call, without the interpreter's lock, and keep the result for later
-    processes.
-    """
-    # numba chooses the place when the decorator runs: set it for that moment, and leave other users of
-    # numba alone.
+    """Compile a function on its first call, to run without the interpreter's lock, and keep the result on disk."""
+    return _compile(function)
+
+
+def inlined(function: _Function) -> _Function:
+    """As ``compiled``, and become part of every compiled caller: for what runs several times for each entry."""
+    return _compile(function, forceinline=True)
+
+
+def _compile(function: _Function, **options: Any) -> _Function:
+    # numba chooses the place when the decorator runs: set it for that moment, and leave other users of numba alone.
     settings: Any = numba.core.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
-        return cast(_Function, numba.njit(cache=bool(_CACHE_FOLDER), nogil=True)(function))
+        return cast(_Function, numba.njit(cache=bool(_CACHE_FOLDER), nogil=True, **options)(function))
     finally:
         settings.CACHE_DIR = before
 

@@ -14,18 +14,21 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-_NUMBA_UINT: dict[int, Any] = {8: types.uint8, 16: types.uint16, 32: types.uint32, 64: types.uint64}
 _CHUNK = ir.VectorType(ir.IntType(8), 16)
+_NUMBA_UINT: dict[int, Any] = {8: types.uint8, 64: types.uint64}
 
 
 def _loader(bits: int) -> Any:
+    """Numbers of up to 32 bits come as int64: numba would make a float of a signed and an unsigned operand."""
+
     @intrinsic  # type: ignore[misc, unused-ignore]
     def load(typing_context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            return builder.load(pointer, align=1)
+            value = builder.load(pointer, align=1)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
 
-        return _NUMBA_UINT[bits](types.int64), generate
+        return (types.uint64 if bits == 64 else types.int64)(types.int64), generate
 
     return load
 
@@ -47,17 +50,17 @@ load_8 = _loader(8)
 load_16 = _loader(16)
 load_32 = _loader(32)
 load_64 = _loader(64)
-"""``load_N(address)``: the unsigned little-endian number of N bits at any address, aligned or not."""
+"""``load_N(address)``: the unsigned little-endian number of N bits at any address, aligned or not.
+
+An int64, but for ``load_64``, which gives a uint64.
+"""
 
 store_8 = _storer(8)
 store_64 = _storer(64)
 """``store_N(address, value)``."""
 
 
-@intrinsic  # type: ignore[misc, unused-ignore]
-def copy_16(typing_context: Any, target: Any, source: Any) -> tuple[Any, Callable[..., Any]]:
-    """``copy_16(target, source)``: copy 16 bytes, in one instruction where the processor has it."""
-
+def _copy_16(typing_context: Any, target: Any, source: Any) -> tuple[Any, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = builder.load(builder.inttoptr(arguments[1], _CHUNK.as_pointer()), align=1)
         builder.store(value, builder.inttoptr(arguments[0], _CHUNK.as_pointer()), align=1)
@@ -66,10 +69,11 @@ def copy_16(typing_context: Any, target: Any, source: Any) -> tuple[Any, Callabl
     return types.void(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[misc, unused-ignore]
-def copy(typing_context: Any, target: Any, source: Any, size: Any) -> tuple[Any, Callable[..., Any]]:
-    """``copy(target, source, size)``: copy ``size`` bytes between places that do not overlap."""
+copy_16: Any = intrinsic(_copy_16)
+"""``copy_16(target, source)``: copy 16 bytes, in one instruction where the processor has it."""
 
+
+def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> tuple[Any, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
         memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, ir.IntType(64)])
@@ -78,3 +82,7 @@ def copy(typing_context: Any, target: Any, source: Any, size: Any) -> tuple[Any,
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), generate
+
+
+copy: Any = intrinsic(_copy)
+"""``copy(target, source, size)``: copy ``size`` bytes between places that do not overlap."""

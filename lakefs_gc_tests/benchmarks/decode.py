@@ -1,0 +1,76 @@
+"""How many entries of a range are decoded in a second, on one core, checks included.
+
+    python -m lakefs_gc_tests.benchmarks.decode [file or folder]...
+
+Without arguments it decodes a range that it writes itself: 50,000 entries, as lakeFS fills one.  Prints one JSON line
+for each set of columns: the best of many rounds, warm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakefs_gc.formats.entry import AddressType, Entry, entry_identity, to_ns
+from lakefs_gc.formats.ids import new_reversed_id, new_xid
+from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
+from lakefs_gc.formats.sstable import read_properties
+from lakefs_gc.formats.table_writer import write_range
+
+ENTRIES = 50_000
+SECONDS_PER_MEASUREMENT = 3.0
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def full_range() -> bytes:
+    """A range as a server writes it after as many uploads."""
+    slice_id = new_reversed_id(NOW)
+    entries = []
+    for i in range(ENTRIES):
+        entry = Entry(
+            address=f"data/{slice_id}/{new_xid(NOW)}",
+            address_type=AddressType.RELATIVE,
+            size_bytes=1_000_000 + i,
+            last_modified_ns=to_ns(NOW) + i * 1_000_000_000,
+            e_tag=hashlib.md5(b"%d" % i, usedforsecurity=False).hexdigest(),
+            content_type="application/octet-stream",
+        )
+        entries.append((b"tables/events/dt=2026-01-01/part-%06d.parquet" % i, entry_identity(entry), entry))
+    return write_range(entries).data
+
+
+def ranges_in(places: Sequence[str]) -> list[bytes]:
+    """The content of each range among these files and folders."""
+    files = [file for place in places for file in ([Path(place)] if Path(place).is_file() else Path(place).iterdir())]
+    contents = [file.read_bytes() for file in files if file.is_file() and not file.name.endswith((".json", "dummy"))]
+    return [data for data in contents if table_kind(read_properties(data, "")) == TableKind.RANGE]
+
+
+def best_rate(ranges: Sequence[bytes], *, keys: bool, details: bool) -> float:
+    """Entries a second of the fastest round over all ranges."""
+    fastest = float("inf")
+    entries = 0
+    until = time.perf_counter() + SECONDS_PER_MEASUREMENT
+    while time.perf_counter() < until:
+        begin = time.perf_counter()
+        entries = sum(read_range(data, "", keys=keys, details=details).num_rows for data in ranges)
+        fastest = min(fastest, time.perf_counter() - begin)
+    return entries / fastest
+
+
+def main(arguments: Sequence[str]) -> None:
+    ranges = ranges_in(arguments) if arguments else [full_range()]
+    size_bytes = sum(map(len, ranges))
+    for columns, keys, details in (("address", False, False), ("key", True, False), ("key, e_tag", True, True)):
+        rate = best_rate(ranges, keys=keys, details=details)
+        result = {"files": len(ranges), "size_bytes": size_bytes, "columns": columns, "entries_per_s": round(rate)}
+        sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
