@@ -223,11 +223,14 @@ class Table:
         values = {}
         name, position = b"", 0
         while position < end:
-            lengths = []
-            for _ in range(3):
-                length, position = self._varint_at(content, position, offset)
-                lengths.append(length)
-            shared, unshared, value_size = lengths
+            lengths = content[position : position + 3]
+            if max(lengths) < 0x80:  # nearly always: one byte each
+                shared, unshared, value_size = lengths
+                position += 3
+            else:
+                shared, position = self._varint_at(content, position, offset)
+                unshared, position = self._varint_at(content, position, offset)
+                value_size, position = self._varint_at(content, position, offset)
             if shared > len(name) or unshared + value_size > end - position:
                 raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BAD_ENTRY], offset)
             name = name[:shared] + content[position : position + unshared]

@@ -21,13 +21,13 @@ def decompressed(body: bytes, size: int) -> bytes | None:
     target = np.full(size + SLACK_BYTES + 64, 0x55, np.uint8)
     well = decompress(int(source.ctypes.data), int(source.ctypes.data) + len(body), int(target.ctypes.data), size)
     assert (target[size + SLACK_BYTES :] == 0x55).all()
-    return bytes(memoryview(target)[:size]) if well else None
+    return target[:size].tobytes() if well else None
 
 
 def body_of(content: bytes) -> bytes:
     compressed = pa.Codec("snappy").compress(content, asbytes=True)
     length_bytes = next(i for i, byte in enumerate(compressed) if byte < 0x80) + 1
-    return compressed[length_bytes:]
+    return bytes(compressed[length_bytes:])
 
 
 @settings(deadline=None)  # the first call may compile
