@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import struct
 from typing import Any
 
@@ -278,3 +279,22 @@ def test_range_deletions_are_no_entries() -> None:
     assert "keys cannot have" in refusal(with_properties(range_deletions=b"\x01")).message
     assert read_properties(with_properties(entries=b"\x03", range_deletions=b"\x02"), "f").entries == 1
     assert read_pairs(with_properties(entries=b"\x03", range_deletions=b"\x02"), "f").num_rows == 1
+
+
+def test_a_key_cannot_share_more_than_there_was() -> None:
+    data = write_table([(b"k", VALUE), (b"l", VALUE)], {}).data
+    size = 2 * (3 + 9 + 20) + 8
+    block = bytearray(data[:size])
+    block[32] = 9 + 1  # one byte more than the first key and its trailer
+    assert blocks.STATUS_MESSAGES[blocks.BAD_KEY] in refusal(with_block(data, 0, size, bytes(block))).message
+
+
+def test_the_first_key_of_a_block_shares_nothing() -> None:
+    rng = random.Random(3)
+    first, second = rng.randbytes(4090), rng.randbytes(4090)
+    data = write_table([(b"ka", first), (b"kb", second)], {}).data
+    header = 1 + 1 + 2 + 10  # shared, unshared, size of the value, key with trailer
+    start, size = data.index(second) - header, header + len(second) + 8
+    assert start > 4090
+    block = b"\x01" + data[start + 1 : start + size]
+    assert blocks.STATUS_MESSAGES[blocks.BAD_KEY] in refusal(with_block(data, start, size, block)).message
