@@ -282,7 +282,7 @@ def test_range_deletions_are_no_entries() -> None:
 
 
 def test_a_key_cannot_share_more_than_there_was() -> None:
-    data = write_table([(b"k", VALUE), (b"l", VALUE)], {}).data
+    data = write_table([(b"k", VALUE), (b"l", bytes(range(20, 40)))], {}).data
     size = 2 * (3 + 9 + 20) + 8
     block = bytearray(data[:size])
     block[32] = 9 + 1  # one byte more than the first key and its trailer
