@@ -98,9 +98,7 @@ def active_commits(
     # The longest retention walks first: where a later walk meets its trail, the rest of the way is done
     # already.
     visited: set[str] = set()
-    for walk in sorted(
-        _walks(by_id, branch_heads, rules), key=lambda w: (-w.retention_days, w.branch, w.start)
-    ):
+    for walk in sorted(_walks(by_id, branch_heads, rules), key=lambda w: (-w.retention_days, w.branch, w.start)):
         threshold = _threshold(now, walk.retention_days)
         commit = _get(by_id, walk.start, f"the head of branch {walk.branch}")
         if not walk.branch and commit.creation_date > threshold:
@@ -111,9 +109,7 @@ def active_commits(
                 break
             parent = _get(by_id, commit.main_parent, f"a parent of {commit.id}")
             if commit.creation_date > threshold:
-                active.setdefault(
-                    parent.id, Reason(Retainer.PARENT, walk.retention_days, walk.branch, commit.id)
-                )
+                active.setdefault(parent.id, Reason(Retainer.PARENT, walk.retention_days, walk.branch, commit.id))
             commit = parent
     return active
 

@@ -7,11 +7,13 @@ a root in S3 a namespace is its own URL, which must lie in the root.  Addresses 
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from urllib.parse import quote, unquote
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox.addresses import DATA_FOLDER
 from lakefs_gc.sandbox.problems import ApiError
@@ -82,7 +84,7 @@ class Namespaces:
 
     def _location(self, namespace: str) -> str:
         """The URL of a namespace's folder; with a final slash."""
-        folder = namespace.rstrip("/") + "/"
+        folder = normalize_namespace(namespace)
         if self.blockstore_type == "s3":
             return folder
         parts = folder.removeprefix("local://").strip("/").split("/")
@@ -114,10 +116,7 @@ def shown_address(namespace: str, address: str, address_type: AddressType) -> st
     """
     if address_type is AddressType.RELATIVE:
         return namespace.rstrip("/") + "/" + address
-    if re.search(r"%(?![0-9a-fA-F]{2})", address):
-        found = re.search(r"%(?![0-9a-fA-F]{2}).{0,2}", address)
-        escape = found.group(0) if found else "%"
-        raise ApiError(500, f'could not parse URI: parse "{address}": invalid URL escape "{escape}"')
+    _check_url(address)
     scheme, separator, rest = address.partition("://")
     if not separator:
         return namespace.rstrip("/") + "/" + address
@@ -125,3 +124,13 @@ def shown_address(namespace: str, address: str, address_type: AddressType) -> st
     path = unquote(raw_path, errors="surrogateescape")
     canonical = quote(path.encode("utf-8", "surrogateescape"), safe=_GO_PATH_SAFE)
     return f"{scheme}://{host}{slash}{path if canonical == raw_path else raw_path}"
+
+
+def _check_url(url: str) -> None:
+    """Raises ``ApiError`` 500, in the words of Go's URL parser, for what it does not parse."""
+    quoted = json.dumps(url, ensure_ascii=False)
+    if re.search(r"[\x00-\x1f\x7f]", url):
+        raise ApiError(500, f"could not parse URI: parse {quoted}: net/url: invalid control character in URL")
+    bad_escape = re.search(r"%(?![0-9a-fA-F]{2}).{0,2}", url)
+    if bad_escape:
+        raise ApiError(500, f'could not parse URI: parse {quoted}: invalid URL escape "{bad_escape[0]}"')

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 import uvicorn
 
@@ -117,14 +120,40 @@ def serve(
         )
     listener = _bound(host, port)
     sandbox = Sandbox(folder, store, credentials=credentials, options=options)
+    server = _server(sandbox)
     try:
         logger.warning(_WARNING)
         logger.info("sandbox listens url=http://%s:%d store=%s", host, listener.getsockname()[1], store.url)
-        _server(sandbox).run(sockets=[listener])
+        with _stopped_by_signals(server):
+            server.run(sockets=[listener])
         logger.info("sandbox stopped")
     finally:
         listener.close()
         sandbox.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals alone: uvicorn's own way ends the process before anything can be closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextmanager
+def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """SIGINT and SIGTERM end the server in order, a second one of them at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _server(sandbox: Sandbox) -> uvicorn.Server:
@@ -134,7 +163,7 @@ def _server(sandbox: Sandbox) -> uvicorn.Server:
         lifespan="off",
         timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    return uvicorn.Server(config)
+    return _Server(config)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,15 @@ from hypothesis import strategies as st
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.retention.active_commits import Commit, Retainer, active_commits
+from lakefs_gc_tests.golden import BIG, big, golden_file
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
-GOLDEN = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
 
 def load(scenario: str, file: str) -> Any:
-    return json.loads((GOLDEN / scenario / file).read_text())
+    if scenario in BIG:
+        return json.loads((big(scenario) / file).read_text())
+    return json.loads(golden_file(scenario, file))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,7 @@ def _server_walk(commits: list[Commit], heads: dict[str, str], rules: GCRules) -
     processed: dict[str, datetime] = {}
     active: set[str] = set()
     for start, branch in sorted(starts):
-        threshold = NOW - timedelta(
-            days=rules.retention_days(branch) if branch else rules.default_retention_days
-        )
+        threshold = NOW - timedelta(days=rules.retention_days(branch) if branch else rules.default_retention_days)
         age, next_id = by_id[start].creation_date, by_id[start].main_parent
         if branch:
             active.add(start)
@@ -190,9 +189,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Commit], dict[str, str], GCRules]:
         commits.append(commit(name, *parents, days=draw(st.integers(0, 12)), version=draw(st.integers(0, 1))))
     branches = draw(st.lists(st.sampled_from(["main", "dev", "old", "tmp"]), min_size=1, unique=True))
     heads = {branch: draw(st.sampled_from(ids)) for branch in branches}
-    rules = GCRules(
-        draw(st.integers(-1, 13)), draw(st.dictionaries(st.sampled_from(branches), st.integers(-1, 13)))
-    )
+    rules = GCRules(draw(st.integers(-1, 13)), draw(st.dictionaries(st.sampled_from(branches), st.integers(-1, 13))))
     return commits, heads, rules
 
 

@@ -94,23 +94,32 @@ class Call:
             raise ApiError(400, message) from None
         if body is None:
             raise ApiError(400, "request body has an error: value is required but missing")
-        if not isinstance(body, dict):
-            raise _schema_error(schema, "", "value must be an object")
-        for name, kind in types.items():
-            is_required = isinstance(kind, tuple)
-            expected = kind[0] if isinstance(kind, tuple) else kind
-            if name not in body:
-                if is_required:
-                    raise _schema_error(schema, f"/{name}", f'property "{name}" is missing')
-                continue
-            value = body[name]
-            if value is None and not is_required:
-                continue
-            is_bool = isinstance(value, bool) and expected is not bool
-            if is_bool or not isinstance(value, expected):
-                article = "an" if _KINDS[expected][0] in "aio" else "a"
-                raise _schema_error(schema, f"/{name}", f"value must be {article} {_KINDS[expected]}")
-        return body
+        check_fields(body, schema, types)
+        checked: dict[str, Any] = body
+        return checked
+
+
+def check_fields(body: Any, schema: str, types: Mapping[str, type | tuple[type, ...]], place: str = "") -> None:
+    """Raises ``ApiError`` 400 unless ``body`` (at ``place`` of the request's) has fields of these types.
+
+    A type in a tuple is of a field that must be there.
+    """
+    if not isinstance(body, dict):
+        raise _schema_error(schema, place, "value must be an object")
+    for name, kind in types.items():
+        is_required = isinstance(kind, tuple)
+        expected = kind[0] if isinstance(kind, tuple) else kind
+        if name not in body:
+            if is_required:
+                raise _schema_error(schema, f"{place}/{name}", f'property "{name}" is missing')
+            continue
+        value = body[name]
+        if value is None and not is_required:
+            continue
+        is_bool = isinstance(value, bool) and expected is not bool
+        if is_bool or not isinstance(value, expected):
+            article = "an" if _KINDS[expected][0] in "aio" else "a"
+            raise _schema_error(schema, f"{place}/{name}", f"value must be {article} {_KINDS[expected]}")
 
 
 Handler = Callable[[Call], Response]

@@ -12,7 +12,7 @@ from lakefs_gc.sandbox import garbage
 from lakefs_gc.sandbox.context import writable
 from lakefs_gc.sandbox.garbage import PreparedCommits
 from lakefs_gc.sandbox.problems import ApiError, NotFound
-from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content
+from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, check_fields, no_content
 from lakefs_gc.sandbox.tasks import PREPARE_COMMITS_PREFIX, Status, new_task_id
 
 
@@ -24,6 +24,9 @@ def get_rules(call: Call) -> Response:
 def set_rules(call: Call) -> Response:
     """``PUT /repositories/{repository}/settings/gc_rules``."""
     body = call.json("GarbageCollectionRules", default_retention_days=(int,), branches=(list,))
+    for number, rule in enumerate(body["branches"]):
+        place = f"/branches/{number}"
+        check_fields(rule, "GarbageCollectionRules", _RULE, place)
     try:
         rules = rules_from_api(body)
     except ConfigurationError as error:
@@ -95,6 +98,7 @@ def _shown(prepared: PreparedCommits) -> dict[str, Any]:
     }
 
 
+_RULE: dict[str, type | tuple[type, ...]] = {"branch_id": (str,), "retention_days": (int,)}
 _REPOSITORY = "/repositories/{repository}"
 
 ROUTES: RouteTable = [
