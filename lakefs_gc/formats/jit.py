@@ -19,6 +19,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -58,6 +59,8 @@ def _compile(function: _Function, **options: Any) -> _Function:
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
         return cast(_Function, numba.njit(cache=bool(_CACHE_FOLDER), nogil=True, **options)(function))
+    except RuntimeError:  # numba finds no way to cache code from where this package lies
+        return cast(_Function, numba.njit(nogil=True, **options)(function))
     finally:
         settings.CACHE_DIR = before
 
@@ -99,8 +102,8 @@ def _candidate_bases() -> Iterator[Path]:
 
 def _content_digest() -> str:
     digest = hashlib.sha256(f"{numba.__version__} sse4.2={USE_SSE42}".encode())
-    for name in COMPILED_MODULES:
-        digest.update((Path(__file__).parent / name).read_bytes())
+    for name in COMPILED_MODULES:  # by way of resources: the package may lie in a zip file (spark-submit --py-files)
+        digest.update((resources.files(__package__) / name).read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,18 @@ def test_a_folder_that_somebody_else_made_is_not_trusted(tmp_path: Path, monkeyp
     theirs = Path(jit._cache_folder())
     os.chown(theirs, 65534, 65534)
     assert Path(jit._cache_folder()).parent == tmp_path / "ours"
+
+
+def test_the_package_may_lie_in_a_zip_file(tmp_path: Path) -> None:
+    package = Path(jit.__file__).parents[1]
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        for file in [package / "__init__.py", package / "errors.py", *(package / "formats").glob("*.py")]:
+            archive.write(file, file.relative_to(package.parent))
+    code = "from lakefs_gc.formats import ids, jit, snappy; print(jit.__file__)"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "package.zip"), "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    assert "package.zip" in result.stdout
 
 
 def test_every_compiled_module_is_part_of_the_caches_name() -> None:
