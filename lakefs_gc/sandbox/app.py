@@ -50,7 +50,7 @@ def create_app(sandbox: Sandbox) -> Starlette:
     routes += [
         _route(sandbox, method, path, handler, needs_credentials=False) for method, path, handler in server.OPEN_ROUTES
     ]
-    handlers = {HTTPException: _no_such_endpoint}
+    handlers = {HTTPException: _no_such_endpoint, Exception: _failed}
     return Starlette(routes=routes, exception_handlers=handlers)
 
 
@@ -111,6 +111,10 @@ async def _call(sandbox: Sandbox, request: Request, *, is_upload: bool) -> Async
                 spool.write(piece)
             spool.seek(0)
             yield make(content=cast(BinaryIO, spool))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return refusal(ApiError(500, f"internal error: {type(error).__name__}"))
 
 
 async def _no_such_endpoint(request: Request, error: Exception) -> Response:

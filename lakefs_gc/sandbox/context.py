@@ -24,18 +24,19 @@ from lakefs_gc.storage.base import StoreLocation
 
 _DATABASE_FILE = "sandbox.sqlite"
 _BACKGROUND_THREADS = 4
+_DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True)
 class SandboxOptions:
     """What may differ from a lakeFS server's own settings; every default is lakeFS's.
 
-    ``grace_period_seconds`` is what the server tells collectors and how long a link token holds;
-    ``single_use_links`` refuses the second use of one (lakeFS does not).  A page of prepare_uncommited ends
-    after ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
+    ``grace_period_seconds`` is what the server tells collectors, and how long a link token holds (a day if it is
+    0, as for a demo); ``single_use_links`` refuses the second use of one, which lakeFS does not.  A page of
+    prepare_uncommited ends after ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
     """
 
-    grace_period_seconds: int = 86_400
+    grace_period_seconds: int = _DAY_SECONDS
     slice_seconds: float = 3600.0
     slice_size: int = 50_000
     single_use_links: bool = False

@@ -50,6 +50,7 @@ class Database:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
+        file.touch(mode=0o600)  # it holds the sandbox's credentials
         with self.write() as connection:
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)

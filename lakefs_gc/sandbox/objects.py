@@ -184,14 +184,18 @@ def copy(
 def delete(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str], *, force: bool = False) -> None:
     """Delete paths from a branch; one that does not exist is no error."""
     writable(repository, force=force)
+    current = sandbox.refs.branch(repository.name, branch)
+    tree = sandbox.refs.commit(repository.name, current.commit_id).meta_range_id
+    tombstones = []
+    for path in paths:
+        key = path.encode()
+        staged = sandbox.staging.get(current.tokens, key)
+        if staged is not None or sandbox.committed(repository).get(tree, key) is not None:
+            tombstones.append(Change(key, None))
     with sandbox.database.write():
+        # The branch again: a commit may have sealed its token meanwhile.
         current = sandbox.refs.branch(repository.name, branch)
-        tree = sandbox.refs.commit(repository.name, current.commit_id).meta_range_id
-        for path in paths:
-            key = path.encode()
-            staged = sandbox.staging.get(current.tokens, key)
-            if staged is not None or sandbox.committed(repository).get(tree, key) is not None:
-                sandbox.staging.put(current.staging_token, [Change(key, None)])
+        sandbox.staging.put(current.staging_token, tombstones)
 
 
 def check_path(path: str, argument: str = "path") -> None:

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,10 +48,13 @@ class SandboxServer:
         port: int = 0,
     ) -> None:
         """``port`` 0 takes a free one.  For the rest see ``Sandbox``."""
-        self.sandbox = Sandbox(folder, store, credentials=credentials, options=options, clock=clock)
         self._socket = _bound(LOOPBACK, port)
+        try:
+            self.sandbox = Sandbox(folder, store, credentials=credentials, options=options, clock=clock)
+        except BaseException:
+            self._socket.close()
+            raise
         self._server = _server(self.sandbox)
-        # Bound already: a request before the start waits, it is not refused.
         self._thread = threading.Thread(target=self._run, name="sandbox-server", daemon=True)
 
     @property
@@ -71,11 +75,9 @@ class SandboxServer:
     def __enter__(self) -> SandboxServer:
         """Start to answer.  Raises ``ServerUnavailableError`` when the thread does not come up."""
         self._thread.start()
-        started = threading.Event()
-        for _ in range(_START_SECONDS * 100):
-            if self._server.started or not self._thread.is_alive():
-                break
-            started.wait(0.01)
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.01)
         if not self._server.started:
             raise ServerUnavailableError(
                 "the sandbox did not start", remedy="see its log for the reason, and start it again"
@@ -119,7 +121,11 @@ def serve(
             remedy=f"use {LOOPBACK}, or say that you want it all the same",
         )
     listener = _bound(host, port)
-    sandbox = Sandbox(folder, store, credentials=credentials, options=options)
+    try:
+        sandbox = Sandbox(folder, store, credentials=credentials, options=options)
+    except BaseException:
+        listener.close()
+        raise
     server = _server(sandbox)
     try:
         logger.warning(_WARNING)

@@ -54,7 +54,7 @@ def write(committed: Committed, tree: Tree) -> str:
     return committed.write(record(path, tree[path]) for path in sorted(tree))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(before=trees, after=trees)
 def test_apply_diff_and_get_agree_with_dictionaries(committed: Committed, before: Tree, after: Tree) -> None:
     old = write(committed, before)
@@ -83,7 +83,7 @@ def test_apply_diff_and_get_agree_with_dictionaries(committed: Committed, before
     assert [d.key for d in committed.diff(old, new, middle)] == sorted(p.encode() for p in kinds if p >= "p/12")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(base=trees, ours=trees, theirs=trees, strategy=st.sampled_from(["", "source-wins", "dest-wins"]))
 def test_merge_agrees_with_dictionaries(
     committed: Committed, base: Tree, ours: Tree, theirs: Tree, strategy: str

@@ -196,6 +196,25 @@ def test_a_restart_keeps_everything_and_opens_a_slice(
         assert after < before.physical_address.split("/")[-2]
 
 
+def test_a_damaged_file_is_an_error_of_the_server_not_an_empty_answer(
+    start_sandbox: StartSandbox, local: Place
+) -> None:
+    local.put("x")
+    tree = local.commit().meta_range_id
+    local.server.__exit__(None, None, None)
+    local.store.put(f"_lakefs/{tree}", b"damaged")
+    local.client = sdk_client(start_sandbox())
+    assert tree in refused(500, local.paths)
+    local.store.delete_many([f"_lakefs/{tree}"])
+    assert tree in refused(500, local.paths)
+
+
+def test_the_sandboxs_state_is_private(local: Place, tmp_path: Path) -> None:
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+    for file in (tmp_path / "state").iterdir():
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
 def test_credentials_are_checked_everywhere_but_at_the_door(local: Place) -> None:
     url = f"{local.server.endpoint_url}/api/v1"
     for auth in (None, ("wrong", local.server.secret_access_key), (local.server.access_key_id, "wrong")):
