@@ -32,7 +32,7 @@ class RangeLimits:
 
     def break_after(self, key: bytes, size_bytes: int) -> bool:
         """Whether a range of this size ends with this key."""
-        return size_bytes >= self.max_size_bytes or _fnv1a_64(key) % self.raggedness_entries == 0
+        return size_bytes >= self.max_size_bytes or fnv1a_64(key) % self.raggedness_entries == 0
 
 
 class Committed:
@@ -284,7 +284,8 @@ def _identity(record: Record | None) -> bytes | None:
     return None if record is None else record.identity
 
 
-def _fnv1a_64(data: bytes) -> int:
+def fnv1a_64(data: bytes) -> int:
+    """The 64-bit FNV-1a hash, by which lakeFS chooses the last keys of ranges."""
     digest = 0xCBF29CE484222325
     for byte in data:
         digest = (digest ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

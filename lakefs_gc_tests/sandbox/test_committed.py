@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefs_gc.formats.entry import AddressType, Entry
-from lakefs_gc.sandbox.committed import Committed, RangeLimits
+from lakefs_gc.sandbox.committed import Committed, RangeLimits, fnv1a_64
 from lakefs_gc.sandbox.problems import Conflict, NoChanges
 from lakefs_gc.sandbox.records import Change, DifferenceType, Record, record_of
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.golden import big
 
 SMALL = RangeLimits(max_size_bytes=400, raggedness_entries=4)
 Tree = dict[str, str]
@@ -154,3 +156,17 @@ def test_the_cache_forgets_and_reads_again() -> None:
         for _ in range(3):
             assert content_of(small.records(tree_id)) == tree
         assert small._cache_size <= 5 + max(info.count for info in small.ranges(tree_id))
+
+
+@pytest.mark.parametrize(
+    ("text", "digest"), [(b"", 0xCBF29CE484222325), (b"a", 0xAF63DC4C8601EC8C), (b"foobar", 0x85944171F73967E8)]
+)
+def test_fnv1a_on_the_vectors_of_its_authors(text: bytes, digest: int) -> None:
+    assert fnv1a_64(text) == digest
+
+
+def test_a_real_server_ends_ranges_at_the_same_keys() -> None:
+    """Of ranges that a real server wrote, those that no commit cut short end with a key that hashes to 0."""
+    metaranges = json.loads((big("big-ranges") / "api" / "metaranges.json").read_text())
+    ends = {info["max_key"] for metarange in metaranges.values() for info in metarange["ranges"][:-1]}
+    assert sum(RangeLimits().break_after(key.encode(), 0) for key in ends) == 2
