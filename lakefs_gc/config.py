@@ -99,7 +99,7 @@ class Settings(_Section):
     work_url: str = Field(
         default="",
         description="Folder for the DataFrames of each run (Parquet): file:///folder, or any URL that Spark can write. "
-        "Default: lakefs-gc-work below DAGSTER_HOME, or below the working directory.",
+        "Default: the folder work below DAGSTER_HOME, or below .dagster in the working directory.",
     )
     mounts: dict[str, str] = Field(
         default_factory=dict,
@@ -131,8 +131,8 @@ class Settings(_Section):
         """``work_url``, or its default, without a final slash."""
         if self.work_url:
             return self.work_url.rstrip("/")
-        home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd())
-        return (home / "lakefs-gc-work").absolute().as_uri()
+        home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd() / ".dagster")
+        return (home / "work").absolute().as_uri()
 
     def locate(self, namespace: str) -> StoreLocation:
         """Where the store of a storage namespace is, seen from here: the longest mount that fits, else itself."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dagster import AssetsDefinition, AssetSpec, Definitions, in_process_executor, load_assets_from_modules
+from dagster import (
+    AssetsDefinition,
+    AssetSpec,
+    Definitions,
+    definitions,
+    in_process_executor,
+    load_assets_from_modules,
+)
 
 from lakefs_gc.assets import (
     active_ranges,
@@ -70,4 +77,7 @@ def _described(asset: object, settings: Settings) -> AssetsDefinition:
     return asset.map_asset_specs(describe)
 
 
-defs = build_definitions(load_settings())
+@definitions
+def defs() -> Definitions:
+    """What Dagster loads: the code location for the settings that are found where it runs."""
+    return build_definitions(load_settings())

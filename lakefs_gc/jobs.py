@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dagster import AssetSelection, define_asset_job, in_process_executor
 
-from lakefs_gc.partitions import gc_runs, repository_config
+from lakefs_gc.partitions import repository_config
 
 gc_mark = define_asset_job(
     "gc_mark",
     AssetSelection.groups("collect", "decide"),
     config=repository_config,
-    partitions_def=gc_runs,
     executor_def=in_process_executor,
     description="List the store, read what is live, and mark what is not.  Deletes nothing.",
 )
@@ -19,7 +18,6 @@ gc_approve = define_asset_job(
     "gc_approve",
     AssetSelection.assets("sweep_approval"),
     config=repository_config,
-    partitions_def=gc_runs,
     executor_def=in_process_executor,
     description="Approve a mark.  Materializing sweep_approval in the UI does the same.",
 )
@@ -28,7 +26,6 @@ gc_sweep = define_asset_job(
     "gc_sweep",
     AssetSelection.assets("sweep"),
     config=repository_config,
-    partitions_def=gc_runs,
     executor_def=in_process_executor,
     description="Delete what an approved mark says, after looking again.",
 )

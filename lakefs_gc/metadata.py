@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dagster import MetadataValue, RawMetadataValue, TableColumn, TableRecord, TableSchema
+from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.ages import bytes_by_age
@@ -14,7 +14,7 @@ from lakefs_gc.engine.dataset import DatasetManifest
 _BAR_WIDTH = 30
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
-Metadata = dict[str, RawMetadataValue]
+Metadata = dict[str, Any]
 
 
 def human_bytes(size_bytes: float) -> str:

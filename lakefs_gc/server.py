@@ -24,6 +24,7 @@ from lakefs_gc.errors import (
     ServerError,
     ServerUnavailableError,
 )
+from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 
 logger = logging.getLogger(__name__)
 
@@ -137,15 +138,21 @@ class LakeFSServer:
         commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
         return str(commit.meta_range_id)
 
-    def has_retention_rules(self, repository: str) -> bool:
-        """Whether garbage collection rules are set; without them every commit is active."""
+    def retention_rules(self, repository: str) -> GCRules | None:
+        """The garbage collection rules; None when none are set: then every commit is active."""
         try:
-            self._call(f"read the rules of {repository}", self._repositories.get_gc_rules, repository)
+            # The SDK's own model refuses the null that the server sends for rules without branches.
+            answer = self._call(
+                f"read the rules of {repository}",
+                self._repositories.get_gc_rules_with_http_info,
+                repository,
+                _preload_content=False,
+            )
         except RepositoryNotFoundError:
             # Unset rules and an unknown repository are the same 404: only the repository itself tells them apart.
             self.repository(repository)
-            return False
-        return True
+            return None
+        return rules_from_api(json.loads(answer.raw_data))
 
     def prepare_uncommitted(self, repository: str, continuation_token: str = "") -> UncommittedPage:
         """Have the server write one page of its uncommitted addresses."""
@@ -196,6 +203,11 @@ class LakeFSServer:
         for attempt in range(1, _TRIES + 1):
             try:
                 return method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+            except ValueError as error:  # pydantic's too
+                raise IncompleteAnswerError(
+                    f"{what}: {self.endpoint_url} does not answer as lakeFS does ({type(error).__name__})",
+                    remedy="check the endpoint, and that the server is lakeFS 1.x",
+                ) from error
             except ApiException as error:
                 if error.status not in (429, 500, 502, 503, 504) or attempt == _TRIES:
                     _raise_for(what, error)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dagster import Config, DagsterInstance, Definitions, RunConfig
@@ -24,6 +26,9 @@ from lakefs_gc.partitions import gc_runs, repository_tags
 
 Facts = dict[str, Any]
 
+# What the stages say goes through Python's logging; Dagster's own event stream stays in its instance.
+_QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+
 
 class GCSession:
     """A Dagster instance and the definitions for ``settings``, for runs in this process."""
@@ -36,10 +41,14 @@ class GCSession:
     @classmethod
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[GCSession]:
-        """With the instance of ``DAGSTER_HOME``, or an ephemeral one where that is not set."""
-        factory = DagsterInstance.get if os.environ.get("DAGSTER_HOME") else DagsterInstance.ephemeral
-        with factory() as instance:
-            yield cls(settings, instance)
+        """With the instance of ``DAGSTER_HOME``; where that is not set, with one that leaves nothing behind."""
+        if os.environ.get("DAGSTER_HOME"):
+            with DagsterInstance.get() as instance:
+                yield cls(settings, instance)
+            return
+        with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
+            work_url = settings.work_url or (Path(folder) / "work").as_uri()
+            yield cls(settings.model_copy(update={"work_url": work_url}), instance)
 
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
         """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise."""
@@ -60,10 +69,16 @@ class GCSession:
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         try:
             result = self._definitions.resolve_job_def(job).execute_in_process(
-                run_config=RunConfig(ops=dict(config)), instance=self.instance, partition_key=run_key, tags=tags
+                run_config=RunConfig(ops=dict(config), loggers=_QUIET),
+                instance=self.instance,
+                partition_key=run_key,
+                tags=tags,
             )
         except Exception as error:
-            raise _cause(error) from error
+            cause = _cause(error)
+            if cause is error:
+                raise
+            raise cause from None
         return {
             event.asset_key.path[-1]: {
                 name: getattr(value, "value", None) for name, value in event.materialization.metadata.items()
@@ -75,9 +90,11 @@ class GCSession:
 
 def _cause(error: BaseException) -> BaseException:
     """The error of ours behind one of Dagster's, or the error itself."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, LakeFSGCError):
-            return seen
-        seen = seen.__cause__ or seen.__context__
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in seen:  # Dagster links some of its errors in a circle
+        if isinstance(following, LakeFSGCError):
+            return following
+        seen.append(following)
+        following = following.__cause__ or following.__context__
     return error

@@ -1,7 +1,5 @@
 """Asset ``active_ranges``: which ranges the active commits refer to."""
 
-from __future__ import annotations
-
 from dagster import asset
 
 from lakefs_gc.engine import active_ranges as stage

@@ -1,7 +1,5 @@
 """Asset ``candidates``: which objects may be deleted."""
 
-from __future__ import annotations
-
 from dagster import asset
 
 from lakefs_gc.engine import candidates as stage

@@ -1,7 +1,5 @@
 """Asset ``committed``: which addresses the active commits refer to."""
 
-from __future__ import annotations
-
 from dagster import asset
 
 from lakefs_gc.engine import committed as stage

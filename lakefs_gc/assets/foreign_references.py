@@ -1,7 +1,5 @@
 """Asset ``foreign_references``: what other repositories refer to in this namespace."""
 
-from __future__ import annotations
-
 from dagster import AssetExecutionContext, asset
 
 from lakefs_gc.engine import foreign_references as stage

@@ -1,7 +1,5 @@
 """Asset ``mark``: the durable decision."""
 
-from __future__ import annotations
-
 from dagster import MaterializeResult, MetadataValue, asset
 
 from lakefs_gc.engine.dataset import Dataset, utc_now

@@ -1,7 +1,5 @@
 """Asset ``store_listing``: begins the run, and lists the object store."""
 
-from __future__ import annotations
-
 from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 

@@ -1,14 +1,12 @@
 """Asset ``sweep``: delete what an approved mark says."""
 
-from __future__ import annotations
-
 import getpass
 
 from dagster import AssetExecutionContext, Config, Failure, MetadataValue, ResourceParam, asset
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
-from lakefs_gc.assets.marked import find_mark
+from lakefs_gc.marked import mark_of_run
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, read_approval
@@ -59,7 +57,7 @@ def sweep(
     """
     refuse_second_run(context)
     configured, server, cores = settings.get(), lakefs.server(), spark.cores
-    found = find_mark(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
     if config.approve_digest:
         approve(
             found.store,

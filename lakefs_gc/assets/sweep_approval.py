@@ -1,14 +1,12 @@
 """Asset ``sweep_approval``: a person says that a mark may be swept."""
 
-from __future__ import annotations
-
 import getpass
 
 from dagster import AssetExecutionContext, Config, MaterializeResult, MetadataValue, ResourceParam, asset
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
-from lakefs_gc.assets.marked import find_mark
+from lakefs_gc.marked import mark_of_run
 from lakefs_gc.engine.approval import approve
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.metadata import human_bytes
@@ -41,7 +39,7 @@ def sweep_approval(
 
     The approval is void as soon as the mark has another digest.
     """
-    found = find_mark(context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place)
+    found = mark_of_run(context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place)
     approval = approve(
         found.store,
         found.mark,

@@ -1,7 +1,5 @@
 """Asset ``uncommitted``: what is staged."""
 
-from __future__ import annotations
-
 from dagster import asset
 
 from lakefs_gc.engine import uncommitted as stage

@@ -55,7 +55,7 @@ def active_ranges(
     """
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
-    if not server.has_retention_rules(run.repository):
+    if server.retention_rules(run.repository) is None:
         return StageOutput(metadata_files(spark, run.store), began_at, {"mode": ALL_COMMITS}, inputs=inputs)
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     ranges = _ranges_of_commits(spark, run.store, run.key_of(prepared.location), cores)

@@ -11,7 +11,9 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -20,10 +22,12 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import InputOrderError, ObjectNotFoundError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
+
+_MANIFEST = "manifest.json"
 
 Clock = Callable[[], datetime]
 
@@ -94,8 +98,9 @@ class WorkPlace:
     def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
         """Compute a stage and keep it; replaces an earlier materialization of the same stage and run."""
         folder = self.folder(run_key, stage)
-        store = open_store(self._location(folder))
-        store.delete_many(["manifest.json"])
+        logger.info("%s of %s: computing", stage, run_key, extra={"stage": stage})
+        store, manifest_key = self._store(), f"{run_key}/{stage}/{_MANIFEST}"
+        store.delete_many([manifest_key])
         observation = Observation()
         observed = output.dataframe.observe(
             observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
@@ -114,8 +119,8 @@ class WorkPlace:
             facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
             inputs=dict(output.inputs),
         )
-        store.put("manifest.json", manifest.to_json())
-        logger.info("%s of %s: %d rows", stage, run_key, manifest.rows)
+        store.put(manifest_key, manifest.to_json())
+        logger.info("%s of %s: %d rows", stage, run_key, manifest.rows, extra={"rows": manifest.rows})
         return manifest
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType) -> Dataset:
@@ -126,7 +131,7 @@ class WorkPlace:
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""
         try:
-            data = open_store(self._location(self.folder(run_key, stage))).read("manifest.json")
+            data = self._store().read(f"{run_key}/{stage}/{_MANIFEST}")
         except ObjectNotFoundError:
             raise InputOrderError(
                 f"{stage} of run {run_key} is not there, or was not finished",
@@ -138,6 +143,8 @@ class WorkPlace:
         """URL of the folder of a stage, without a final slash."""
         return f"{self.url}/{run_key}/{stage}"
 
-    @staticmethod
-    def _location(folder: str) -> StoreLocation:
-        return StoreLocation(folder.replace("s3a://", "s3://", 1))
+    def _store(self) -> ObjectStore:
+        """The place as an object store.  A local folder is made when it is missing: here that is no mistake of a mount."""
+        if self.url.startswith("file://"):
+            Path(unquote(urlsplit(self.url).path)).mkdir(parents=True, exist_ok=True)
+        return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))

@@ -59,6 +59,10 @@ class MarkPaths:
         return f"{self.report.folder}lakefs-gc/approval.json"
 
     @property
+    def sweep_summary(self) -> str:
+        return f"{self.report.folder}lakefs-gc/sweep.json"
+
+    @property
     def ledger(self) -> str:
         return f"{self.report.folder}lakefs-gc/ledger/"
 

@@ -7,6 +7,7 @@ the outcome.  Nothing is counted from what was asked for; the result is read bac
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -51,6 +52,12 @@ class SweepResult:
 
     mark_id: str
     outcomes: dict[str, Outcome]
+
+    def to_json(self, ended_at: datetime) -> bytes:
+        """As it is kept beside the mark."""
+        content = {"mark_id": self.mark_id, "ended_at": ended_at.isoformat()}
+        outcomes = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
+        return json.dumps(content | {"outcomes": outcomes}, indent=2).encode()
 
     def raise_if_incomplete(self) -> None:
         """Raise ``SweepIncompleteError`` when a delete failed (rule 9)."""
@@ -98,6 +105,7 @@ def sweep(
         )
         recorded = ledger.read_ledger(spark, run.store, folder, cores)
         result = _result(mark, recorded)
+    open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(clock()))
     return StageOutput(recorded, began_at, {"mark_id": mark.mark_id, "digest": mark.digest}), result
 
 

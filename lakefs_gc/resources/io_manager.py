@@ -1,7 +1,5 @@
 """The IO manager: DataFrames of the stages as Parquet in the work place."""
 
-from __future__ import annotations
-
 from dagster import ConfigurableIOManager, InputContext, OutputContext, ResourceDependency
 from pydantic import Field
 

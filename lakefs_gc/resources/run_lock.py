@@ -13,14 +13,14 @@ _PARTITION_TAG = "dagster/partition"
 def refuse_second_run(context: AssetExecutionContext) -> None:
     """Raise ``RunInProgressError`` when an older run of the same repository is under way in this Dagster instance."""
     repository = repository_of(context.partition_key)
-    own = context.instance.get_run_record_by_id(context.run_id)
+    own = context.instance.get_run_record_by_id(context.run.run_id)
     under_way = context.instance.get_run_records(
         RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING])
     )
     for record in under_way:
         run = record.dagster_run
         partition = run.tags.get(_PARTITION_TAG, "")
-        if run.run_id == context.run_id or not partition.startswith(f"{repository}/"):
+        if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
             continue
         if own is None or record.storage_id < own.storage_id:
             raise RunInProgressError(

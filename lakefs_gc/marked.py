@@ -15,6 +15,14 @@ from lakefs_gc.storage.open import open_store
 
 
 @dataclass(frozen=True)
+class Namespace:
+    """A repository's namespace: its URL with a final slash, and its open store."""
+
+    url: str
+    store: ObjectStore
+
+
+@dataclass(frozen=True)
 class Marked:
     """A mark and the open store of its namespace."""
 
@@ -22,14 +30,23 @@ class Marked:
     store: ObjectStore
 
 
-def find_mark(run_key: str, mark_id: str, server: LakeFSServer, settings: Settings, work_place: WorkPlace) -> Marked:
+def open_namespace(repository: str, server: LakeFSServer, settings: Settings) -> Namespace:
+    """The namespace of a repository."""
+    url = normalize_namespace(server.repository(repository).storage_namespace)
+    return Namespace(url, open_store(settings.locate(url)))
+
+
+def open_mark(repository: str, mark_id: str, server: LakeFSServer, settings: Settings) -> Marked:
+    """The mark ``mark_id`` of a repository.  Raises ``MarkError``."""
+    namespace = open_namespace(repository, server, settings)
+    return Marked(read_mark(namespace.store, repository, namespace.url, mark_id), namespace.store)
+
+
+def mark_of_run(run_key: str, mark_id: str, server: LakeFSServer, settings: Settings, work_place: WorkPlace) -> Marked:
     """The mark ``mark_id``, or the one that the run of this partition made when it is empty.
 
     Raises ``MarkError``, or ``InputOrderError`` when the run has no mark.
     """
-    repository = server.repository(repository_of(run_key))
-    namespace = normalize_namespace(repository.storage_namespace)
-    store = open_store(settings.locate(namespace))
     # A mark has the id of the server's uncommitted list that it was made from.
     mark_id = mark_id or str(work_place.manifest(run_key, "uncommitted").facts["run_id"])
-    return Marked(read_mark(store, repository.name, namespace, mark_id), store)
+    return open_mark(repository_of(run_key), mark_id, server, settings)

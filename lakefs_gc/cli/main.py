@@ -1,0 +1,217 @@
+"""The commands.  Each calls the session, the engine or the demo, and prints what came of it.
+
+Results go to standard output, progress and logs to standard error.  Exit codes: 0 done; 1 a fault of ours; 2 wrong use
+or configuration; 3 refused by a safety rule, nothing was deleted; 4 lakeFS or the store failed, or a file is damaged;
+5 a sweep in which a delete failed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakefs_gc import __version__
+from lakefs_gc.cli.output import Output
+from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError, SweepIncompleteError
+
+app = typer.Typer(
+    name="lakefs-gc",
+    help="Find, show and delete the objects that nothing in lakeFS refers to any more.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
+MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+MinAge = Annotated[str, typer.Option("--min-age", metavar="6h", help="Younger objects are no candidates: 90m, 6h, 2d.")]
+UnsafeMinAge = Annotated[
+    bool, typer.Option("--unsafe-min-age", help="Accept a minimum age below the server's grace period.")
+]
+
+
+class _Options:
+    """What stands before the command."""
+
+    config: Path | None = None
+    log_json = False
+    verbose = False
+
+    def settings(self) -> Settings:
+        return load_settings(self.config)
+
+    def output(self, as_json: bool = False) -> Output:
+        return Output(as_json=as_json, log_json=self.log_json, verbose=self.verbose)
+
+
+_options = _Options()
+
+
+@app.callback(invoke_without_command=True)
+def _global_options(
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: lakefs-gc.toml.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+    _options.config, _options.log_json, _options.verbose = config, log_json, verbose
+
+
+@app.command()
+def mark(
+    repository: Repository, min_age: MinAge = "", unsafe_min_age: UnsafeMinAge = False, json: AsJSON = False
+) -> None:
+    """Find what may be deleted, and write it down.  Deletes nothing."""
+    from lakefs_gc.cli import work
+
+    out = _options.output(json)
+    made = work.mark(_options.settings(), out, repository, _hours(min_age), unsafe_min_age)
+    out.result(work.mark_facts(made), lambda: out.show_mark(made))
+
+
+@app.command()
+def approve(
+    repository: Repository,
+    mark_id: MarkId,
+    digest: Annotated[str, typer.Option(help="The digest that you looked at; default: the one the mark has now.")] = "",
+    json: AsJSON = False,
+) -> None:
+    """Say that a mark may be swept.  The sensor then starts the sweep, where Dagster runs."""
+    from lakefs_gc.cli import work
+
+    out = _options.output(json)
+    facts = work.approve(_options.settings(), out, repository, mark_id, digest, getpass.getuser())
+    out.result(facts, lambda: out.say(f"mark {mark_id} approved, with digest {facts['digest']}"))
+
+
+@app.command()
+def sweep(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
+    """Delete what a mark says.  Naming the mark here is its approval.  Sweeping it again goes on with what is left."""
+    from lakefs_gc.cli import work
+
+    out = _options.output(json)
+    try:
+        outcomes = work.sweep(_options.settings(), out, repository, mark_id)
+    except SweepIncompleteError as error:
+        if "outcomes" in error.facts:
+            out.result(
+                work.sweep_facts(mark_id, error.facts["outcomes"]), lambda: out.show_outcomes(error.facts["outcomes"])
+            )
+        raise
+    out.result(work.sweep_facts(mark_id, outcomes), lambda: out.show_outcomes(outcomes))
+
+
+@app.command()
+def run(
+    repository: Repository,
+    min_age: MinAge = "",
+    unsafe_min_age: UnsafeMinAge = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Sweep without asking.")] = False,
+    json: AsJSON = False,
+) -> None:
+    """Mark, show the decision, ask, and sweep."""
+    from lakefs_gc.cli import work
+
+    out, settings = _options.output(json), _options.settings()
+    if not yes and not sys.stdin.isatty():
+        raise ConfigurationError("nobody is there to ask", remedy="say --yes, or use `mark` and `sweep`")
+    made = work.mark(settings, out, repository, _hours(min_age), unsafe_min_age)
+    out.show_mark(made)
+    if not made.candidates:
+        out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing to sweep"))
+        return
+    if not yes and not typer.confirm(f"Delete these {made.candidates} objects?", default=False, err=True):
+        out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
+        return
+    outcomes = work.sweep(settings, out, repository, made.mark_id)
+    facts = {**work.mark_facts(made), **work.sweep_facts(made.mark_id, outcomes), "swept": True}
+    out.result(facts, lambda: out.show_outcomes(outcomes))
+
+
+@app.command()
+def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
+    """One mark: totals, the largest prefixes, a sample."""
+    from lakefs_gc.cli import work
+
+    out = _options.output(json)
+    found, seen = work.show(_options.settings(), repository, mark_id)
+    out.result(work.show_facts(found, seen), lambda: (out.show_mark(found), out.show_overview(seen)))
+
+
+@app.command()
+def history(repository: Repository, json: AsJSON = False) -> None:
+    """The marks of a repository, newest first, and what became of them."""
+    from lakefs_gc.cli import work
+
+    out = _options.output(json)
+    marks = work.history(_options.settings(), repository)
+    out.result({"repository": repository, "marks": marks}, lambda: out.show_history(marks))
+
+
+@app.command()
+def doctor(
+    repository: Annotated[
+        str, typer.Argument(help="Repository to look at; without one, only the server and Java.")
+    ] = "",
+    json: AsJSON = False,
+) -> None:
+    """Check what a run needs: lakeFS, the store, permissions, clocks, versioning, grace period, Java."""
+    from lakefs_gc.doctor import examine
+
+    out = _options.output(json)
+    findings = examine(_options.settings(), load_server_credentials, repository)
+    out.show_findings(findings)
+    if any(finding.verdict == "fail" for finding in findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+def demo(
+    store: Annotated[str, typer.Option(help="Where the objects are: local, or s3 (SeaweedFS from PyPI).")] = "local",
+    ui: Annotated[bool, typer.Option("--ui", help="Leave Dagster's UI open afterwards.")] = False,
+    port: Annotated[int, typer.Option(help="Port of the UI.")] = 3000,
+) -> None:
+    """See the whole pipeline work on an embedded lakeFS-compatible server, with a repository that tells a story."""
+    from lakefs_gc.demo.play import play
+
+    if store not in ("local", "s3"):
+        raise ConfigurationError(f"unknown store {store!r}", remedy="say --store local or --store s3")
+    play(_options.output(), store=store, ui_port=port if ui else None)
+
+
+@app.command()
+def sandbox(
+    folder: Annotated[Path, typer.Option(help="Folder for its refs and objects.")] = Path("lakefs-gc-sandbox"),
+    host: Annotated[str, typer.Option(help="Address to listen on; a loopback one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+) -> None:
+    """Run the embedded lakeFS-compatible server by hand.  For demos and tests only."""
+    from lakefs_gc.cli import work
+
+    work.sandbox(_options.output(), folder, host, port)
+
+
+def _hours(duration: str) -> float | None:
+    return parse_duration_hours(duration) if duration else None
+
+
+def main() -> None:
+    """Entry point: no traceback for what a user can cause."""
+    try:
+        app(standalone_mode=True)
+    except LakeFSGCError as error:
+        _options.output().fail(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _options.output().say_error("interrupted; what was not finished can be run again")
+        sys.exit(130)

@@ -1,0 +1,141 @@
+"""What the commands do, apart from showing it.  Imported late: Dagster and Spark take seconds to load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lakefs_gc.marked import Marked, open_mark, open_namespace
+from lakefs_gc.assets.sweep import SweepConfig
+from lakefs_gc.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.cli.output import Output
+from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
+from lakefs_gc.engine.overview import Overview, overview
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.errors import MarkError
+from lakefs_gc.metadata import human_bytes
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.session import GCSession
+from lakefs_gc.storage.base import ObjectStore
+
+Outcomes = dict[str, dict[str, int]]
+
+
+def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
+    """Make a mark of a repository, and read it back."""
+    server = LakeFSServer(load_server_credentials())
+    server.repository(repository)  # a wrong name is said before Spark starts
+    run_key = new_run_key(repository, utc_now())
+    with GCSession.open(settings) as session, out.progress(f"marking {repository}"):
+        facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
+    return open_mark(repository, facts["mark_id"], server, settings).mark
+
+
+def mark_facts(made: Mark) -> dict[str, Any]:
+    """A mark as the JSON that scripts rely on."""
+    return {
+        "mark_id": made.mark_id,
+        "repository": made.repository,
+        "location": made.location,
+        "digest": made.digest,
+        "listed": made.counts.get("store_listing"),
+        "committed": made.counts.get("committed"),
+        "uncommitted": made.counts.get("uncommitted"),
+        "candidates": made.candidates,
+        "candidate_bytes": made.candidate_bytes,
+        "cutoff": made.cutoff.isoformat(),
+    }
+
+
+def approve(
+    settings: Settings, out: Output, repository: str, mark_id: str, digest: str, approved_by: str
+) -> dict[str, Any]:
+    """Approve a mark."""
+    found = _open(settings, repository, mark_id)
+    config = ApprovalConfig(mark_id=mark_id, digest=digest or found.mark.digest, approved_by=approved_by)
+    with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
+        session.approve(found.mark.run_key, config)
+    return {"mark_id": mark_id, "repository": repository, "digest": config.digest, "approved_by": approved_by}
+
+
+def sweep(settings: Settings, out: Output, repository: str, mark_id: str) -> Outcomes:
+    """Sweep a mark; objects and bytes by outcome.  Raises ``SweepIncompleteError`` with the same in ``facts``."""
+    found = _open(settings, repository, mark_id)
+    config = SweepConfig(mark_id=mark_id, approve_digest=found.mark.digest, approved_via="command line")
+    with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
+        session.sweep(found.mark.run_key, config)
+    summary = _json(found.store, MarkPaths.of(mark_id).sweep_summary)
+    outcomes: Outcomes = summary["outcomes"]
+    return outcomes
+
+
+def sweep_facts(mark_id: str, outcomes: Outcomes) -> dict[str, Any]:
+    """A sweep as the JSON that scripts rely on: a count and the bytes of each outcome."""
+    counts = {name: outcome["objects"] for name, outcome in outcomes.items()}
+    return {"mark_id": mark_id, **counts, **{f"{name}_bytes": o["size_bytes"] for name, o in outcomes.items()}}
+
+
+def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, Overview]:
+    """A mark, and what is in it."""
+    found = _open(settings, repository, mark_id)
+    return found.mark, overview(found.store, found.mark)
+
+
+def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
+    """``show`` as JSON."""
+    prefixes = [{"prefix": p.prefix, "objects": p.objects, "size_bytes": p.size_bytes} for p in seen.largest_prefixes]
+    return {**mark_facts(found), "reasons": found.reasons, "largest_prefixes": prefixes, "sample": list(seen.sample)}
+
+
+def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
+    """The marks of a repository, newest first, with their state: marked, approved, swept, incomplete, or unreadable."""
+    server = LakeFSServer(load_server_credentials())
+    found = []
+    store = open_namespace(repository, server, settings).store
+    for mark_id in list_marks(store):
+        try:
+            made = open_mark(repository, mark_id, server, settings).mark
+        except MarkError as error:
+            found.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
+            continue
+        found.append(
+            {
+                "mark_id": mark_id,
+                "created_at": made.created_at.isoformat(timespec="seconds"),
+                "made_by": made.made_by,
+                "candidates": made.candidates,
+                "candidate_bytes": made.candidate_bytes,
+                "size": "" if made.candidate_bytes is None else human_bytes(made.candidate_bytes),
+                "digest": made.digest,
+                "state": _state(store, mark_id),
+            }
+        )
+    return found
+
+
+_UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest")
+
+
+def _state(store: ObjectStore, mark_id: str) -> str:
+    paths = MarkPaths.of(mark_id)
+    there = store.stat_many([paths.sweep_summary, paths.approval])
+    if paths.sweep_summary in there:
+        return "incomplete" if _json(store, paths.sweep_summary)["outcomes"]["failed"]["objects"] else "swept"
+    return "approved" if paths.approval in there else "marked"
+
+
+def sandbox(out: Output, folder: Path, host: str, port: int) -> None:
+    """Serve the sandbox until interrupted."""
+    raise NotImplementedError
+
+
+def _open(settings: Settings, repository: str, mark_id: str) -> Marked:
+    return open_mark(repository, mark_id, LakeFSServer(load_server_credentials()), settings)
+
+
+def _json(store: ObjectStore, key: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(store.read(key))
+    return content

@@ -1,0 +1,1 @@
+"""The demo: a repository with a story, collected before one's eyes."""

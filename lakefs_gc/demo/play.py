@@ -1,0 +1,223 @@
+"""Plays the demo: server, story, mark, approval, sensor, sweep, proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from dagster import DagsterInstance
+
+from lakefs_gc.assets.sweep import SweepConfig
+from lakefs_gc.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.cli.output import Output
+from lakefs_gc.config import CONFIG_VARIABLE, SafetyParameters, ServerCredentials, Settings
+from lakefs_gc.demo import ui
+from lakefs_gc.demo.story import REPOSITORY, LiveObject, Storyteller
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import Mark, MarkPaths, read_part
+from lakefs_gc.engine.overview import overview
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.errors import SafetyError
+from lakefs_gc.marked import Marked, open_mark, open_namespace
+from lakefs_gc.metadata import human_bytes
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.sensors import SensorCursor, evaluate
+from lakefs_gc.session import GCSession
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+
+_BUCKET = "lakefs-gc-demo"
+# A real server's grace period is a day.  Nobody uploads to the demo's server while it is collected.
+_GRACE_SECONDS = 1
+_MIN_AGE_HOURS = 2 / 3600
+_UNTIL_OLD_ENOUGH_SECONDS = 3
+_LANDING = "landing/prices.csv"
+
+
+def play(out: Output, *, store: str, ui_port: int | None) -> None:
+    """Play the demo with a ``local`` or ``s3`` store; with ``ui_port``, leave Dagster open until interrupted.
+
+    Raises ``SafetyError`` if what it set out to prove does not hold.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakefs-gc-demo-")))
+        stage = Stage(folder, stack, store)
+        out.say(f"1. a lakeFS-compatible server on {stage.credentials.endpoint_url}, its {store} store in {folder}")
+        for sentence in stage.storyteller.tell(stage.namespace, stage.lake, _LANDING, stage.landing_url):
+            out.say(f"   {sentence}")
+        time.sleep(_UNTIL_OLD_ENOUGH_SECONDS)
+        with stage.session() as session:
+            act = Act(stage, session, out)
+            act.play()
+            out.say(f"done in {time.monotonic() - began:.0f} s")
+            if ui_port is None:
+                return
+            stage.storyteller.more_garbage()
+            time.sleep(_UNTIL_OLD_ENOUGH_SECONDS)
+            act.mark("a second mark, for you to approve in the UI")
+        ui.serve(out, stage.environment, ui_port)
+
+
+class Stage:
+    """The servers of the demo, and what it takes to reach them."""
+
+    def __init__(self, folder: Path, stack: ExitStack, store: str) -> None:
+        location, urls, environment = self._store(folder, stack, store)
+        sandbox = stack.enter_context(
+            SandboxServer(folder / "sandbox", location, options=SandboxOptions(grace_period_seconds=_GRACE_SECONDS))
+        )
+        self.credentials = ServerCredentials(
+            endpoint_url=sandbox.endpoint_url,
+            access_key_id=sandbox.access_key_id,
+            secret_access_key=sandbox.secret_access_key,
+        )
+        self.namespace, self.landing_url = f"{urls}{REPOSITORY}", f"{urls}{_LANDING}"
+        home = folder / "dagster"
+        home.mkdir()
+        mounts = {} if store == "s3" else {urls: location.folder_url}
+        self.settings = Settings(
+            repositories=(REPOSITORY,),
+            mounts=mounts,
+            work_url=(home / "work").as_uri(),
+            safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS),
+            spark=_SPARK,
+        )
+        self.environment = {
+            **environment,
+            "DAGSTER_HOME": str(home),
+            CONFIG_VARIABLE: str(ui.write_settings(home, self.settings)),
+            "LAKECTL_SERVER_ENDPOINT_URL": self.credentials.endpoint_url,
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": self.credentials.access_key_id,
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": self.credentials.secret_access_key,
+        }
+        stack.enter_context(_environment(self.environment))
+        self.lake = open_store(location)
+        self.server = LakeFSServer(self.credentials)
+        self.storyteller = Storyteller(self.credentials, folder / "upload")
+
+    @staticmethod
+    def _store(folder: Path, stack: ExitStack, kind: str) -> tuple[StoreLocation, str, Mapping[str, str]]:
+        """Where the objects are, the URL that namespaces begin with, and the environment that it takes to get there."""
+        if kind == "s3":
+            weed = stack.enter_context(SeaweedFS(folder / "s3"))
+            weed.client().create_bucket(Bucket=_BUCKET)
+            stack.enter_context(_environment(weed.environment))
+            return StoreLocation(f"s3://{_BUCKET}/"), f"s3://{_BUCKET}/", weed.environment
+        objects = folder / "objects"
+        objects.mkdir()
+        return StoreLocation(objects.as_uri() + "/"), "local://", {}
+
+    @contextmanager
+    def session(self) -> Iterator[GCSession]:
+        """Runs in this process, kept in the Dagster instance that the UI shows."""
+        with GCSession.open(self.settings) as session:
+            yield session
+
+    def open(self, mark_id: str) -> Marked:
+        """A mark of the demo's repository."""
+        return open_mark(REPOSITORY, mark_id, self.server, self.settings)
+
+
+# Small data on a machine that has other things to do.
+_SPARK = {"spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
+
+
+class Act:
+    """What happens on the stage."""
+
+    def __init__(self, stage: Stage, session: GCSession, out: Output) -> None:
+        self._stage, self._session, self._out = stage, session, out
+
+    def play(self) -> None:
+        """Mark, approve, let the sensor sweep, prove."""
+        story = self._stage.storyteller
+        history = story.addresses_in_history()
+        live = list(story.live_objects())
+        store = open_namespace(REPOSITORY, self._stage.server, self._stage.settings).store
+        before_bytes = _stored_bytes(store)
+        found = self.mark("2. mark: list the store, read what is live, write down what is not")
+        self._out.show_overview(overview(found.store, found.mark))
+        self._out.say("3. approve, and let the sensor find the approval")
+        run_key = found.mark.run_key
+        self._session.approve(
+            run_key, ApprovalConfig(mark_id=found.mark.mark_id, digest=found.mark.digest, approved_by="the demo")
+        )
+        self._sweep_by_sensor(self._session.instance)
+        outcomes = self._outcomes(found)
+        self._out.show_outcomes(outcomes)
+        self._out.say("4. the proof")
+        self._prove(live, history, found, before_bytes - _stored_bytes(store))
+
+    def mark(self, headline: str) -> Marked:
+        """Make a mark and show it."""
+        self._out.say(headline)
+        with self._out.progress("marking"):
+            facts = self._session.mark(new_run_key(REPOSITORY, utc_now()))
+        found = self._stage.open(facts["mark_id"])
+        self._out.show_mark(found.mark)
+        return found
+
+    def _sweep_by_sensor(self, instance: DagsterInstance) -> None:
+        requests, _ = evaluate(instance, SensorCursor(), self._stage.settings.sweep, utc_now().timestamp())
+        with self._out.progress("sweeping"):
+            for request in requests:
+                config = SweepConfig(**request.run_config["ops"]["sweep"]["config"])
+                self._session.sweep(str(request.partition_key), config)
+
+    def _outcomes(self, found: Marked) -> dict[str, dict[str, int]]:
+        content = json.loads(found.store.read(MarkPaths.of(found.mark.mark_id).sweep_summary))
+        outcomes: dict[str, dict[str, int]] = content["outcomes"]
+        return outcomes
+
+    def _prove(
+        self, live: list[LiveObject], history: Mapping[str, tuple[str, str]], found: Marked, freed_bytes: int
+    ) -> None:
+        story = self._stage.storyteller
+        unchanged = sum(story.checksum(o.ref, o.path) == o.sha256 for o in live)
+        self._claim(unchanged == len(live), f"{unchanged} of {len(live)} live objects read as before")
+        swept = _addresses(found.mark, found.store)
+        expired = [where for address, where in history.items() if address.removeprefix(self._prefix) in swept]
+        gone = sum(story.is_gone(commit, path) for commit, path in expired)
+        self._claim(gone == len(expired) > 0, f"{gone} of {len(expired)} swept paths of old commits answer 410 Gone")
+        left = found.store.stat_many(sorted(swept))
+        self._claim(not left, f"{len(swept)} swept objects are no longer in the store")
+        expected = found.mark.candidate_bytes or 0
+        self._claim(freed_bytes == expected, f"{human_bytes(freed_bytes)} came back, as the mark had said")
+
+    @property
+    def _prefix(self) -> str:
+        return self._stage.namespace + "/"
+
+    def _claim(self, holds: bool, claim: str) -> None:
+        self._out.say(f"   {'✓' if holds else '✗'} {claim}")
+        if not holds:
+            raise SafetyError(f"the demo did not prove: {claim}", remedy="please report this with the output above")
+
+
+def _addresses(mark: Mark, store: ObjectStore) -> set[str]:
+    return {address for part in mark.parts for address in read_part(store, part)["address"].to_pylist()}
+
+
+def _stored_bytes(store: ObjectStore) -> int:
+    return sum(sum(batch.column("size").to_pylist()) for batch in store.list("data/"))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for this process and those that it starts; put back what was there."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
