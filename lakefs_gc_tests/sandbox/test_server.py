@@ -460,7 +460,23 @@ def test_repositories_branches_and_tags(local: Place) -> None:
     assert refused(404, tags.get_tag, REPOSITORY, "v1") == "tag not found"
 
 
-def test_the_high_level_package_works_too(local: Place) -> None:
+def test_the_newest_layer_of_a_staging_area_decides(local: Place) -> None:
+    local.put("x", "same")
+    local.put("y", "kept")
+    local.commit()
+    local.put("x", "same")
+    # A commit that fails leaves what it sealed in a layer of its own.
+    assert refused(400, local.commit) == "commit: no changes"
+    local.put("x", "newer")
+    assert local.read("x") == b"newer"
+    assert [d.type for d in local.client.branches_api.diff_branch(REPOSITORY, "main").results] == ["changed"]
+    local.client.objects_api.delete_object(REPOSITORY, "main", "x")
+    assert local.paths() == ["y"]
+    local.commit()
+    assert local.paths("main@") == ["y"]
+
+
+def test_the_high_level_package_works_too(local: Place, clock: FakeClock) -> None:
     client: Any = lakefs.Client(  # type: ignore[no-untyped-call]
         host=local.server.endpoint_url,
         username=local.server.access_key_id,
@@ -469,11 +485,14 @@ def test_the_high_level_package_works_too(local: Place) -> None:
     repository = lakefs.Repository("second", client).create(storage_namespace="local://second")
     branch = repository.branch("main")
     branch.object("data/one").upload(b"1, 2", content_type="text/csv")
+    clock.advance(minutes=1)
     branch.commit("one", metadata={"k": "v"})
+    clock.advance(minutes=1)
     dev = repository.branch("dev").create("main")
     with dev.object("data/two").writer("wb") as writer:
         writer.write(b"two")
     dev.commit("two")
+    clock.advance(minutes=1)
     dev.merge_into(branch)
     with branch.object("data/two").reader("rb") as reader:
         assert reader.read() == b"two"
@@ -482,7 +501,8 @@ def test_the_high_level_package_works_too(local: Place) -> None:
     assert [(change.path, change.type) for change in branch.uncommitted()] == [("data/one", "removed")]
     branch.reset_changes()
     assert list(branch.uncommitted()) == []
-    assert [commit.message for commit in branch.log()][-1] == "Repository created"
+    messages = [commit.message for commit in branch.log()]
+    assert messages == ["Merge 'dev' into 'main'", "two", "one", "Repository created"]
     assert client.storage_config.blockstore_type == "local"
 
 
