@@ -15,6 +15,7 @@ from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.open import open_store
@@ -62,4 +63,6 @@ def _list_prefixes(batches: Batches, store: StoreLocation) -> Batches:
 def _list_level(batches: Batches, store: StoreLocation, prefixes: tuple[str, ...]) -> Batches:
     for _ in batches:
         for prefix in prefixes:
-            yield open_store(store).list_level(prefix)[1]
+            objects = open_store(store).list_level(prefix)[1]
+            # At the root there are also names of lakeFS's own.
+            yield objects.filter(are_candidate_addresses(objects.column("address")))

@@ -34,14 +34,14 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
     """Two boto3 S3 clients, one for listings and one for the rest, by the standard AWS chain: credentials,
     region, endpoint, CA bundle, proxies.
 
-    They differ from plain ones in this: no retries of its own (``call`` makes them, for every kind of
-    failure alike); path style whenever the endpoint is a custom one, unless the AWS profile sets
-    ``addressing_style``; checksums only where the API demands them, which older stores need; and the first
-    one's listings come unparsed (``RAW_PAGE``).
+    They differ from plain ones in this: no retries of their own (``call`` makes them, for every kind of
+    failure alike); checksums only where the API demands them, which older stores need; and the first one's
+    listings come unparsed (``RAW_PAGE``).  As boto3 has it, requests are in path style at a custom endpoint,
+    unless the AWS profile sets ``addressing_style = virtual``, and in virtual-host style at AWS.
 
     Raises ``ConfigurationError`` for a profile or an endpoint that boto3 cannot use.
     """
-    base = Config(
+    config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=max_connections,
         connect_timeout=10,
@@ -52,15 +52,8 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
     try:
         session = boto3.Session()
         region = session.region_name or "us-east-1"
-
-        def client(config: Config) -> Any:
-            return session.client("s3", region_name=region, config=config)
-
-        rest = client(base)
-        if _is_custom(rest.meta.endpoint_url) and not (rest.meta.config.s3 or {}).get("addressing_style"):
-            base = base.merge(Config(s3={"addressing_style": "path"}))
-            rest = client(base)
-        lister = client(base)
+        lister: Any = session.client("s3", region_name=region, config=config)
+        rest: Any = session.client("s3", region_name=region, config=config)
     except (ProfileNotFound, InvalidConfigError, ValueError) as error:
         raise ConfigurationError(
             f"boto3 cannot be set up: {error}",

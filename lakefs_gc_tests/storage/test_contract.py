@@ -247,7 +247,7 @@ def test_a_broken_source_leaves_nothing(store: ObjectStore) -> None:
     assert keys_of(store.list("data/")) == []
 
 
-def test_the_place_must_exist(location: StoreLocation, s3_namespace: StoreLocation) -> None:
+def test_the_place_must_exist(location: StoreLocation) -> None:
     url = location.url + "/nowhere" if location.url.startswith("file") else "s3://no-such-bucket/x"
     store = open_store(StoreLocation(url))
     for call in (
