@@ -1,11 +1,13 @@
 """Pages of S3's ListObjectsV2, from XML to Arrow.
 
-Source of the format: the AWS S3 API reference, ListObjectsV2.  boto3 parses 17 thousand keys a second; the
-regular expressions here do half a million, and hold every page to the same checks: the XML is whole, each
-object has one key, size and time, and the page says whether there is more.  A page that does not look as
-usual goes through a real XML parser.  (obstore is as quick, but drops the final ``/`` of a key, so that a
-directory marker looks like an object; fails on keys with control characters; and takes a page without a
-continuation for the last.)
+Source of the format: the AWS S3 API reference, ListObjectsV2.  With boto3's XML parser one core lists 17
+thousand keys a second, with the regular expressions here over 300 thousand; and they hold every page to the
+same checks: the XML is whole, each object has one key, size and time, and the page says whether there is more.
+A page that does not look as usual goes through a real XML parser.
+
+obstore is as quick, but its listings end early without an error: an error document in an answer of status 200
+is an empty listing to it, and a page without a continuation token is the last, whatever ``IsTruncated`` says.
+It also drops the final ``/`` of a key, so that a directory marker looks like an object.
 """
 
 from __future__ import annotations
