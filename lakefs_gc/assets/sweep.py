@@ -6,7 +6,6 @@ from dagster import AssetExecutionContext, Config, Failure, MetadataValue, Resou
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
-from lakefs_gc.marked import mark_of_run
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, read_approval
@@ -14,6 +13,7 @@ from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import second_look
 from lakefs_gc.errors import SweepIncompleteError
+from lakefs_gc.marked import mark_of_run
 from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager

@@ -6,9 +6,9 @@ from dagster import AssetExecutionContext, Config, MaterializeResult, MetadataVa
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
-from lakefs_gc.marked import mark_of_run
 from lakefs_gc.engine.approval import approve
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.marked import mark_of_run
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager

@@ -100,15 +100,16 @@ def sweep(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None
     from lakefs_gc.cli import work
 
     out = _options.output(json)
+    incomplete: SweepIncompleteError | None = None
     try:
         outcomes = work.sweep(_options.settings(), out, repository, mark_id)
     except SweepIncompleteError as error:
-        if "outcomes" in error.facts:
-            out.result(
-                work.sweep_facts(mark_id, error.facts["outcomes"]), lambda: out.show_outcomes(error.facts["outcomes"])
-            )
-        raise
+        if "outcomes" not in error.facts:
+            raise
+        outcomes, incomplete = error.facts["outcomes"], error
     out.result(work.sweep_facts(mark_id, outcomes), lambda: out.show_outcomes(outcomes))
+    if incomplete is not None:
+        raise incomplete
 
 
 @app.command()
@@ -145,7 +146,12 @@ def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
 
     out = _options.output(json)
     found, seen = work.show(_options.settings(), repository, mark_id)
-    out.result(work.show_facts(found, seen), lambda: (out.show_mark(found), out.show_overview(seen)))
+
+    def tables() -> None:
+        out.show_mark(found)
+        out.show_overview(seen)
+
+    out.result(work.show_facts(found, seen), tables)
 
 
 @app.command()

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lakefs_gc.marked import Marked, open_mark, open_namespace
 from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.cli.output import Output
@@ -16,10 +15,13 @@ from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import MarkError
+from lakefs_gc.marked import Marked, open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
+from lakefs_gc.sandbox.auth import new_credentials
+from lakefs_gc.sandbox.server import serve
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 Outcomes = dict[str, dict[str, int]]
 
@@ -93,7 +95,7 @@ def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
     """The marks of a repository, newest first, with their state: marked, approved, swept, incomplete, or unreadable."""
     server = LakeFSServer(load_server_credentials())
-    found = []
+    found: list[dict[str, Any]] = []
     store = open_namespace(repository, server, settings).store
     for mark_id in list_marks(store):
         try:
@@ -128,8 +130,16 @@ def _state(store: ObjectStore, mark_id: str) -> str:
 
 
 def sandbox(out: Output, folder: Path, host: str, port: int) -> None:
-    """Serve the sandbox until interrupted."""
-    raise NotImplementedError
+    """Serve the sandbox until interrupted; its keys are printed, they open nothing else."""
+    objects = folder.absolute() / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    store = StoreLocation(objects.as_uri() + "/")
+    credentials = new_credentials()
+    out.say(f"LAKECTL_SERVER_ENDPOINT_URL=http://{host}:{port}")
+    out.say(f"LAKECTL_CREDENTIALS_ACCESS_KEY_ID={credentials.access_key_id}")
+    out.say(f"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={credentials.secret_access_key}")
+    out.say(f'in lakefs-gc.toml: mounts = {{"local://" = "{store.url}"}}; namespaces begin with local://')
+    serve(host, port, folder, store, credentials)
 
 
 def _open(settings: Settings, repository: str, mark_id: str) -> Marked:

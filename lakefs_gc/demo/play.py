@@ -28,8 +28,8 @@ from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.server import LakeFSServer
 from lakefs_gc.sensors import SensorCursor, evaluate
+from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store

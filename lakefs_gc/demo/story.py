@@ -56,7 +56,8 @@ class Storyteller:
     def tell(self, namespace: str, lake: ObjectStore, landing_key: str, landing_url: str) -> Iterator[str]:
         """Build the repository in ``namespace``; a sentence for each chapter.
 
-        ``landing_key`` is where outside data is put in ``lake``, a store above the namespaces, and ``landing_url`` its URL.
+        ``landing_key`` is where outside data is put in ``lake``, a store above the namespaces; ``landing_url`` is its
+        URL.
         """
         self._repositories.create_repository(
             lakefs_sdk.RepositoryCreation(name=REPOSITORY, storage_namespace=namespace, default_branch="main")
@@ -180,9 +181,7 @@ class Storyteller:
 
     def _commit(self, branch: str, message: str, age_days: int) -> None:
         date = datetime.now(UTC) - timedelta(days=age_days)
-        self._commits.commit(
-            REPOSITORY, branch, lakefs_sdk.CommitCreation(message=message, date=int(date.timestamp()))
-        )
+        self._commits.commit(REPOSITORY, branch, lakefs_sdk.CommitCreation(message=message, date=int(date.timestamp())))
 
     def _content(self, factor: int = 1) -> bytes:
         self._serial += 1

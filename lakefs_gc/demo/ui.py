@@ -51,7 +51,18 @@ def serve(out: Output, environment: Mapping[str, str], port: int) -> None:
     """Run ``dagster dev`` until it is interrupted."""
     out.say(f"Dagster: http://127.0.0.1:{port}  (Ctrl-C ends the demo and removes its files)")
     out.say("   materialize sweep_approval for the last partition, and watch the sensor start the sweep")
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "lakefs_gc.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "dev",
+        "-m",
+        "lakefs_gc.definitions",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+    ]
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
     try:
         process.wait()

@@ -144,7 +144,7 @@ class WorkPlace:
         return f"{self.url}/{run_key}/{stage}"
 
     def _store(self) -> ObjectStore:
-        """The place as an object store.  A local folder is made when it is missing: here that is no mistake of a mount."""
+        """The place as an object store.  A local folder that is missing is made: here it is no mistake of a mount."""
         if self.url.startswith("file://"):
             Path(unquote(urlsplit(self.url).path)).mkdir(parents=True, exist_ok=True)
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))

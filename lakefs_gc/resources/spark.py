@@ -57,7 +57,7 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once: ``spark.default.parallelism`` if it is configured, else what Spark makes of it."""
+        """How many tasks run at once: ``spark.default.parallelism`` where configured, else what Spark makes of it."""
         configured = self.session.conf.get("spark.default.parallelism", None)
         if configured:
             return int(configured)

@@ -179,6 +179,13 @@ class ObjectStore(ABC):
     def now(self) -> datetime:
         """The time on the store's own clock, UTC."""
 
+    def keeps_deleted_bytes(self) -> str:
+        """Why the bytes of a deleted object stay, e.g. because the bucket keeps versions; empty when they go.
+
+        Raises ``AccessDeniedError`` when the credentials do not allow to ask.
+        """
+        return ""
+
     def read(self, key: str) -> bytes:
         """Whole content of one object.  Raises ``ObjectNotFoundError``."""
         for _, data in self.read_many([key]):

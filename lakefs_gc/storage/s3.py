@@ -246,6 +246,15 @@ class S3Store(ObjectStore):
                 remedy="make the store, or the proxy before it, send the Date header",
             ) from error
 
+    def keeps_deleted_bytes(self) -> str:
+        """See ``ObjectStore``.  Needs ``s3:GetBucketVersioning``."""
+        s3 = self._s3()
+        answer = s3.call(
+            lambda: s3.client.get_bucket_versioning(Bucket=self.bucket), action="GetBucketVersioning", key=""
+        )
+        status = answer.get("Status", "")
+        return f"the bucket {self.bucket} keeps versions (versioning: {status})" if status else ""
+
     # -- helpers ---------------------------------------------------------------------------------------------
 
     def _name(self, key: str) -> str:

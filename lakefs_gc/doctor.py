@@ -1,0 +1,148 @@
+"""Checks everything that a run needs before it is started: ``lakefs-gc doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+from lakefs_gc.config import ServerCredentials, Settings
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.run import refuse_overlaps
+from lakefs_gc.errors import AccessDeniedError, LakeFSGCError, StorageError
+from lakefs_gc.findings import Finding, Verdict
+from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.resources.java import ensure_java, java_version
+from lakefs_gc.server import LakeFSServer, Repository
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
+
+_PROBE_FOLDER = "_lakefs/retention/gc/"
+
+
+def examine(
+    settings: Settings, find_credentials: Callable[[], ServerCredentials], repository: str = ""
+) -> list[Finding]:
+    """Look at Java, the lakeFS server and, with a repository, at its namespace and its store.
+
+    Nothing is changed, but for a probe that is written and deleted in the folder of the reports.
+    """
+    findings = [_java()]
+    try:
+        server = LakeFSServer(find_credentials())
+        findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {server.version()}"))
+        findings.append(_grace_period(server, settings))
+        if repository:
+            findings += _repository(server, settings, server.repository(repository))
+    except LakeFSGCError as error:
+        findings.append(_failed("lakeFS", error))
+    return findings
+
+
+def _java() -> Finding:
+    try:
+        home = ensure_java()
+    except LakeFSGCError as error:
+        return _failed("Java", error)
+    return Finding("Java", "ok", f"version {java_version(home / 'bin' / 'java')} in {home}")
+
+
+def _grace_period(server: LakeFSServer, settings: Settings) -> Finding:
+    grace_hours, min_age_hours = server.grace_period_seconds() / 3600, settings.safety.min_age_hours
+    detail = f"{grace_hours:g} h on the server; configured minimum age {min_age_hours:g} h"
+    if settings.safety.allow_min_age_below_grace and min_age_hours < grace_hours:
+        return Finding(
+            "grace period", "warn", detail, "objects that wait for their upload link may be deleted: nobody must upload"
+        )
+    return Finding("grace period", "ok", detail)
+
+
+def _repository(server: LakeFSServer, settings: Settings, repository: Repository) -> Iterator[Finding]:
+    if repository.read_only:
+        yield Finding("repository", "fail", f"{repository.name} is read-only", "nothing can be collected there")
+        return
+    yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
+    yield _rules(server, repository)
+    yield _attempt("neighbours", lambda: _neighbours(server, repository))
+    location = settings.locate(normalize_namespace(repository.storage_namespace))
+    try:
+        store = open_store(location)
+        levels, _ = store.list_level("")
+    except LakeFSGCError as error:
+        yield _failed("store: list", error)
+        return
+    yield Finding("store: list", "ok", f"{location.folder_url} ({', '.join(levels) or 'empty'})")
+    yield _attempt("store: read", lambda: _read(store))
+    yield _attempt("store: write and delete", lambda: _write_and_delete(store))
+    yield _clock(store, settings)
+    yield _versions(store)
+
+
+def _rules(server: LakeFSServer, repository: Repository) -> Finding:
+    rules = server.retention_rules(repository.name)
+    if rules is None:
+        return Finding(
+            "retention rules",
+            "warn",
+            "none: every commit is active, so only data that was never committed is collected",
+            "set rules with `lakectl gc set-config` if deleted data is to expire",
+        )
+    branches = ", ".join(f"{branch} {days} d" for branch, days in sorted(rules.branches.items()))
+    return Finding("retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no others'}")
+
+
+def _neighbours(server: LakeFSServer, repository: Repository) -> tuple[Verdict, str]:
+    refuse_overlaps(repository, server)
+    return "ok", "no other visible repository shares the namespace"
+
+
+def _read(store: ObjectStore) -> tuple[Verdict, str]:
+    for batch in store.list("_lakefs/"):
+        key = batch.column("address")[0].as_py()
+        store.read(key)
+        return "ok", f"read {key}"
+    return "ok", "nothing to read yet: the repository has no metadata"
+
+
+def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:
+    key = f"{_PROBE_FOLDER}lakefs-gc-doctor-{uuid4().hex}"
+    store.put(key, b"lakefs-gc doctor")
+    (deletion,) = store.delete_many([key])
+    if deletion.error:
+        raise AccessDeniedError(
+            f"{key} was written, but cannot be deleted: {deletion.error}",
+            remedy="allow s3:DeleteObject in the namespace (README, Permissions), and remove the probe by hand",
+        )
+    return "ok", f"below {_PROBE_FOLDER}"
+
+
+def _clock(store: ObjectStore, settings: Settings) -> Finding:
+    skew_seconds = abs((store.now() - utc_now()).total_seconds())
+    limit_seconds = settings.safety.max_clock_skew_seconds
+    detail = f"the store's clock and this machine's are {skew_seconds:.1f} s apart (limit {limit_seconds:g} s)"
+    if skew_seconds > limit_seconds:
+        return Finding("clock", "fail", detail, "set the clock of this machine, or of the store")
+    return Finding("clock", "ok", detail)
+
+
+def _versions(store: ObjectStore) -> Finding:
+    try:
+        why = store.keeps_deleted_bytes()
+    except StorageError as error:
+        return Finding("deleted bytes", "warn", f"cannot tell whether they go: {error.message}", error.remedy)
+    if why:
+        return Finding(
+            "deleted bytes", "warn", f"they stay: {why}", "add a lifecycle rule that expires noncurrent versions"
+        )
+    return Finding("deleted bytes", "ok", "they go: the store keeps no versions")
+
+
+def _attempt(check: str, look: Callable[[], tuple[Verdict, str]]) -> Finding:
+    try:
+        verdict, detail = look()
+    except LakeFSGCError as error:
+        return _failed(check, error)
+    return Finding(check, verdict, detail)
+
+
+def _failed(check: str, error: LakeFSGCError) -> Finding:
+    return Finding(check, "fail", error.message, error.remedy)
