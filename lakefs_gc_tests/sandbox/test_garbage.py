@@ -24,6 +24,7 @@ from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
 
 NAMESPACE = "local://demo"
+MAX_PAGES = 100
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
     seen: set[str] = set()
     mark: garbage.Mark | None = None
     run_id = ""
-    while True:
+    for _ in range(MAX_PAGES):
         page = garbage.prepare_uncommitted(sandbox, repository, mark)
         assert run_id in ("", page.run_id), "the pages of a run share its id"
         run_id = page.run_id
@@ -75,6 +76,7 @@ def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
             assert reversed_id_time(run_id) == sandbox.clock()
             return found
         mark = garbage.decode_mark(page.continuation_token)
+    raise AssertionError("the pages do not come to an end")
 
 
 def test_pages_hold_every_staged_address_once(sandbox: Sandbox, repository: Repository) -> None:
