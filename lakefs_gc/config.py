@@ -132,7 +132,8 @@ class Settings(_Section):
         if self.work_url:
             return self.work_url.rstrip("/")
         home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd() / ".dagster")
-        return (home / "work").absolute().as_uri()
+        # Not as_uri(): the stores and Spark take the path as it is written, blanks and all.
+        return f"file://{(home / 'work').absolute()}"
 
     def locate(self, namespace: str) -> StoreLocation:
         """Where the store of a storage namespace is, seen from here: the longest mount that fits, else itself."""

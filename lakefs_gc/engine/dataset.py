@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -146,5 +145,6 @@ class WorkPlace:
     def _store(self) -> ObjectStore:
         """The place as an object store.  A local folder that is missing is made: here it is no mistake of a mount."""
         if self.url.startswith("file://"):
-            Path(unquote(urlsplit(self.url).path)).mkdir(parents=True, exist_ok=True)
+            # As it is written: neither the store nor Hadoop decodes ``%20``.
+            Path(self.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))

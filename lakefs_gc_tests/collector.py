@@ -1,0 +1,316 @@
+"""A lake to collect, and a collector that a test drives stage by stage.
+
+The lake is an embedded sandbox server on a local folder (or any store), used through the unmodified SDK.  Objects are
+made old as they are written, so that the default safety parameters hold in every test.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lakefs_sdk
+from lakefs_sdk.client import LakeFSClient
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.active_ranges import active_ranges
+from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.candidates import candidates
+from lakefs_gc.engine.committed import committed
+from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest, StageOutput, WorkPlace, utc_now
+from lakefs_gc.engine.foreign_references import foreign_references
+from lakefs_gc.engine.mark import write_mark
+from lakefs_gc.engine.marks import Mark, read_mark, read_part
+from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
+from lakefs_gc.engine.second_look import second_look
+from lakefs_gc.engine.store_listing import store_listing
+from lakefs_gc.engine.sweep import SweepResult, sweep
+from lakefs_gc.engine.uncommitted import uncommitted
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.sandbox.conftest import sdk_client
+
+OLD_HOURS = 48.0
+"""Older than the grace period of a day."""
+
+STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references", "candidates")
+CORES = 1
+"""As the stages see it: few tasks for little data."""
+
+
+class Lake:
+    """A running sandbox and the repositories in it: ``with Lake(folder) as lake``.
+
+    Without ``store`` the objects are files, and ``local://<name>`` is a folder of them.
+    """
+
+    def __init__(self, folder: Path, store: StoreLocation | None = None, options: SandboxOptions | None = None) -> None:
+        self.folder = folder
+        self.location = store or StoreLocation((folder / "objects").as_uri())
+        self.is_local = store is None
+        self._sandbox = SandboxServer(folder / "state", self.location, options=options)
+
+    def __enter__(self) -> Lake:
+        self._sandbox.__enter__()
+        self.client = sdk_client(self._sandbox)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._sandbox.__exit__(None, None, None)
+
+    @property
+    def credentials(self) -> ServerCredentials:
+        return ServerCredentials(
+            endpoint_url=self._sandbox.endpoint_url,
+            access_key_id=self._sandbox.access_key_id,
+            secret_access_key=self._sandbox.secret_access_key,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        mounts = {"local://": self.location.folder_url} if self.is_local else {}
+        return Settings(mounts=mounts, work_url=(self.folder / "work").as_uri())
+
+    def repository(self, name: str = "lake", namespace: str = "") -> LakeRepository:
+        """Create a repository; its namespace is ``local://<name>`` unless given."""
+        namespace = namespace or (f"local://{name}" if self.is_local else f"{self.location.folder_url}{name}")
+        request = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=namespace, default_branch="main")
+        self.client.repositories_api.create_repository(request)
+        return LakeRepository(self, name, namespace)
+
+
+class LakeRepository:
+    """What users do in one repository; keys are relative to its namespace."""
+
+    def __init__(self, lake: Lake, name: str, namespace: str) -> None:
+        self.lake, self.name, self.namespace = lake, name, namespace.rstrip("/") + "/"
+        self.location = lake.settings.locate(self.namespace)
+        self.store: ObjectStore = open_store(self.location)
+        self._client: LakeFSClient = lake.client
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.location.url.removeprefix("file://"))
+
+    def put(self, path: str, content: str = "", *, branch: str = "main", age_hours: float = OLD_HOURS) -> str:
+        """Upload; the key of the object, which is ``age_hours`` old."""
+        stats = self._client.objects_api.upload_object(self.name, branch, path, content=(content or path).encode())
+        key = str(stats.physical_address).removeprefix(self.namespace)
+        self.age(key, age_hours)
+        return key
+
+    def put_stray(self, key: str, content: bytes = b"stray", *, age_hours: float = OLD_HOURS) -> str:
+        """An object that no lakeFS call made."""
+        self.store.put(key, content)
+        self.age(key, age_hours)
+        return key
+
+    def age(self, key: str, hours: float) -> None:
+        """Make a file look as if it was written so long ago."""
+        if self.lake.is_local:
+            os.utime(self.folder / key, (time.time() - hours * 3600,) * 2)
+
+    def commit(self, *, branch: str = "main", age_days: float = 0, allow_empty: bool = False) -> str:
+        """Commit what is staged, with a date in the past; the commit id."""
+        date = int((datetime.now(UTC) - timedelta(days=age_days)).timestamp())
+        body = lakefs_sdk.CommitCreation(message="commit", date=date, allow_empty=allow_empty)
+        return str(self._client.commits_api.commit(self.name, branch, body).id)
+
+    def branch(self, name: str, source: str = "main") -> None:
+        self._client.branches_api.create_branch(self.name, lakefs_sdk.BranchCreation(name=name, source=source))
+
+    def delete_branch(self, name: str) -> None:
+        self._client.branches_api.delete_branch(self.name, name)
+
+    def delete(self, path: str, *, branch: str = "main") -> None:
+        self._client.objects_api.delete_object(self.name, branch, path)
+
+    def revert(self, ref: str, *, branch: str = "main") -> None:
+        body = lakefs_sdk.RevertCreation(ref=ref, parent_number=1)
+        self._client.branches_api.revert_branch(self.name, branch, body)
+
+    def stage(self, path: str, key_or_url: str, *, branch: str = "main", size_bytes: int = 1) -> None:
+        """Refer to an object that is in the store already: a key of this namespace, or a whole URL."""
+        url = key_or_url if "://" in key_or_url else self.namespace + key_or_url
+        body = lakefs_sdk.ObjectStageCreation(physical_address=url, checksum=f"of-{url}", size_bytes=size_bytes)
+        self._client.objects_api.stage_object(self.name, branch, path, body)
+
+    def keep_days(self, days: int, **branches: int) -> None:
+        """Set the retention rules."""
+        rules = [lakefs_sdk.GarbageCollectionRule(branch_id=b, retention_days=d) for b, d in branches.items()]
+        body = lakefs_sdk.GarbageCollectionRules(default_retention_days=days, branches=rules)
+        self._client.repositories_api.set_gc_rules(self.name, body)
+
+    def read(self, path: str, ref: str = "main") -> bytes:
+        """An object through lakeFS."""
+        return bytes(self._client.objects_api.get_object(self.name, ref, path))
+
+    def objects(self) -> set[str]:
+        """Keys of everything in the namespace but lakeFS's own metadata."""
+        keys = (key for batch in self.store.list() for key in batch.column("address").to_pylist())
+        return {key for key in keys if not key.startswith("_lakefs/")}
+
+    def metadata_file(self, metarange_or_range_id: str) -> str:
+        return f"_lakefs/{metarange_or_range_id}"
+
+    def metarange_of(self, commit_id: str) -> str:
+        return str(self._client.commits_api.get_commit(self.name, commit_id).meta_range_id)
+
+
+class Collector:
+    """One run over a repository, stage by stage; each stage is kept in the work place, as in production.
+
+    ``server`` is a client of the sandbox itself, or of a proxy before it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        repository: LakeRepository,
+        *,
+        server: LakeFSServer | None = None,
+        safety: SafetyParameters | None = None,
+        settings: Settings | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
+        self.spark, self.repository, self.clock = spark, repository, clock
+        self.server = server or LakeFSServer(repository.lake.credentials)
+        self.settings = settings or repository.lake.settings
+        self.safety = safety or self.settings.safety
+        self.work_place = WorkPlace(self.settings.resolved_work_url())
+        self.run_key = new_run_key(repository.name, utc_now())
+        self.swept: dict[str, str] = {}
+        """Address to outcome, of the last sweep."""
+
+    # -- the stages
+
+    def begin(self) -> GCRun:
+        """The run, begun anew."""
+        return begin_run(self.run_key, self.server, self.settings, self.safety, open_store, self.clock)
+
+    @property
+    def run(self) -> GCRun:
+        """The run that the listing began."""
+        return GCRun.of(self.work_place.manifest(self.run_key, "store_listing"))
+
+    def output(self, stage: str) -> StageOutput:
+        """A stage, not computed yet, from what is in the work place."""
+        spark, server, safety, clock = self.spark, self.server, self.safety, self.clock
+        if stage == "store_listing":
+            return store_listing(spark, self.begin(), clock, cores=CORES)
+        if stage == "uncommitted":
+            return uncommitted(spark, self.run, server, safety, clock)
+        if stage == "active_ranges":
+            return active_ranges(spark, self.run, self.dataset("uncommitted"), server, safety, clock, cores=CORES)
+        if stage == "committed":
+            return committed(self.run, self.dataset("active_ranges"), clock, cores=CORES)
+        if stage == "foreign_references":
+            return foreign_references(spark, self.run, server, self.settings, safety, clock, cores=CORES)
+        return candidates(
+            spark,
+            self.run,
+            listing=self.dataset("store_listing"),
+            uncommitted=self.dataset("uncommitted"),
+            active_ranges=self.dataset("active_ranges"),
+            committed=self.dataset("committed"),
+            foreign_references=self.dataset("foreign_references"),
+            server=server,
+            clock=clock,
+            cores=CORES,
+        )
+
+    def materialize(self, *stages: str) -> None:
+        """Compute stages and keep them."""
+        for stage in stages:
+            self.work_place.write(self.spark, self.run_key, stage, self.output(stage))
+
+    def collect(self, *, until: str = "candidates", before: Mapping[str, Callable[[], object]] | None = None) -> None:
+        """All stages in order; ``before`` has what else happens just before a stage begins."""
+        for stage in STAGES[: STAGES.index(until) + 1]:
+            if before and stage in before:
+                before[stage]()
+            self.materialize(stage)
+
+    def dataset(self, stage: str) -> Dataset:
+        return self.work_place.read(self.spark, self.run_key, stage, schemas.BY_STAGE[stage])
+
+    def manifest(self, stage: str) -> DatasetManifest:
+        return self.work_place.manifest(self.run_key, stage)
+
+    def addresses(self, stage: str) -> set[str]:
+        """The addresses of a stage that is kept."""
+        return {row["address"] for row in self.dataset(stage).dataframe.select("address").collect()}
+
+    # -- the mark and what comes after
+
+    def mark(self) -> Mark:
+        """Write the mark of the candidates that are there."""
+        return write_mark(
+            self.run,
+            candidates=self.dataset("candidates"),
+            counts={stage: self.manifest(stage).rows for stage in STAGES[:4]},
+            mark_id=str(self.manifest("uncommitted").facts["run_id"]),
+            clock=self.clock,
+        )
+
+    def collect_and_mark(self) -> Mark:
+        self.collect()
+        return self.mark()
+
+    def approve(self, mark: Mark) -> None:
+        approve(self.repository.store, mark, mark.digest, by="test", via="test", now=utc_now())
+
+    def read_mark(self, mark_id: str) -> Mark:
+        return read_mark(self.repository.store, self.repository.name, self.repository.namespace, mark_id)
+
+    def sweep(self, mark: Mark, *, objects_per_request: int = 1000) -> SweepResult:
+        """Look again, and delete: in a run of its own, as the asset does.  ``swept`` has the outcome of each object."""
+        run = self.begin()
+        referenced = second_look(
+            self.spark,
+            run,
+            work_place=self.work_place,
+            server=self.server,
+            settings=self.settings,
+            safety=self.safety,
+            clock=self.clock,
+            cores=CORES,
+        )
+        output, result = sweep(
+            self.spark,
+            run,
+            mark,
+            referenced,
+            work_place=self.work_place,
+            objects_per_request=objects_per_request,
+            clock=self.clock,
+            cores=CORES,
+        )
+        self.work_place.write(self.spark, self.run_key, "sweep", output)
+        rows = self.dataset("sweep").dataframe.collect()
+        self.swept = {row["address"]: row["outcome"] for row in rows}
+        return result
+
+
+def marked(repository: LakeRepository, mark: Mark) -> set[str]:
+    """The addresses of a mark."""
+    return {address for part in mark.parts for address in read_part(repository.store, part)["address"].to_pylist()}
+
+
+def counts(result: SweepResult) -> dict[str, int]:
+    """Objects by outcome, those that there are."""
+    return {name: outcome.objects for name, outcome in result.outcomes.items() if outcome.objects}
+
+
+def keys_below(store: ObjectStore, prefix: str) -> Iterator[str]:
+    """All keys with a prefix."""
+    for batch in store.list(prefix):
+        yield from batch.column("address").to_pylist()

@@ -1,0 +1,31 @@
+"""A lake on local files, a repository in it, and collectors of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """A sandbox server on local files."""
+    with Lake(tmp_path / "lake") as lake:
+        yield lake
+
+
+@pytest.fixture
+def repository(lake: Lake) -> LakeRepository:
+    """An empty repository."""
+    return lake.repository()
+
+
+@pytest.fixture
+def proxy(lake: Lake) -> Iterator[LakeFSProxy]:
+    """A proxy before the sandbox, to spoil its answers."""
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        yield proxy

@@ -1,0 +1,67 @@
+"""What a stage leaves behind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.errors import InputOrderError, StorageError
+from lakefs_gc_tests.engine.test_workers import fail
+
+RUN = "lake/1"
+BEGAN = datetime(2026, 7, 1, tzinfo=UTC)
+ENDED = BEGAN + timedelta(minutes=1)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> WorkPlace:
+    return WorkPlace(f"file://{tmp_path}/a work place ä %20", clock=lambda: ENDED)
+
+
+def rows(spark: SparkSession, *addresses: str) -> StageOutput:
+    frame = spark.createDataFrame([(address,) for address in addresses], schemas.UNCOMMITTED)
+    return StageOutput(
+        frame, BEGAN, {"said": "so"}, {"length": F.sum(F.length("address"))}, inputs={"store_listing": "abc"}
+    )
+
+
+def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, place: WorkPlace) -> None:
+    written = place.write(spark, RUN, "uncommitted", rows(spark, "data/ä", "data/bc"))
+    read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    assert {row["address"] for row in read.dataframe.collect()} == {"data/ä", "data/bc"}
+    assert read.manifest == written
+    facts = {"said": "so", "length": 13}
+    made_from = {"store_listing": "abc"}
+    expected = DatasetManifest("uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from)
+    assert read.manifest == expected
+
+
+def test_a_stage_without_rows_measures_zero(spark: SparkSession, place: WorkPlace) -> None:
+    manifest = place.write(spark, RUN, "uncommitted", rows(spark))
+    assert (manifest.rows, manifest.facts["length"]) == (0, 0)
+    assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 0
+
+
+def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: SparkSession, place: WorkPlace) -> None:
+    first = place.write(spark, RUN, "uncommitted", rows(spark, "a"))
+    second = place.write(spark, RUN, "uncommitted", rows(spark, "b"))
+    assert first.materialization_id != second.materialization_id
+    assert place.manifest(RUN, "uncommitted") == second
+    assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.collect() == [("b",)]
+
+
+def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkPlace) -> None:
+    with pytest.raises(InputOrderError, match="uncommitted of run lake/1 is not there, or was not finished"):
+        place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    place.write(spark, RUN, "uncommitted", rows(spark, "a"))
+    broken = spark.range(1).mapInArrow(fail(StorageError("told by the test")), "address string")
+    with pytest.raises(StorageError, match="told by the test"):
+        place.write(spark, RUN, "uncommitted", StageOutput(broken, BEGAN))
+    with pytest.raises(InputOrderError, match="not finished"):
+        place.manifest(RUN, "uncommitted")

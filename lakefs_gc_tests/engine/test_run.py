@@ -1,0 +1,192 @@
+"""What is fixed when a run begins: repository, namespace, clocks, cutoff; and what makes inputs fit (rules 1, 2, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lakefs_sdk
+import pytest
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.dataset import Clock, DatasetManifest, utc_now
+from lakefs_gc.engine.run import GCRun, begin_run, check_inputs, effective_min_age_seconds, new_run_key, repository_of
+from lakefs_gc.errors import (
+    ClockSkewError,
+    ConfigurationError,
+    InputOrderError,
+    NamespaceError,
+    ReadOnlyRepositoryError,
+    RepositoryNotFoundError,
+    SafetyError,
+)
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
+
+DAY_SECONDS = 86_400
+
+
+def begin(
+    lake: Lake,
+    name: str = "lake",
+    *,
+    safety: SafetyParameters | None = None,
+    clock: Clock = utc_now,
+    url: str = "",
+) -> GCRun:
+    credentials = lake.credentials.model_copy(update={"endpoint_url": url or lake.credentials.endpoint_url})
+    return begin_run(
+        f"{name}/1", LakeFSServer(credentials), lake.settings, safety or SafetyParameters(), open_store, clock
+    )
+
+
+def test_a_run_has_the_facts_of_its_repository(lake: Lake, repository: LakeRepository) -> None:
+    run = begin(lake)
+    assert (run.repository, run.namespace, run.store) == ("lake", "local://lake/", repository.location)
+    assert run.grace_period_seconds == DAY_SECONDS
+    assert run.server_version
+    assert abs(run.started_at - utc_now()) < timedelta(seconds=30)
+
+
+def test_facts_survive_as_json(lake: Lake, repository: LakeRepository) -> None:
+    run = begin(lake)
+    manifest = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
+    assert GCRun.of(DatasetManifest.from_json(manifest.to_json())) == run
+
+
+@pytest.mark.parametrize(
+    ("grace_hours", "safety", "age_hours"),
+    [
+        (24, SafetyParameters(), 24),
+        (24, SafetyParameters(min_age_hours=72), 72),
+        (48, SafetyParameters(), 48),  # a default below the grace period is raised to it
+        (24, SafetyParameters(min_age_hours=24), 24),
+        (24, SafetyParameters(min_age_hours=2, allow_min_age_below_grace=True), 2),
+    ],
+)
+def test_the_cutoff_lies_the_greater_of_minimum_age_and_grace_period_back(
+    tmp_path: Path, grace_hours: int, safety: SafetyParameters, age_hours: int
+) -> None:
+    options = SandboxOptions(grace_period_seconds=grace_hours * 3600)
+    with Lake(tmp_path, options=options) as lake:
+        lake.repository()
+        run = begin(lake, safety=safety)
+    assert run.started_at - run.cutoff == timedelta(hours=age_hours)
+
+
+def test_a_minimum_age_below_the_grace_period_is_refused() -> None:
+    with pytest.raises(SafetyError, match=r"minimum age of 23\.9 h is below the server's grace period of 24 h"):
+        effective_min_age_seconds(SafetyParameters(min_age_hours=23.9), DAY_SECONDS)
+
+
+def shifted(seconds: float) -> Clock:
+    return lambda: utc_now() + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [-310, 310])
+def test_clocks_too_far_apart_are_refused(lake: Lake, repository: LakeRepository, seconds: float) -> None:
+    with pytest.raises(ClockSkewError, match=r"31[01] s apart, more than 300 s"):
+        begin(lake, clock=shifted(seconds))
+
+
+@pytest.mark.parametrize("seconds", [-270, 270])
+def test_the_cutoff_is_on_the_stores_clock(lake: Lake, repository: LakeRepository, seconds: float) -> None:
+    run = begin(lake, clock=shifted(seconds))
+    assert abs(run.started_at - utc_now()) < timedelta(seconds=30)
+
+
+OTHERS = [
+    ("local://lake", True),
+    ("local://lake/", True),
+    ("local://lake/inner", True),
+    ("local://lake/inner/", True),
+    ("local://lake-2", False),
+    ("local://lak", False),
+]
+
+
+@pytest.mark.parametrize(("namespace", "overlaps"), OTHERS)
+def test_overlapping_namespaces_are_refused(
+    lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, namespace: str, overlaps: bool
+) -> None:
+    lake.repository("other")
+    proxy.instead("/repositories", lambda asked, answer: answer.with_json(results=moved(answer.json, namespace)))
+    if not overlaps:
+        assert begin(lake, url=proxy.url).namespace == "local://lake/"
+        return
+    with pytest.raises(NamespaceError, match="overlap"):
+        begin(lake, url=proxy.url)
+
+
+def moved(page: dict[str, list[dict[str, str]]], namespace: str) -> list[dict[str, str]]:
+    """The page's repositories, with the one named ``other`` somewhere else."""
+    return [r | {"storage_namespace": namespace} if r["id"] == "other" else r for r in page["results"]]
+
+
+def test_a_repository_inside_another_ones_namespace_is_refused(lake: Lake) -> None:
+    lake.repository("outer", "local://outer")
+    lake.repository("inner", "local://outer/data/inner")
+    for name in ("outer", "inner"):
+        with pytest.raises(NamespaceError, match=r"local://outer/data/inner.*overlap|overlap.*"):
+            begin(lake, name)
+
+
+def test_repositories_that_cannot_be_collected(lake: Lake) -> None:
+    with pytest.raises(RepositoryNotFoundError):
+        begin(lake, "nowhere")
+    read_only = lakefs_sdk.RepositoryCreation(name="frozen", storage_namespace="local://frozen", read_only=True)
+    lake.client.repositories_api.create_repository(read_only)
+    with pytest.raises(ReadOnlyRepositoryError):
+        begin(lake, "frozen")
+
+
+def test_urls_of_the_server_stay_in_the_namespace(lake: Lake, repository: LakeRepository) -> None:
+    run = begin(lake)
+    assert run.key_of("local://lake/_lakefs/retention/x") == "_lakefs/retention/x"
+    for url in ("local://lake-2/_lakefs/x", "local://lake", "s3://lake/_lakefs/x", "_lakefs/x"):
+        with pytest.raises(NamespaceError, match="not in the namespace"):
+            run.key_of(url)
+
+
+def test_run_keys() -> None:
+    key = new_run_key("my-repo", datetime(2026, 1, 31, 3, 4, 5, 6, UTC))
+    assert key == "my-repo/2026-01-31T03-04-05-000006"
+    assert repository_of(key) == "my-repo"
+    for bad in ("my-repo", "my-repo/", "/x", "My-Repo/x", "my-repo/../x", "my-repo/a/b", "my-repo/x\n"):
+        with pytest.raises(ConfigurationError, match="is not a run key"):
+            repository_of(bad)
+
+
+T0 = datetime(2026, 7, 1, tzinfo=UTC)
+
+
+def manifest(stage: str, began: int, ended: int, run_key: str = "lake/1") -> DatasetManifest:
+    """Began and ended so many seconds after ``T0``."""
+    at = [T0 + timedelta(seconds=seconds) for seconds in (began, ended)]
+    return DatasetManifest(stage, run_key, "id", at[0], at[1], 0, {}, {})
+
+
+def test_inputs_in_order_are_taken() -> None:
+    check_inputs("lake/1", manifest("store_listing", 0, 10), manifest("uncommitted", 10, 12), manifest("x", 12, 13))
+
+
+Change = Callable[[DatasetManifest], DatasetManifest]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: replace(m, began_at=T0 + timedelta(seconds=9)), r"uncommitted of lake/1 began .* before"),
+        (lambda m: replace(m, run_key="lake/2"), "uncommitted is of run lake/2, not of lake/1"),
+        (lambda m: replace(m, ended_at=T0 + timedelta(seconds=30)), r"committed of lake/1 began .* before uncommitted"),
+    ],
+)
+def test_inputs_out_of_order_or_of_another_run_are_refused(change: Change, message: str) -> None:
+    second = change(manifest("uncommitted", 10, 12))
+    with pytest.raises(InputOrderError, match=message):
+        check_inputs("lake/1", manifest("store_listing", 0, 10), second, manifest("committed", 20, 21))
