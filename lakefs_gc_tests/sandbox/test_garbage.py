@@ -93,6 +93,17 @@ def test_a_page_gets_ahead_however_small(sandbox: Sandbox, repository: Repositor
     assert pages(sandbox, repository) == [[address] for address in long]
 
 
+def test_a_page_gets_ahead_however_short_its_time(
+    sandbox: Sandbox, repository: Repository, tmp_path: Any, clock: FakeClock
+) -> None:
+    expected = [stage(sandbox, repository, "main", f"p/{i}") for i in range(5)]
+    options = SandboxOptions(uncommitted_page_seconds=0)
+    location = StoreLocation((tmp_path / "objects").as_uri())
+    hurried = Sandbox(tmp_path / "state", location, options=options, clock=clock)
+    assert pages(hurried, repository) == [[address] for address in expected]
+    hurried.close()
+
+
 def test_only_what_lies_in_the_namespace_and_differs_is_listed(sandbox: Sandbox, repository: Repository) -> None:
     committed = stage(sandbox, repository, "main", "same")
     stage(sandbox, repository, "main", "deleted")

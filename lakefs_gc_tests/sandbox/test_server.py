@@ -295,6 +295,10 @@ def test_listing_with_prefix_delimiter_and_pages(local: Place) -> None:
     assert [(d.path, d.path_type) for d in diff.results] == [("a/", "common_prefix"), ("c/", "common_prefix")]
 
 
+def objects_in(place: Place) -> set[str]:
+    return {key for batch in place.store.list("data/") for key in batch.column("address").to_pylist()}
+
+
 def test_uploads_raw_and_multipart_with_metadata_and_conditions(local: Place) -> None:
     url = f"{local.server.endpoint_url}/api/v1/repositories/{REPOSITORY}/branches/main/objects"
     auth = (local.server.access_key_id, local.server.secret_access_key)
@@ -307,8 +311,10 @@ def test_uploads_raw_and_multipart_with_metadata_and_conditions(local: Place) ->
     form = httpx.post(url, params={"path": "form"}, files=files, auth=auth)
     assert (form.json()["checksum"], form.json()["content_type"]) == (raw.json()["checksum"], "text/plain")
     assert local.read("form") == local.read("raw") == big
+    stored = objects_in(local)
     again = httpx.post(url, params={"path": "raw"}, content=b"x", headers={"If-None-Match": "*"}, auth=auth)
     assert (again.status_code, again.json()["message"]) == (412, "path already exists")
+    assert objects_in(local) == stored, "what was refused left no garbage"
     part = local.get(
         f"/repositories/{REPOSITORY}/refs/main/objects",
         params={"path": "raw"},
@@ -474,6 +480,22 @@ def test_the_newest_layer_of_a_staging_area_decides(local: Place) -> None:
     assert local.paths() == ["y"]
     local.commit()
     assert local.paths("main@") == ["y"]
+
+
+def test_resetting_a_path_shows_what_is_committed(local: Place) -> None:
+    for path in ("a", "p/1", "p/2", "q"):
+        local.put(path, "committed")
+    local.commit()
+    for path in ("a", "p/1", "p/new", "q"):
+        local.put(path, "staged")
+    local.client.objects_api.delete_object(REPOSITORY, "main", "p/2")
+    reset = local.client.branches_api.reset_branch
+    reset(REPOSITORY, "main", lakefs_sdk.ResetCreation(type="object", path="a"))
+    reset(REPOSITORY, "main", lakefs_sdk.ResetCreation(type="common_prefix", path="p/"))
+    assert local.paths() == ["a", "p/1", "p/2", "q"]
+    assert [local.read(path) for path in ("a", "p/1", "p/2", "q")] == [b"committed"] * 3 + [b"staged"]
+    diff = local.client.branches_api.diff_branch(REPOSITORY, "main")
+    assert [d.path for d in diff.results] == ["q"]
 
 
 def test_the_high_level_package_works_too(local: Place, clock: FakeClock) -> None:
