@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import lakefs_sdk
 import pytest
-from lakefs_sdk.client import LakeFSClient
 
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.sandbox.place import Place, make_place
 
 
 @dataclass
@@ -35,17 +34,6 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def sdk_client(server: SandboxServer) -> LakeFSClient:
-    """The unmodified SDK, as the sandbox's user."""
-    return LakeFSClient(
-        lakefs_sdk.Configuration(
-            host=f"{server.endpoint_url}/api/v1",
-            username=server.access_key_id,
-            password=server.secret_access_key,
-        )
-    )
-
-
 StartSandbox = Callable[..., SandboxServer]
 
 
@@ -60,3 +48,18 @@ def start_sandbox(tmp_path: Path, clock: FakeClock) -> Iterator[StartSandbox]:
             return running.enter_context(server)
 
         yield start
+
+
+@pytest.fixture
+def local(start_sandbox: StartSandbox, tmp_path: Path) -> Place:
+    return make_place(start_sandbox(), (tmp_path / "objects" / "demo").as_uri(), "local://demo")
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, start_sandbox: StartSandbox) -> Place:
+    if request.param == "local":
+        found: Place = request.getfixturevalue("local")
+        return found
+    location: StoreLocation = request.getfixturevalue("s3_namespace")
+    root = StoreLocation(location.url.removesuffix("/repository"))
+    return make_place(start_sandbox(root), location.url, location.url)
