@@ -32,20 +32,20 @@ class Output:
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
         self._out = Console(highlight=False, soft_wrap=True, width=width)
         self._err = Console(stderr=True, highlight=False, soft_wrap=True, width=width)
+        # Beside a JSON result, what people read goes to standard error.
+        self._people = self._err if as_json else self._out
         configure_logging(self._err, as_json=log_json, verbose=verbose)
 
     def result(self, facts: Mapping[str, Any], show: Callable[[], object]) -> None:
         """Print a result: ``facts`` as JSON, or whatever ``show`` prints."""
         if self.as_json:
-            self._out.print_json(json.dumps(facts)) if self._out.is_terminal else self._out.print(
-                json.dumps(facts), markup=False
-            )
+            self._out.print(json.dumps(facts), markup=False)
         else:
             show()
 
     def say(self, text: str) -> None:
-        """A line for people: beside a JSON result it goes to standard error."""
-        (self._err if self.as_json else self._out).print(text, markup=False)
+        """A line for people."""
+        self._people.print(text, markup=False)
 
     def say_error(self, text: str) -> None:
         """A line on standard error."""
@@ -125,13 +125,13 @@ class Output:
             style = _VERDICT_STYLE[finding.verdict]
             remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
             table.add_row(finding.check, f"[{style}]{finding.verdict}[/]", _escaped(finding.detail + remedy))
-        self._out.print(table)
+        self._people.print(table)
 
     def _table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, header: bool = True) -> None:
         table = Table(*columns, box=None, show_header=header)
         for row in rows:
             table.add_row(*(_escaped(str(value)) for value in row))
-        self._out.print(table)
+        self._people.print(table)
 
 
 class _StageHandler(logging.Handler):

@@ -51,14 +51,19 @@ def active_ranges(
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id``.
-    Raises ``IncompleteAnswerError`` when the server lists no commit: a repository has at least one.
+    Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch: those are always
+    active, so a list without one of them was cut short.
     """
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
     if server.retention_rules(run.repository) is None:
         return StageOutput(metadata_files(spark, run.store), began_at, {"mode": ALL_COMMITS}, inputs=inputs)
+    heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
-    ranges = _ranges_of_commits(spark, run.store, run.key_of(prepared.location), cores)
+    heads_after = dict(server.branch_heads(run.repository))
+    # A head that moved meanwhile may rightly be missing.
+    heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
+    ranges = _ranges_of_commits(spark, run.store, run.key_of(prepared.location), heads, cores)
     return StageOutput(ranges, began_at, {"mode": RULES, "commits_run_id": prepared.run_id}, inputs=inputs)
 
 
@@ -67,9 +72,11 @@ def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
     return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store), schemas.ACTIVE_RANGES)
 
 
-def _ranges_of_commits(spark: SparkSession, store: StoreLocation, commits_file: str, cores: int) -> DataFrame:
+def _ranges_of_commits(
+    spark: SparkSession, store: StoreLocation, commits_file: str, heads: list[str], cores: int
+) -> DataFrame:
     csv = spark.createDataFrame([(commits_file,)], "file string")
-    metaranges = csv.mapInArrow(_read_commits(store), "metarange_id string").distinct().repartition(cores)
+    metaranges = csv.mapInArrow(_read_commits(store, heads), "metarange_id string").distinct().repartition(cores)
     # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
     # that reading the range fails if they do not.
     return (
@@ -80,13 +87,20 @@ def _ranges_of_commits(spark: SparkSession, store: StoreLocation, commits_file: 
 
 
 @worker
-def _read_commits(batches: Batches, store: StoreLocation) -> Batches:
+def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> Batches:
     for key, data in open_store(store).read_many(strings(batches, "file")):
         commits = read_active_commits(data, key)
         if not commits.num_rows:
             raise IncompleteAnswerError(
                 f"{key} lists no commit, and an empty list is no proof that nothing is live",
                 remedy="look at the lakeFS server's log for its prepare_commits, and start a new run",
+            )
+        listed = pc.is_in(pa.array(heads, pa.string()), commits.column("commit_id"))
+        if not pc.all(listed, min_count=0).as_py():
+            missing = heads[pc.index(listed, False).as_py()]
+            raise IncompleteAnswerError(
+                f"{key} lists {commits.num_rows} commits, but not {missing}, which is the head of a branch",
+                remedy="the list was cut short; look at the lakeFS server's log, and start a new run",
             )
         ids = commits.column("metarange_id")
         # The first commit of a repository has no content, and so an empty metarange id.

@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import METADATA_FOLDER
+from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import relative_addresses
-from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
+from lakefs_gc.formats.ranges import TableKind, read_metarange, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -28,7 +28,8 @@ _TASKS_PER_CORE = 4
 def committed(run: GCRun, active_ranges: Dataset, clock: Clock, *, cores: int) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
-    Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that cannot be read fails the run (rule 3).
+    Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
+    (rule 3).
     """
     began_at = clock()
     return StageOutput(
@@ -58,8 +59,33 @@ def _read_ranges(batches: Batches, store: StoreLocation, namespace: str) -> Batc
                 expected[METADATA_FOLDER + range_id] = entries
                 yield METADATA_FOLDER + range_id
 
+    named: set[str] = set()
     for key, data in open_store(store).read_many(keys(), concurrency=_READS_AT_ONCE):
-        yield from live_addresses(data, key, namespace, expected.pop(key))
+        entries = expected.pop(key)
+        if entries is None:
+            named.update(_named_ranges(data, key))
+        yield from live_addresses(data, key, namespace, entries)
+    if named:
+        _refuse_missing(named, store)
+
+
+def _named_ranges(data: bytes, file: str) -> list[str]:
+    """Ids of the ranges of a metarange; of any other file none."""
+    if table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+        return []
+    ids: list[str] = read_metarange(data, file).column("range_id").to_pylist()
+    return ids
+
+
+def _refuse_missing(named: set[str], store: StoreLocation) -> None:
+    """Where the files that are there are what is read, one that is lost must not pass for one that never was."""
+    missing = named.difference(list_metadata(store).column("range_id").to_pylist())
+    if missing:
+        raise CorruptRangeError(
+            f"{METADATA_FOLDER}{min(missing)}",
+            f"a metarange names this range, and it is not there ({len(missing)} are missing)",
+            remedy="nothing was deleted; restore the range, or find out what deletes files below _lakefs/",
+        )
 
 
 def live_addresses(data: bytes, file: str, namespace: str, entries: int | None, *, full_only: bool = False) -> Batches:

@@ -1,0 +1,173 @@
+"""The command line, on a sandbox, as a script uses it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.cli import main
+from lakefs_gc.config import ServerCredentials
+from lakefs_gc.demo.story import REPOSITORY, Storyteller
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+UNTIL_OLD_ENOUGH_SECONDS = 1.2
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    exit_code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.out)
+        return content
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["lakefs-gc", *arguments])
+        capsys.readouterr()
+        try:
+            main()
+            exit_code = 0
+        except SystemExit as end:
+            exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        captured = capsys.readouterr()
+        return Ended(exit_code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def lake(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    connect_to_lakefs: Callable[..., LakeFSServer],
+    spark_config: dict[str, str],
+) -> Iterator[Storyteller]:
+    """The repository of the demo on a sandbox, and a configuration that reaches it."""
+    (tmp_path / "objects").mkdir()
+    objects = StoreLocation((tmp_path / "objects").as_uri())
+    options = SandboxOptions(grace_period_seconds=1)
+    with SandboxServer(tmp_path / "state", objects, options=options) as server:
+        connect_to_lakefs(server.endpoint_url, server.access_key_id, server.secret_access_key)
+        spark = "\n".join(f'"{name}" = "{value}"' for name, value in spark_config.items())
+        config = f'[mounts]\n"local://" = "{objects.folder_url}"\n[spark]\n{spark}\n'
+        (tmp_path / "lakefs-gc.toml").write_text(config)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("DAGSTER_HOME", raising=False)
+        credentials = ServerCredentials(
+            endpoint_url=server.endpoint_url,
+            access_key_id=server.access_key_id,
+            secret_access_key=server.secret_access_key,
+        )
+        teller = Storyteller(credentials, tmp_path / "upload")
+        list(teller.tell(f"local://{REPOSITORY}", open_store(objects), "landing/x.csv", "local://landing/x.csv"))
+        time.sleep(UNTIL_OLD_ENOUGH_SECONDS)
+        yield teller
+
+
+def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
+    live = list(lake.live_objects())
+    marked = run("mark", REPOSITORY, "--min-age", "1s", "--json")
+    assert marked.exit_code == 0, marked.err
+    made = marked.json()
+    expected = {"mark_id", "repository", "location", "digest", "listed", "committed", "uncommitted", "candidates"}
+    assert set(made) == expected | {"candidate_bytes", "cutoff"}
+    assert made["repository"] == REPOSITORY
+    assert made["location"] == f"local://{REPOSITORY}/_lakefs/retention/gc/unified/{made['mark_id']}/"
+    assert made["candidates"] > 0
+
+    shown = run("show", REPOSITORY, "--mark", made["mark_id"], "--json").json()
+    assert shown["digest"] == made["digest"]
+    assert sum(prefix["objects"] for prefix in shown["largest_prefixes"]) == made["candidates"]
+    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "marked"
+
+    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--json")
+    assert swept.exit_code == 0, swept.err
+    outcomes = swept.json()
+    assert outcomes["mark_id"] == made["mark_id"]
+    assert (outcomes["deleted"], outcomes["deleted_bytes"]) == (made["candidates"], made["candidate_bytes"])
+    assert (outcomes["already_gone"], outcomes["resurrected"], outcomes["failed"]) == (0, 0, 0)
+    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "swept"
+    assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
+    assert not (Path.cwd() / ".dagster").exists()
+
+
+def test_min_age_below_the_grace_period_is_refused(lake: Storyteller, run: Run) -> None:
+    refused = run("mark", REPOSITORY, "--min-age", "0s", "--json")
+    assert (refused.exit_code, refused.out) == (3, "")
+    assert "grace period" in refused.err
+    assert "--unsafe-min-age" in refused.err
+    assert "Traceback" not in refused.err
+    assert run("mark", REPOSITORY, "--min-age", "0s", "--unsafe-min-age", "--json").exit_code == 0
+
+
+def test_what_a_user_can_cause_has_no_traceback(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = {
+        ("mark", "no-such-repository"): (4, "check the repository's name"),
+        ("mark", REPOSITORY, "--min-age", "6"): (2, "write a number and its unit"),
+        ("sweep", REPOSITORY, "--mark", "ft6vc2hksdue9brs3eog"): (3, "history"),
+        ("show", REPOSITORY, "--mark", "../../x"): (3, "mark"),
+        ("run", REPOSITORY): (2, "--yes"),
+        ("demo", "--store", "tape"): (2, "--store local"),
+    }
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    for arguments, (exit_code, hint) in cases.items():
+        ended = run(*arguments)
+        assert ended.exit_code == exit_code, (arguments, ended)
+        assert hint in ended.err, (arguments, ended)
+        assert "Traceback" not in ended.err
+
+
+def test_doctor_looks_at_everything(lake: Storyteller, run: Run) -> None:
+    healthy = run("doctor", REPOSITORY, "--json")
+    verdicts = {finding["check"]: finding["verdict"] for finding in healthy.json()["findings"]}
+    assert healthy.exit_code == 0, healthy
+    assert set(verdicts.values()) == {"ok"}
+    assert {"Java", "lakeFS", "grace period", "retention rules", "store: write and delete", "clock"} <= set(verdicts)
+
+
+def test_doctor_says_what_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("LAKECTL_SERVER_ENDPOINT_URL", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"):
+        monkeypatch.delenv(name, raising=False)
+    ended = run("doctor")
+    assert ended.exit_code == 3
+    assert "LAKECTL_SERVER_ENDPOINT_URL" in ended.out
+    assert "lakectl config" in ended.out
+
+
+def test_run_without_a_question_marks_and_sweeps(lake: Storyteller, run: Run) -> None:
+    ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
+    assert ended.exit_code == 0, ended.err
+    facts = ended.json()
+    assert facts["swept"] is True
+    assert facts["deleted"] == facts["candidates"] > 0
+
+
+def test_a_bad_configuration_file_names_the_setting(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lakefs-gc.toml").write_text("[safety]\nmin_age_hour = 3\n")
+    ended = run("mark", "lake")
+    assert ended.exit_code == 2
+    assert "safety.min_age_hour" in ended.err

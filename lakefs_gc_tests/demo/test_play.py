@@ -1,0 +1,52 @@
+"""The demo, played as a stranger plays it.  It fails by itself when what it claims does not hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.sandbox.seaweedfs import weed_program
+
+_TIMEOUT_SECONDS = 600
+
+
+@pytest.mark.parametrize("store", ["local", "s3"])
+def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -> None:
+    if store == "s3":
+        try:
+            weed_program()
+        except ConfigurationError as error:
+            pytest.skip(error.message)
+    java = [name for name in os.environ if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "LAKECTL"))]
+    environment = {name: value for name, value in os.environ.items() if name not in java}
+    environment["PATH"] = _path_without_java(tmp_path)
+    played = subprocess.run(
+        [sys.executable, "-m", "lakefs_gc", "demo", "--store", store],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "✗" not in played.stdout
+    assert played.stdout.count("✓") == 4
+    assert list(tmp_path.glob("*/*.parquet")) == []
+
+
+def _path_without_java(folder: Path) -> str:
+    """A PATH with every program of this machine but Java's."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for place in ("/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            link = programs / program.name
+            if not program.name.startswith("j") and not link.exists():
+                link.symlink_to(program)
+    return str(programs)
