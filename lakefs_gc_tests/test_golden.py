@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.candidates import candidates
+from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import Mark, read_part
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import ReadOnlyRepositoryError
 from lakefs_gc.marked import open_mark
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
@@ -25,6 +32,7 @@ from lakefs_gc_tests.golden.restore import restore_to_folder, restore_to_s3
 
 REPOSITORIES = [*scenarios(), *(name for name in BIG if "/" not in name)]
 _BUCKET = "golden"
+_BIG_ON_S3 = "LAKEFS_GC_TESTS_BIG_ON_S3"
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,8 @@ def recording(request: pytest.FixtureRequest, store_kind: str, tmp_path: Path) -
         restore_to_folder(folder, tmp_path / "store")
         mounts = {namespace: (tmp_path / "store").as_uri() + "/"}
         return Recording(folder, expected, Settings(mounts=mounts, work_url=work_url))
+    if request.param in BIG and not os.environ.get(_BIG_ON_S3):
+        pytest.skip(f"uploading {request.param} object by object takes minutes; set {_BIG_ON_S3} to run it")
     server: SeaweedFS = request.getfixturevalue("s3_server")
     request.getfixturevalue("s3_namespace")  # sets the environment
     _restore_once(server, folder, namespace.removeprefix(f"s3://{_BUCKET}/"))
@@ -62,7 +72,7 @@ def _restore_once(server: SeaweedFS, folder: Path, prefix: str) -> None:
     if _BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
         client.create_bucket(Bucket=_BUCKET)
     restore_to_s3(folder, client, _BUCKET, prefix)
-    # S3 stamps the objects with the time of their upload, and an object of this second is not yet older than the cutoff.
+    # S3 stamps the objects with the time of their upload: one of this second is not yet older than the cutoff.
     time.sleep(1.1)
 
 
@@ -97,6 +107,38 @@ def test_marks_what_the_oracle_says(
     assert made.counts["store_listing"] == counts["delete"] + counts["keep_candidates"] + counts["either"]
     assert made.candidates == len(marked)
     assert sum(reason["objects"] for reason in made.reasons.values()) == made.candidates
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_an_older_cutoff_keeps_what_is_newer(
+    name: str,
+    tmp_path: Path,
+    connect_to_lakefs: Callable[[str], LakeFSServer],
+    spark: SparkSession,
+    spark_config: dict[str, str],
+) -> None:
+    """Some recordings say what a greater minimum age leaves, cut between groups of uploads."""
+    folder = scenario(name, tmp_path / "recording")
+    expected = json.loads((folder / "expected.json").read_text("utf-8"))
+    if not expected.get("cutoffs"):
+        pytest.skip("the recording has no cutoffs")
+    restore_to_folder(folder, tmp_path / "store")
+    mounts = {expected["storage_namespace"].rstrip("/") + "/": (tmp_path / "store").as_uri() + "/"}
+    settings = Settings(mounts=mounts, work_url=(tmp_path / "work").as_uri(), spark=spark_config)
+    run_key = f"{expected['repository']}/golden"
+    with ReplayServer(folder).serving() as url, GCSession.open(settings) as session:
+        server = connect_to_lakefs(url)
+        session.mark(run_key, min_age_hours=0, unsafe_min_age=True)
+        place = WorkPlace(settings.work_url)
+        stages = ("uncommitted", "active_ranges", "committed", "foreign_references")
+        inputs = {stage: place.read(spark, run_key, stage, schemas.BY_STAGE[stage]) for stage in stages}
+        listing = place.read(spark, run_key, "store_listing", schemas.STORE_LISTING)
+        for cut in expected["cutoffs"]:
+            run = replace(GCRun.of(listing.manifest), cutoff=datetime.fromisoformat(cut["cutoff"]))
+            output = candidates(spark, run, listing=listing, **inputs, server=server, clock=utc_now, cores=2)
+            found = {row["address"] for row in output.dataframe.select("address").collect()}
+            hazards = set(expected["hazards"])
+            assert found - hazards == set(cut["delete"]) - hazards, cut["label"]
 
 
 def _addresses(entries: list[Any]) -> set[str]:
