@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lakefs_sdk
 from lakefs_sdk.client import LakeFSClient
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings
 from lakefs_gc.engine import schemas
@@ -31,12 +32,13 @@ from lakefs_gc.engine.second_look import second_look
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.engine.sweep import SweepResult, sweep
 from lakefs_gc.engine.uncommitted import uncommitted
+from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.sandbox.conftest import sdk_client
+from lakefs_gc_tests.sandbox.place import sdk_client
 
 OLD_HOURS = 48.0
 """Older than the grace period of a day."""
@@ -141,7 +143,7 @@ class LakeRepository:
         """Refer to an object that is in the store already: a key of this namespace, or a whole URL."""
         url = key_or_url if "://" in key_or_url else self.namespace + key_or_url
         body = lakefs_sdk.ObjectStageCreation(physical_address=url, checksum=f"of-{url}", size_bytes=size_bytes)
-        self._client.objects_api.stage_object(self.name, branch, path, body)
+        self._client.internal_api.stage_object(self.name, branch, path, body)
 
     def keep_days(self, days: int, **branches: int) -> None:
         """Set the retention rules."""
@@ -189,6 +191,8 @@ class Collector:
         self.run_key = new_run_key(repository.name, utc_now())
         self.swept: dict[str, str] = {}
         """Address to outcome, of the last sweep."""
+        self.errors: dict[str, str] = {}
+        """Address to error, of the last sweep."""
 
     # -- the stages
 
@@ -265,25 +269,34 @@ class Collector:
         self.collect()
         return self.mark()
 
+    def mark_objects(self, *keys: str) -> Mark:
+        """A mark of these objects, without the stages that find them."""
+        run = self.begin()
+        found = self.repository.store.stat_many(keys)
+        rows = [(key, found[key].size_bytes, found[key].last_modified, schemas.NEVER_COMMITTED) for key in keys]
+        output = StageOutput(
+            self.spark.createDataFrame(rows, schemas.CANDIDATES),
+            self.clock(),
+            {"cutoff": run.cutoff.isoformat(), "expired": 0, "expired_bytes": 0},
+            {"size_bytes": F.sum("size")},
+        )
+        self.work_place.write(self.spark, self.run_key, "candidates", output)
+        mark_id = new_reversed_id(utc_now())
+        return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id, clock=self.clock)
+
     def approve(self, mark: Mark) -> None:
         approve(self.repository.store, mark, mark.digest, by="test", via="test", now=utc_now())
 
     def read_mark(self, mark_id: str) -> Mark:
         return read_mark(self.repository.store, self.repository.name, self.repository.namespace, mark_id)
 
-    def sweep(self, mark: Mark, *, objects_per_request: int = 1000) -> SweepResult:
-        """Look again, and delete: in a run of its own, as the asset does.  ``swept`` has the outcome of each object."""
+    def sweep(self, mark: Mark, *, live: Iterable[str] | None = None, objects_per_request: int = 1000) -> SweepResult:
+        """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
+
+        Looks again first, unless ``live`` says what is referenced.
+        """
         run = self.begin()
-        referenced = second_look(
-            self.spark,
-            run,
-            work_place=self.work_place,
-            server=self.server,
-            settings=self.settings,
-            safety=self.safety,
-            clock=self.clock,
-            cores=CORES,
-        )
+        referenced = self.second_look(run) if live is None else self._frame(live)
         output, result = sweep(
             self.spark,
             run,
@@ -297,7 +310,25 @@ class Collector:
         self.work_place.write(self.spark, self.run_key, "sweep", output)
         rows = self.dataset("sweep").dataframe.collect()
         self.swept = {row["address"]: row["outcome"] for row in rows}
+        self.errors = {row["address"]: row["error"] for row in rows}
+        if len(self.swept) != len(rows):
+            raise ValueError("an object has more than one outcome")
         return result
+
+    def second_look(self, run: GCRun) -> DataFrame:
+        return second_look(
+            self.spark,
+            run,
+            work_place=self.work_place,
+            server=self.server,
+            settings=self.settings,
+            safety=self.safety,
+            clock=self.clock,
+            cores=CORES,
+        )
+
+    def _frame(self, addresses: Iterable[str]) -> DataFrame:
+        return self.spark.createDataFrame([(address,) for address in addresses], schemas.UNCOMMITTED)
 
 
 def marked(repository: LakeRepository, mark: Mark) -> set[str]:

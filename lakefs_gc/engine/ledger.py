@@ -39,8 +39,9 @@ RECORD = pa.schema(
 )
 _LEDGER = StructType([*schemas.SWEEP.fields, StructField("recorded", StringType(), False)])
 _READS_AT_ONCE = 16
-# What is final wins over what is not, whichever was written later.
-_RANK = {DELETED: 4, ALREADY_GONE: 3, RESURRECTED: 2, FAILED: 1, INTENT: 0}
+# What is final wins, whichever was written later.  Of all else the latest holds: a later sweep may fail on an object
+# that an earlier one spared, or die over one that an earlier one could not delete.
+_FINAL = {DELETED: 2, ALREADY_GONE: 1}
 
 
 class LedgerWriter:
@@ -76,7 +77,7 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
     """
     files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder), "file string")
     records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
-    rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _RANK.items()))
+    rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
     best = F.max_by(F.struct("size", "outcome", "error"), F.struct(rank, F.col("recorded")))
     return records.groupBy("address").agg(best.alias("best")).select("address", "best.*")
 

@@ -23,8 +23,8 @@ from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
 from lakefs_gc.engine.run import GCRun, check_inputs
 from lakefs_gc.engine.workers import Batches, driver_errors, worker
-from lakefs_gc.errors import MarkError, ObjectNotFoundError
-from lakefs_gc.formats.report import Summary, deleted_text
+from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
+from lakefs_gc.formats.report import DELETED_SCHEMA, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -49,9 +49,15 @@ def write_mark(
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
     want to know of the stages before.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another
-    mark has the id.
+    mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
     check_inputs(run.run_key, candidates)
+    if candidates.manifest.facts["cutoff"] != run.cutoff.isoformat():
+        raise InputOrderError(
+            f"the candidates of {run.run_key} are older than {candidates.manifest.facts['cutoff']}, but the run's "
+            f"cutoff is {run.cutoff.isoformat()}: store_listing was materialized again",
+            remedy="materialize everything after store_listing again, or start a new run",
+        )
     store = open_store(run.store)
     paths = MarkPaths.of(mark_id)
     _clear_unfinished(store, paths, run.run_key, candidates.manifest.materialization_id)
@@ -124,7 +130,7 @@ def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candid
 def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) -> tuple[tuple[MarkPart, ...], str]:
     count = -(-candidates.manifest.rows // _ROWS_PER_PART)
     if count == 0:
-        return (), ""
+        return (_write_empty_part(open_store(store), paths),), ""
     # Sorted, so that a part of the mark is a piece of few slices, which is what listing before the sweep wants.
     ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
     with driver_errors():
@@ -135,6 +141,14 @@ def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) ->
     rows.sort(key=lambda row: row["first"])
     parts = tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
     return parts, min((row["first_in_slice"] for row in rows if row["first_in_slice"]), default="")
+
+
+def _write_empty_part(store: ObjectStore, paths: MarkPaths) -> MarkPart:
+    """lakeFS's client cannot read a folder without files."""
+    key = f"{paths.report.deleted}part-00000.snappy.parquet"
+    content = deleted_parquet(pa.RecordBatch.from_pylist([], schema=DELETED_SCHEMA))
+    store.put(key, content)
+    return MarkPart(key, 0, 0, hashlib.sha256(content).hexdigest())
 
 
 @worker

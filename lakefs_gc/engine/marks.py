@@ -127,7 +127,8 @@ class Mark:
             mark = cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFileError(file, f"not a mark manifest: {type(error).__name__}: {error}") from None
-        if digest_of(mark) != mark.digest:
+        # Byte for byte: what this version would not have written, nobody of ours wrote.
+        if digest_of(mark) != mark.digest or mark.to_json() != data:
             raise MarkError(
                 f"{file} was changed after it was written: its digest does not fit its content",
                 remedy="do not sweep it; mark again",
@@ -162,6 +163,7 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
         mark = Mark.from_json(store.read(paths.manifest), paths.manifest)
         if paths.summary not in found:
             raise MarkError(f"mark {mark_id} was not finished", remedy="start a new run")
+        _read_summary(store, paths.summary, mark_id)
         if (mark.mark_id, mark.repository, mark.namespace) != (mark_id, repository, namespace):
             raise MarkError(
                 f"{paths.manifest} is the mark {mark.mark_id} of {mark.repository} at {mark.namespace}, "
@@ -200,9 +202,7 @@ def _read_client_mark(
     )
     summary: Summary | None = None
     if layout.summary and store.stat_many([layout.summary]):
-        summary = Summary.from_json(store.read(layout.summary), layout.summary)
-        if not summary.success:
-            raise MarkError(f"the run of mark {mark_id} failed", remedy="mark again; a failed mark is never swept")
+        summary = _read_summary(store, layout.summary, mark_id)
     elif layout.summary or not keys:
         return None
     parts = []
@@ -239,6 +239,13 @@ def _read_client_mark(
         versions={},
     )
     return replace(mark, digest=digest_of(mark))
+
+
+def _read_summary(store: ObjectStore, key: str, mark_id: str) -> Summary:
+    summary = Summary.from_json(store.read(key), key)
+    if not summary.success:
+        raise MarkError(f"the run of mark {mark_id} failed", remedy="mark again; a failed mark is never swept")
+    return summary
 
 
 def part_content(marked: pa.Table) -> bytes:

@@ -1,0 +1,79 @@
+"""Namespaces in an S3 server that counts requests and fails when told to, for this process and Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote_plus
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.collector import LakeRepository
+from lakefs_gc_tests.storage.faulty_s3 import FaultyS3
+
+WORKER_KEY = "worker"
+"""Access key id of Spark's workers, which tells their requests from those of the driver and of the sandbox."""
+
+
+class LevelledS3(FaultyS3):
+    """Also answers listings of one level."""
+
+    def page(self, query: dict[str, str]) -> str:
+        if query.get("delimiter") != "/":
+            return super().page(query)
+        prefix = query.get("prefix", "")
+        below = [name.removeprefix(prefix) for name in self.objects if name.startswith(prefix)]
+        levels = sorted({name.partition("/")[0] + "/" for name in below if "/" in name})
+        every = self.objects
+        try:
+            self.objects = {prefix + name: every[prefix + name] for name in below if "/" not in name}
+            listed = super().page({**query, "delimiter": ""})
+        finally:
+            self.objects = every
+        prefixes = "".join(
+            f"<CommonPrefixes><Prefix>{quote_plus(prefix + level, safe='/')}</Prefix></CommonPrefixes>"
+            for level in levels
+        )
+        return listed.replace("<EncodingType>", prefixes + "<EncodingType>")
+
+
+@dataclass(frozen=True)
+class StoreInS3:
+    """The server, and a place in it for a lake."""
+
+    server: LevelledS3
+    location: StoreLocation
+
+    def key(self, repository: LakeRepository, key: str) -> str:
+        """A key of a repository as the server has it."""
+        return repository.location.folder_url.removeprefix("s3://bucket/") + key
+
+    def reads_by_workers(self) -> list[str]:
+        """Keys that Spark's workers have read whole, one for each request."""
+        return [
+            request.keys[0]
+            for request in self.server.requests
+            if request.operation == "GetObject" and f"Credential={WORKER_KEY}/" in request.headers["authorization"]
+        ]
+
+
+@pytest.fixture
+def store_in_s3(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreInS3]:
+    """An S3 server of our own, which this process and new Spark workers use."""
+    with LevelledS3() as server:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+            monkeypatch.delenv(name, raising=False)
+        environment = {
+            "AWS_ENDPOINT_URL_S3": server.endpoint,
+            "AWS_ACCESS_KEY_ID": "driver",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+            # What Spark gives to the workers of each function that is made from now on.
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", WORKER_KEY)
+        yield StoreInS3(server, StoreLocation("s3://bucket/lakes/"))

@@ -1,0 +1,82 @@
+"""Approvals: durable, and of one digest (rule 9)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.engine.approval import Approval, approve, read_approval
+from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.errors import ApprovalError, CorruptFileError
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+
+NOW = datetime(2026, 7, 1, 12, 0, 0, 5, UTC)
+MARK = Mark(
+    mark_id="m1",
+    repository="lake",
+    namespace="local://lake/",
+    folder="_lakefs/retention/gc/unified/m1/",
+    made_by="lakefs-gc",
+    created_at=NOW,
+    cutoff=NOW,
+    digest="sha256:abc",
+    parts=(),
+    candidates=0,
+    candidate_bytes=0,
+    counts={},
+    reasons={},
+    run={},
+    inputs={},
+    versions={},
+)
+KEY = MarkPaths.of("m1").approval
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(StoreLocation(f"file://{tmp_path}"))
+
+
+def test_an_approval_is_read_back(store: ObjectStore) -> None:
+    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW)
+    assert given == Approval("m1", "lake", "sha256:abc", "ann", "ui", NOW)
+    assert read_approval(store, MARK) == given
+
+
+def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -> None:
+    for digest in ("sha256:abd", "", "sha256:ab"):
+        with pytest.raises(ApprovalError, match="has the digest sha256:abc, not"):
+            approve(store, MARK, digest, by="ann", via="ui", now=NOW)
+    with pytest.raises(ApprovalError, match="is not approved"):
+        read_approval(store, MARK)
+
+
+@pytest.mark.parametrize(
+    "other", [{"digest": "sha256:other"}, {"repository": "lake-2"}, {"mark_id": "m2"}], ids=lambda o: next(iter(o))
+)
+def test_an_approval_of_something_else_is_refused(store: ObjectStore, other: dict[str, str]) -> None:
+    mark = replace(MARK, **other)
+    approve(store, mark, mark.digest, by="ann", via="ui", now=NOW)
+    if "mark_id" in other:  # moved below another mark by hand
+        store.put(KEY, store.read(MarkPaths.of("m2").approval))
+    with pytest.raises(ApprovalError, match="but the mark is m1 of lake with digest sha256:abc"):
+        read_approval(store, MARK)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"approved_at": "yesterday"}, {"approved_at": None}, {"extra": 1}, None],
+    ids=["time", "none", "extra", "text"],
+)
+def test_what_is_no_approval_approves_nothing(store: ObjectStore, change: dict[str, Any] | None) -> None:
+    approve(store, MARK, MARK.digest, by="ann", via="ui", now=NOW)
+    content = json.loads(store.read(KEY))
+    store.put(KEY, b"yes" if change is None else json.dumps(content | change).encode())
+    with pytest.raises(CorruptFileError, match="not an approval"):
+        read_approval(store, MARK)

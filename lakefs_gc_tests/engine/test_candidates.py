@@ -1,0 +1,212 @@
+"""What may be deleted, and inputs that prove nothing (rules 1, 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, utc_now
+from lakefs_gc.errors import InputOrderError, SafetyError
+from lakefs_gc.formats.commits_csv import write_active_commits
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+
+
+def test_what_nobody_refers_to(spark: SparkSession, repository: LakeRepository) -> None:
+    expired = repository.put("expired")
+    repository.commit(age_days=30)
+    repository.delete("expired")
+    kept = {repository.put("in-history")}
+    repository.commit(age_days=20)
+    repository.delete("in-history")
+    kept |= {repository.put("at-head"), repository.put("late", age_hours=0)}
+    repository.commit()
+    overwritten = repository.put("staged", "first")
+    kept |= {repository.put("staged"), repository.put("new", age_hours=23)}
+    repository.delete("new")
+    repository.keep_days(10)
+    strays = {repository.put_stray(key, age_hours=25) for key in ("data/direct", "old-layout", "data/s/a%2Fb ä+")}
+    never = {"_lakefs/x", "_lakefs/y/z", "dummy", "other/x", "data2/x", "data/s/young"}
+    for key in never:
+        repository.put_stray(key, age_hours=0 if key.endswith("young") else 100)
+
+    collector = Collector(spark, repository)
+    collector.collect()
+    rows = collector.dataset("candidates").dataframe.collect()
+    assert len({row["address"] for row in rows}) == len(rows)
+    reasons = {row["address"]: row["reason"] for row in rows}
+    assert reasons == {expired: "expired", overwritten: "never_committed"} | dict.fromkeys(strays, "never_committed")
+    facts = collector.manifest("candidates").facts
+    assert facts["size_bytes"] == sum(row["size"] for row in rows)
+    assert (facts["expired"], facts["expired_bytes"]) == (1, len("expired"))
+    assert facts["cutoff"] == collector.run.cutoff.isoformat()
+
+
+def test_an_object_committed_while_the_run_is_under_way_stays(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("first")
+    repository.commit()
+    repository.keep_days(10)
+    repository.branch("dev")
+    moving = {repository.put("moving"), repository.put("moving-later", branch="dev")}
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    collector.collect(before={"active_ranges": repository.commit, "committed": lambda: repository.commit(branch="dev")})
+    assert collector.addresses("uncommitted") == moving
+    assert len(collector.addresses("committed") & moving) == 1
+    assert collector.addresses("candidates") == {garbage}
+
+
+def test_read_the_other_way_round_the_inputs_are_refused(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("first")
+    repository.commit()
+    repository.keep_days(10)
+    moving = repository.put("moving")
+    collector = Collector(spark, repository)
+    collector.collect(until="committed")
+    repository.commit()
+    collector.materialize("uncommitted", "foreign_references")
+    assert moving not in collector.addresses("committed") | collector.addresses("uncommitted")
+    with pytest.raises(InputOrderError, match=r"active_ranges of .* began .* before uncommitted had ended"):
+        collector.materialize("candidates")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A finished run whose manifests a test may change."""
+
+    collector: Collector
+    manifests: dict[str, DatasetManifest]
+
+    def put(self, stage: str, manifest: DatasetManifest | None) -> None:
+        store, key = self.collector.work_place._store(), f"{self.collector.run_key}/{stage}/manifest.json"
+        if manifest is None:
+            store.delete_many([key])
+        else:
+            store.put(key, manifest.to_json())
+
+
+@pytest.fixture(scope="module")
+def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inputs]:
+    with Lake(tmp_path_factory.mktemp("lake")) as lake:
+        repository = lake.repository()
+        repository.put("a")
+        repository.commit()
+        collector = Collector(spark, repository)
+        collector.collect(until="foreign_references")
+        stages = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
+        yield Inputs(collector, {stage: collector.manifest(stage) for stage in stages})
+
+
+def earlier(manifest: DatasetManifest) -> DatasetManifest:
+    return replace(manifest, began_at=manifest.began_at - timedelta(minutes=5))
+
+
+def again(manifest: DatasetManifest) -> DatasetManifest:
+    return replace(manifest, materialization_id="another")
+
+
+def of_another_run(manifest: DatasetManifest) -> DatasetManifest:
+    return replace(manifest, run_key="lake/another")
+
+
+CHANGES: list[tuple[str, Callable[[DatasetManifest], DatasetManifest | None], str]] = [
+    *((stage, earlier, f"{stage} of .* began") for stage in ("uncommitted", "active_ranges", "committed")),
+    ("foreign_references", earlier, "foreign_references of .* began .* before store_listing"),
+    ("uncommitted", again, "active_ranges was made from another materialization of uncommitted"),
+    ("active_ranges", again, "committed was made from another materialization of active_ranges"),
+    *(
+        (stage, of_another_run, f"{stage} is of run lake/another")
+        for stage in ("uncommitted", "active_ranges", "committed", "foreign_references")
+    ),
+    *(
+        (stage, lambda manifest: None, f"{stage} of run .* is not there, or was not finished")
+        for stage in ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
+    ),
+]
+
+
+@pytest.mark.parametrize(("stage", "change", "message"), CHANGES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CHANGES)])
+def test_inputs_that_do_not_fit_are_refused(
+    inputs: Inputs, stage: str, change: Callable[[DatasetManifest], DatasetManifest | None], message: str
+) -> None:
+    inputs.collector.output("candidates")  # they fit as they are
+    inputs.put(stage, change(inputs.manifests[stage]))
+    try:
+        with pytest.raises(InputOrderError, match=message):
+            inputs.collector.output("candidates")
+    finally:
+        inputs.put(stage, inputs.manifests[stage])
+
+
+def test_an_empty_committed_set_is_no_proof(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """The server lists every head, but says that they have no content."""
+    repository.put("a")
+    repository.commit()
+    repository.keep_days(10)
+
+    def empty(asked: Asked, answer: Answered) -> Answered:
+        if answer.json["completed"]:
+            file = answer.json["result"]["gc_commits_location"].removeprefix(repository.namespace)
+            lines = repository.store.read(file).decode().splitlines()[1:]
+            repository.store.put(file, write_active_commits((line.partition(",")[0], "") for line in lines))
+        return answer
+
+    proxy.instead("/gc/prepare_commits/status", empty)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.collect(until="foreign_references")
+    assert collector.manifest("committed").rows == 0
+    with pytest.raises(SafetyError, match="no committed object was found in lake, but branch main has some"):
+        collector.output("candidates")
+
+
+def test_a_repository_that_is_really_empty(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=30)
+    repository.delete("a")
+    repository.commit(age_days=20)
+    repository.commit(age_days=15, allow_empty=True)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.manifest("committed").rows == 0
+    assert [row["reason"] for row in collector.dataset("candidates").dataframe.collect()] == ["expired"]
+
+
+def test_without_rules_nothing_that_was_ever_committed(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=900)
+    repository.delete("a")
+    repository.commit(age_days=800)
+    garbage = repository.put("b")
+    repository.delete("b")
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert [(row["address"], row["reason"]) for row in collector.dataset("candidates").dataframe.collect()] == [
+        (garbage, "never_committed")
+    ]
+    assert collector.manifest("active_ranges").facts["mode"] == "all_commits"
+
+
+def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession, inputs: Inputs) -> None:
+    """The second line of defence of rule 4: a listing that went astray."""
+    collector, old = inputs.collector, utc_now() - timedelta(days=9)
+    bad = ["_lakefs/x", "dummy", "other/x", "data/../x", "data//x", "../x", "data/", "/x", "data/x/."]
+    rows = [(address, 1, old) for address in [*bad, "data/s/x", "root"]]
+    listing = StageOutput(
+        spark.createDataFrame(rows, schemas.STORE_LISTING),
+        inputs.manifests["store_listing"].began_at,
+        inputs.manifests["store_listing"].facts,
+    )
+    collector.work_place.write(spark, collector.run_key, "store_listing", listing)
+    inputs.put("store_listing", inputs.manifests["store_listing"])
+    collector.materialize("candidates")
+    assert collector.addresses("candidates") == {"data/s/x", "root"}

@@ -1,0 +1,222 @@
+"""Deleting what a mark says, and nothing else (rules 4, 9 and 10)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.ledger import RECORD, LedgerWriter
+from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
+from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.engine.test_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
+
+
+def strays(repository: LakeRepository, count: int, content: bytes = b"123") -> list[str]:
+    return [repository.put_stray(f"data/s{number % 3}/{number:03}", content) for number in range(count)]
+
+
+def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeRepository) -> None:
+    live = repository.put_stray("data/live/x")
+    keys = strays(repository, 10)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+    gone, referenced, rewritten = keys[:3]
+    repository.store.delete_many([gone])
+    repository.put_stray(rewritten, b"again", age_hours=0)
+    result = collector.sweep(mark, live=[referenced, "data/s/not-marked"], objects_per_request=3)
+    expected = {gone: "already_gone", referenced: "resurrected", rewritten: "resurrected"}
+    assert collector.swept == expected | dict.fromkeys(keys[3:], "deleted")
+    assert counts(result) == {"deleted": 7, "already_gone": 1, "resurrected": 2}
+    assert {name: outcome.size_bytes for name, outcome in result.outcomes.items()} == {
+        "deleted": 21,
+        "already_gone": 3,
+        "resurrected": 6,
+        "failed": 0,
+    }
+    assert collector.errors[referenced] == "referenced again since the mark"
+    assert collector.errors[rewritten] == "written again since the mark"
+    assert repository.objects() == {live, referenced, rewritten}
+    result.raise_if_incomplete()
+    kept = json.loads(repository.store.read(MarkPaths.of(mark.mark_id).sweep_summary))
+    assert kept["outcomes"] == {name: asdict(outcome) for name, outcome in result.outcomes.items()}
+
+    # Once more: the same result, and nothing is deleted twice.
+    repository.put_stray(keys[5], b"new")
+    before = set(keys_below(repository.store, MarkPaths.of(mark.mark_id).ledger))
+    assert collector.sweep(mark, live=[referenced]) == result
+    assert keys[5] in repository.objects()
+    added = set(keys_below(repository.store, MarkPaths.of(mark.mark_id).ledger)) - before
+    assert all(key.endswith("outcome.parquet") for key in added)  # no intent: nothing was to be deleted
+
+    # What is no longer referenced goes.
+    assert counts(collector.sweep(mark, live=[])) == {"deleted": 8, "already_gone": 1, "resurrected": 1}
+
+
+@pytest.mark.parametrize("layout", [UNIFIED, UNCOMMITTED, COMMITTED])
+def test_sweeps_what_lakefs_own_client_marked(spark: SparkSession, repository: LakeRepository, layout: str) -> None:
+    live, keys = repository.put_stray("data/live"), strays(repository, 4)
+    collector = Collector(spark, repository)
+    write_client_mark(repository.store, layout, keys[:2], keys[2:])
+    for key in keys_below(repository.store, "_lakefs/retention/gc/"):
+        repository.age(key, 1)
+    new = repository.put_stray(keys[0], b"again", age_hours=0)
+    mark = collector.read_mark("m1")
+    result = collector.sweep(mark, live=[])
+    assert counts(result) == {"deleted": 3, "resurrected": 1}
+    assert result.outcomes["deleted"].size_bytes == 9  # the mark does not say; the store does
+    assert repository.objects() == {live, new}
+
+
+def forged(repository: LakeRepository, mark: Mark, *addresses: str) -> Mark:
+    """The mark with one more part, and a digest that fits: as somebody would who can write to the namespace."""
+    key = f"{mark.folder}deleted/part-99999.snappy.parquet"
+    write_client_mark(repository.store, "_lakefs/forged/", list(addresses))
+    content = repository.store.read("_lakefs/forged/deleted/part-00000-c0ffee.snappy.parquet")
+    repository.store.put(key, content)
+    part = replace(mark.parts[0], key=key, objects=len(addresses), sha256=hashlib.sha256(content).hexdigest())
+    changed = replace(mark, parts=(*mark.parts, part), candidates=mark.candidates + len(addresses))
+    changed = replace(changed, digest=digest_of(changed))
+    repository.store.put(MarkPaths.of(mark.mark_id).manifest, changed.to_json())
+    return changed
+
+
+BAD = ["_lakefs/x", "dummy", "other/x", "data/../_lakefs/x", "../lake/_lakefs/x", "/x", "data//x", "s3://b/x", "data/"]
+
+
+def test_a_mark_with_addresses_in_other_places_deletes_nothing(spark: SparkSession, repository: LakeRepository) -> None:
+    keys = strays(repository, 3)
+    for key in ("_lakefs/x", "other/x"):
+        repository.put_stray(key)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+    before = repository.objects()
+    for bad in BAD:
+        changed = forged(repository, mark, bad)
+        assert collector.read_mark(mark.mark_id) == changed
+        with pytest.raises(MarkError, match="1 addresses of mark .* are in places that are never collected"):
+            collector.sweep(changed, live=[])
+    changed = forged(repository, mark, keys[0])
+    with pytest.raises(MarkError, match="says 4 objects, but holds 3 different ones"):
+        collector.sweep(changed, live=[])
+    (repository.folder / mark.parts[0].key).write_bytes(b"PAR1")
+    with pytest.raises(MarkError, match="was changed after the mark was made"):
+        collector.sweep(mark, live=[])
+    assert repository.objects() == before
+    assert repository.store.stat_many(["_lakefs/x"])
+    assert not list(keys_below(repository.store, MarkPaths.of(mark.mark_id).ledger))
+
+
+def test_an_intent_without_outcome_is_counted_as_ours(spark: SparkSession, repository: LakeRepository) -> None:
+    """What a sweep leaves that was killed between its deletes and their record."""
+    keys = strays(repository, 4)
+    collector = Collector(spark, repository)
+    write_client_mark(repository.store, UNIFIED, keys)  # without sizes: only the intent knows them
+    mark = collector.read_mark("m1")
+    paths = MarkPaths.of("m1")
+    begun = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:3]]
+    writer = LedgerWriter(repository.store, paths.ledger, 0, "20200101T000000000000")
+    writer.intent(pa.RecordBatch.from_pylist(begun, schema=RECORD))
+    repository.store.delete_many(keys[:2])
+    result = collector.sweep(mark, live=[keys[2]])
+    assert collector.swept == {
+        keys[0]: "deleted",
+        keys[1]: "deleted",
+        keys[2]: "resurrected",
+        keys[3]: "deleted",
+    }
+    assert result.outcomes["deleted"].size_bytes == 9
+
+
+@pytest.fixture
+def in_s3(store_in_s3: StoreInS3, tmp_path: Path) -> Iterator[LakeRepository]:
+    """A repository in an S3 server that can be told to fail."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        yield lake.repository()
+
+
+def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
+    keys = strays(in_s3, 6)
+    stubborn, poisonous = keys[1], keys[4]
+    refusals = {store_in_s3.key(in_s3, key): ("AccessDenied", "not yours") for key in (stubborn, poisonous)}
+
+    def refuse(request: Request) -> Answer | None:
+        if request.operation == "DeleteObject" and request.keys[0] in refusals:
+            return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
+        if request.operation != "DeleteObjects":
+            return None
+        for key in request.keys:
+            if key not in refusals:
+                store_in_s3.server.objects.pop(key, None)
+        return deleted(request.keys, {key: refusals[key] for key in request.keys if key in refusals})
+
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    store_in_s3.server.faults.append(refuse)
+    result = collector.sweep(mark, live=[])
+    assert counts(result) == {"deleted": 4, "failed": 2}
+    assert {key for key, outcome in collector.swept.items() if outcome == "failed"} == {stubborn, poisonous}
+    assert "AccessDenied" in collector.errors[stubborn]
+    with pytest.raises(SweepIncompleteError, match="2 of 6 objects of mark .* could not be deleted") as caught:
+        result.raise_if_incomplete()
+    assert caught.value.facts["outcomes"]["failed"] == {"objects": 2, "size_bytes": 6}
+
+    store_in_s3.server.faults.clear()
+    deletes = store_in_s3.server.count("DeleteObjects")
+    result = collector.sweep(mark, live=[])
+    assert counts(result) == {"deleted": 6}
+    assert result.outcomes["deleted"].size_bytes == 18
+    asked = [r.keys for r in store_in_s3.server.requests if r.operation == "DeleteObjects"][deletes:]
+    of_data = {key for keys in asked for key in keys if "/data/" in key}
+    assert of_data == set(refusals), "only what is left is deleted"
+    result.raise_if_incomplete()
+
+
+def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+) -> None:
+    """Access is lost once the first chunk is gone: the sweep ends with the store's error, and knows what it did."""
+    keys = strays(in_s3, 12)
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+
+    def lose_access(request: Request) -> Answer | None:
+        of_data = [r for r in store_in_s3.server.requests if r.operation == "DeleteObjects" and "/data/" in r.keys[0]]
+        lost = len(of_data) > 1 and request.operation in ("HeadObject", "PutObject")
+        return Answer(403, b"<Error><Code>AccessDenied</Code></Error>") if lost else None
+
+    store_in_s3.server.faults.append(lose_access)
+    with pytest.raises(LakeFSGCError):
+        collector.sweep(mark, live=[], objects_per_request=2)
+    store_in_s3.server.faults.clear()
+    left = in_s3.objects() & set(keys)
+    assert 0 < len(left) < len(keys)
+    result = collector.sweep(mark, live=[], objects_per_request=2)
+    assert counts(result) == {"deleted": 12}
+    assert result.outcomes["deleted"].size_bytes == 36
+    assert not in_s3.objects() & set(keys)
+
+
+def test_local_files_in_a_read_only_folder(spark: SparkSession, repository: LakeRepository) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("permissions do not bind the superuser")
+    keys = strays(repository, 3)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+    folder = (repository.folder / keys[0]).parent
+    folder.chmod(0o500)
+    try:
+        assert counts(collector.sweep(mark, live=[])) == {"deleted": 2, "failed": 1}
+    finally:
+        folder.chmod(0o700)
+    assert counts(collector.sweep(mark, live=[])) == {"deleted": 3}

@@ -1,0 +1,170 @@
+"""The server's list of what is staged: whole, or refused (rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.uncommitted import PreparedUncommitted, prepare_uncommitted
+from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+
+PREPARE = "/gc/prepare_uncommited"
+PAGES = 4
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A server whose pages hold one address each."""
+    return Lake(tmp_path / "lake", options=SandboxOptions(uncommitted_page_bytes=1))
+
+
+@pytest.fixture
+def repository(lake: Lake) -> Iterator[LakeRepository]:
+    """Four staged addresses on two branches."""
+    with lake:
+        repository = lake.repository()
+        repository.put("committed")
+        repository.commit()
+        for number in range(PAGES - 1):
+            repository.put(f"staged-{number}")
+        repository.branch("dev")
+        repository.put("staged-elsewhere", branch="dev")
+        yield repository
+
+
+def server_at(lake: Lake, url: str) -> LakeFSServer:
+    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": url}))
+
+
+def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> None:
+    staged = {stats.physical_address for branch in ("main", "dev") for stats in staged_objects(repository, branch)}
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert collector.addresses("uncommitted") == {address.removeprefix("local://lake/") for address in staged}
+    facts = collector.manifest("uncommitted").facts
+    assert (facts["pages"], facts["files"], len(staged)) == (PAGES, PAGES, PAGES)
+    assert facts["run_id"]
+
+
+def staged_objects(repository: LakeRepository, branch: str) -> list[Any]:
+    listed = repository.lake.client.objects_api.list_objects(repository.name, branch).results
+    return [stats for stats in listed if stats.path.startswith("staged")]
+
+
+def test_nothing_staged_is_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    with Lake(tmp_path / "empty") as lake:
+        collector = Collector(spark, lake.repository())
+        collector.materialize("store_listing", "uncommitted")
+    manifest = collector.manifest("uncommitted")
+    assert (manifest.rows, manifest.facts["pages"], manifest.facts["files"]) == (0, 1, 0)
+
+
+def later(**fields: str) -> Callable[[Asked, Answered], Answered | None]:
+    """Change fields of every page but the first."""
+    return lambda asked, answer: answer.with_json(**fields) if asked.number > 1 else None
+
+
+def first_token_for_ever() -> Callable[[Asked, Answered], Answered]:
+    tokens: list[str] = []
+
+    def spoil(asked: Asked, answer: Answered) -> Answered:
+        tokens.append(answer.json["continuation_token"])
+        return answer.with_json(continuation_token=tokens[0])
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (first_token_for_ever(), r"does not advance: after 2 pages"),
+        (later(run_id="another"), "changed the run of its uncommitted list"),
+        (later(gc_uncommitted_location="local://lake/_lakefs/elsewhere/"), "is in two places"),
+    ],
+)
+def test_a_list_that_does_not_go_on_as_it_began_is_refused(
+    lake: Lake, repository: LakeRepository, spoil: Callable[[Asked, Answered], Answered | None], message: str
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, spoil)
+        with pytest.raises(IncompleteAnswerError, match=message):
+            prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
+
+
+def test_tokens_that_come_round_again_are_refused(lake: Lake, repository: LakeRepository) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        first = prepare_uncommitted(server_at(lake, lake.credentials.endpoint_url), "lake", 100)
+        page = Answered(201, b"{}").with_json(run_id="r", gc_uncommitted_location="", continuation_token="")
+        tokens = ["a", "b", "c", "a"]
+        proxy.fail(PREPARE, *(page.with_json(continuation_token=token) for token in tokens))
+        with pytest.raises(IncompleteAnswerError, match="after 4 pages it gave the same continuation token again"):
+            prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
+    assert first == replace(first, pages=PAGES, pages_with_file=PAGES)
+
+
+def test_gives_up_after_the_most_pages_allowed(lake: Lake, repository: LakeRepository) -> None:
+    server = server_at(lake, lake.credentials.endpoint_url)
+    assert isinstance(prepare_uncommitted(server, "lake", PAGES), PreparedUncommitted)
+    with pytest.raises(IncompleteAnswerError, match=f"not finished after {PAGES - 1} pages"):
+        prepare_uncommitted(server, "lake", PAGES - 1)
+
+
+def cut_short(repository: LakeRepository, file: str) -> None:
+    repository.store.put(file, repository.store.read(file)[:-20])
+
+
+def remove(repository: LakeRepository, file: str) -> None:
+    repository.store.delete_many([file])
+
+
+Damage = Callable[[LakeRepository, str], None]
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (cut_short, CorruptFileError, "not a whole Parquet file"),
+        (remove, IncompleteAnswerError, f"holds {PAGES - 1} files, but the server wrote {PAGES} pages"),
+    ],
+)
+def test_files_that_are_not_whole_are_refused(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    damage: Damage,
+    error: type[LakeFSGCError],
+    message: str,
+) -> None:
+    def damage_first(asked: Asked, answer: Answered) -> Answered:
+        if not answer.json.get("continuation_token"):  # the last page
+            folder = answer.json["gc_uncommitted_location"].removeprefix(repository.namespace)
+            damage(repository, min(keys_below(repository.store, folder)))
+        return answer
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, damage_first)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(error, match=message):
+            collector.materialize("uncommitted")
+
+
+@pytest.mark.parametrize("location", ["local://lake-2/_lakefs/x/", "local://lake/../other/_lakefs/x/"])
+def test_a_place_outside_the_namespace_is_refused(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, location: str
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, lambda asked, answer: answer.with_json(gc_uncommitted_location=location))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(NamespaceError):
+            collector.materialize("uncommitted")
