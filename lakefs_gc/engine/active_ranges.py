@@ -18,13 +18,12 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 RULES = "rules"
 """Mode: the server lists the active commits by its retention rules."""
@@ -88,7 +87,7 @@ def _ranges_of_commits(
 
 @worker
 def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> Batches:
-    for key, data in open_store(store).read_many(strings(batches, "file")):
+    for key, data in worker_store(store).read_many(strings(batches, "file")):
         commits = read_active_commits(data, key)
         if not commits.num_rows:
             raise IncompleteAnswerError(
@@ -110,7 +109,7 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 @worker
 def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
     keys = (METADATA_FOLDER + metarange_id for metarange_id in strings(batches, "metarange_id"))
-    for key, data in open_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
         metarange = read_metarange(data, key)
         yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
 
@@ -123,7 +122,7 @@ def _list_metadata(batches: Batches, store: StoreLocation) -> Batches:
 
 def list_metadata(store: StoreLocation) -> pa.RecordBatch:
     """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null."""
-    _, files = open_store(store).list_level(METADATA_FOLDER)
+    _, files = worker_store(store).list_level(METADATA_FOLDER)
     names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
     ids = [name for name in names if METADATA_ID.fullmatch(name)]
     return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)

@@ -17,7 +17,7 @@ from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs
-from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError, InputOrderError, SafetyError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.formats.ranges import read_metarange
@@ -125,7 +125,7 @@ def _with_reason(
 @worker
 def _read_inactive(batches: Batches, store: StoreLocation, namespace: str) -> Batches:
     keys: Iterator[str] = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
-    for key, data in open_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
         try:
             for rows in live_addresses(data, key, namespace, None):
                 yield rows.select(["address"])

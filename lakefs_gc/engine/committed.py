@@ -13,13 +13,12 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import relative_addresses
 from lakefs_gc.formats.ranges import TableKind, read_metarange, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
-from lakefs_gc.storage.open import open_store
 
 _READS_AT_ONCE = 8  # up to 20 MB each
 _TASKS_PER_CORE = 4
@@ -60,7 +59,7 @@ def _read_ranges(batches: Batches, store: StoreLocation, namespace: str) -> Batc
                 yield METADATA_FOLDER + range_id
 
     named: set[str] = set()
-    for key, data in open_store(store).read_many(keys(), concurrency=_READS_AT_ONCE):
+    for key, data in worker_store(store).read_many(keys(), concurrency=_READS_AT_ONCE):
         entries = expected.pop(key)
         if entries is None:
             named.update(_named_ranges(data, key))

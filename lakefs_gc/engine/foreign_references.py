@@ -19,7 +19,7 @@ from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.server import LakeFSServer, Repository
@@ -101,7 +101,7 @@ def _read_files(batches: Batches, namespace: str) -> Batches:
         for repository, store_url in {(r["repository"], r["store_url"]) for r in table.to_pylist()}:
             ids = table.filter(pc.equal(table["store_url"], store_url))["range_id"].to_pylist()
             keys = [METADATA_FOLDER + range_id for range_id in ids]
-            store = open_store(StoreLocation(store_url))
+            store = worker_store(StoreLocation(store_url))
             for key, data in store.read_many(keys, concurrency=_READS_AT_ONCE):
                 for rows in live_addresses(data, f"{store_url}{key}", namespace, None, full_only=True):
                     addresses = rows.column("address")

@@ -17,10 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine import schemas
-from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
-from lakefs_gc.storage.open import open_store
 
 INTENT = "intent"
 DELETED = "deleted"
@@ -85,13 +84,13 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
 @worker
 def _list_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
     for _ in batches:
-        for listed in open_store(store).list(folder):
+        for listed in worker_store(store).list(folder):
             yield pa.record_batch([listed.column("address")], names=["file"])
 
 
 @worker
 def _read_files(batches: Batches, store: StoreLocation) -> Batches:
-    for key, content in open_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+    for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         try:
             table = pq.read_table(io.BytesIO(content), schema=RECORD)
         except pa.ArrowException as error:

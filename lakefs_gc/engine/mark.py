@@ -22,7 +22,7 @@ from lakefs_gc import __version__
 from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
 from lakefs_gc.engine.run import GCRun, check_inputs
-from lakefs_gc.engine.workers import Batches, driver_errors, worker
+from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.report import DELETED_SCHEMA, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
@@ -166,7 +166,7 @@ def _write_part(batches: Batches, store: StoreLocation, paths: MarkPaths) -> Bat
         size_bytes=pc.sum(table["size"]).as_py(),
         sha256=hashlib.sha256(content).hexdigest(),
     )
-    namespace = open_store(store)
+    namespace = worker_store(store)
     namespace.put(part.key, content)
     namespace.put(f"{paths.report.deleted_text}{name}.txt", deleted_text(table["address"].combine_chunks()))
     in_slices = pc.filter(table["address"], pc.starts_with(table["address"], "data/"))

@@ -14,11 +14,10 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.fan_out import list_concurrently
-from lakefs_gc.storage.open import open_store
 
 _SHARD = pa.schema([pa.field("prefix", pa.string(), nullable=False)])
 _SHARDS_PER_BATCH = 10_000
@@ -48,7 +47,7 @@ def store_listing(spark: SparkSession, run: GCRun, clock: Clock, *, cores: int) 
 @worker
 def _discover_slices(batches: Batches, store: StoreLocation) -> Batches:
     for _ in batches:
-        prefixes, _ = open_store(store).list_level(_DATA)
+        prefixes, _ = worker_store(store).list_level(_DATA)
         for begin in range(0, len(prefixes), _SHARDS_PER_BATCH):
             yield pa.record_batch([pa.array(prefixes[begin : begin + _SHARDS_PER_BATCH])], schema=_SHARD)
 
@@ -56,13 +55,13 @@ def _discover_slices(batches: Batches, store: StoreLocation) -> Batches:
 @worker
 def _list_prefixes(batches: Batches, store: StoreLocation) -> Batches:
     prefixes = (prefix for batch in batches for prefix in batch.column("prefix").to_pylist())
-    yield from list_concurrently(open_store(store), prefixes, concurrency=_LISTINGS_AT_ONCE)
+    yield from list_concurrently(worker_store(store), prefixes, concurrency=_LISTINGS_AT_ONCE)
 
 
 @worker
 def _list_level(batches: Batches, store: StoreLocation, prefixes: tuple[str, ...]) -> Batches:
     for _ in batches:
         for prefix in prefixes:
-            objects = open_store(store).list_level(prefix)[1]
+            objects = worker_store(store).list_level(prefix)[1]
             # At the root there are also names of lakeFS's own.
             yield objects.filter(are_candidate_addresses(objects.column("address")))

@@ -22,7 +22,7 @@ from lakefs_gc.engine import ledger
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, read_part
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, driver_errors, worker
+from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import MarkError, SweepIncompleteError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import DeletionOutcome, ObjectStore, StoreLocation
@@ -34,6 +34,7 @@ _PLAN = "address string, size long, last_modified timestamp, verdict string"
 _DELETE = "delete"
 _RESUME = "resume"  # an earlier attempt said that it would delete the object, and not how that ended
 _TASKS_PER_CORE = 2
+_ERRORS_SHOWN = 10
 # HEAD and GET tell whole seconds where a listing tells milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
 
@@ -120,7 +121,9 @@ def _keep_plan(
     cores: int,
 ) -> None:
     marked = _read_mark(spark, run.store, mark)
-    earlier = ledger.read_ledger(spark, run.store, folder, cores).select("address", F.col("outcome").alias("recorded"))
+    earlier = ledger.read_ledger(spark, run.store, folder, cores).select(
+        "address", F.col("outcome").alias("recorded"), F.col("size").alias("recorded_size")
+    )
     live = referenced.distinct().withColumn("live", F.lit(True))
     verdict = (
         F.when(F.col("recorded").isin(ledger.DELETED, ledger.ALREADY_GONE), F.lit("done"))
@@ -134,7 +137,10 @@ def _keep_plan(
         run.run_key,
         "sweep_plan",
         StageOutput(
-            plan.select("address", "size", "last_modified", "verdict"),
+            # A mark of lakeFS's own client has no sizes; an intent of an earlier sweep has.
+            plan.withColumn("size", F.coalesce("size", "recorded_size")).select(
+                "address", "size", "last_modified", "verdict"
+            ),
             clock(),
             {"mark_id": mark.mark_id},
             {"misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))},
@@ -168,14 +174,14 @@ def _read_mark(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFra
 def _read_parts(batches: Batches, store: StoreLocation) -> Batches:
     for batch in batches:
         for row in batch.to_pylist():
-            yield from read_part(open_store(store), MarkPart(**row)).to_batches()
+            yield from read_part(worker_store(store), MarkPart(**row)).to_batches()
 
 
 @worker
 def _delete(
     batches: Batches, store: StoreLocation, folder: str, sequence: str, objects_per_request: int, cutoff: datetime
 ) -> Batches:
-    namespace = open_store(store)
+    namespace = worker_store(store)
     context = TaskContext.get()
     writer = ledger.LedgerWriter(namespace, folder, context.partitionId() if context else 0, sequence)
     for chunk in _chunks(batches, objects_per_request):
@@ -234,6 +240,20 @@ def _records(rows: list[tuple[str, int | None, str, str]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [dict(zip(ledger.RECORD.names, row, strict=True)) for row in rows], schema=ledger.RECORD
     )
+
+
+def failures(recorded: DataFrame) -> list[dict[str, str | int]]:
+    """The most frequent errors of a sweep (columns ``schemas.SWEEP``): each with a count and one of its addresses."""
+    failed = recorded.where(F.col("outcome") == ledger.FAILED)
+    with driver_errors():
+        rows = (
+            failed.groupBy("error")
+            .agg(F.count(F.lit(1)).alias("objects"), F.min("address").alias("for_example"))
+            .orderBy(F.desc("objects"), "error")
+            .limit(_ERRORS_SHOWN)
+            .collect()
+        )
+    return [row.asDict() for row in rows]
 
 
 def _result(mark: Mark, recorded: DataFrame) -> SweepResult:

@@ -16,7 +16,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, strings, worker
+from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.server import LakeFSServer
@@ -116,5 +116,5 @@ def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> lis
 
 @worker
 def _read_files(batches: Batches, store: StoreLocation) -> Batches:
-    for key, data in open_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+    for key, data in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         yield read_uncommitted(data, key)
