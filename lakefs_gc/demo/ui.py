@@ -6,27 +6,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
+
+import yaml
 
 from lakefs_gc.cli.output import Output
 from lakefs_gc.config import CONFIG_FILE, Settings
 
-_INSTANCE = """\
-telemetry:
-  enabled: false
-concurrency:
-  runs:
-    tag_concurrency_limits:
-      - key: lakefs_gc/repository
-        value: {applyLimitPerUniqueValue: true}
-        limit: 1
-run_monitoring:
-  enabled: true
-"""
+_PACKAGE = files("lakefs_gc")
+# In DAGSTER_HOME everything is below it without being told, whatever the working directory.
+_PLACES = ("storage", "local_artifact_storage", "compute_logs")
+# Dagster advises its developers' tool `dg`, which lakefs-gc does not need.
+_NO_ADVICE = "ignore:Function `dev_command` is superseded"
+_SHUTDOWN_SECONDS = 30
 
 
 def write_settings(home: Path, settings: Settings) -> Path:
-    """The configuration of the demo, for the processes that Dagster starts; and the instance's own."""
+    """The configuration of the demo, for the processes that Dagster starts; and that of the instance itself."""
     file = home / CONFIG_FILE
     file.write_text(
         "\n".join(
@@ -43,7 +40,11 @@ def write_settings(home: Path, settings: Settings) -> Path:
         + "\n",
         "utf-8",
     )
-    (home / "dagster.yaml").write_text(_INSTANCE, "utf-8")
+    instance = yaml.safe_load((_PACKAGE / "dagster.yaml").read_text("utf-8"))
+    for section in _PLACES:
+        del instance[section]
+    (home / "dagster.yaml").write_text(yaml.safe_dump(instance), "utf-8")
+    (home / "workspace.yaml").write_text((_PACKAGE / "workspace.yaml").read_text("utf-8"), "utf-8")
     return file
 
 
@@ -51,23 +52,16 @@ def serve(out: Output, environment: Mapping[str, str], port: int) -> None:
     """Run ``dagster dev`` until it is interrupted."""
     out.say(f"Dagster: http://127.0.0.1:{port}  (Ctrl-C ends the demo and removes its files)")
     out.say("   materialize sweep_approval for the last partition, and watch the sensor start the sweep")
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "dev",
-        "-m",
-        "lakefs_gc.definitions",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
+    command = [sys.executable, "-W", _NO_ADVICE, "-m", "dagster", "dev"]
+    command += ["-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port), "--log-level", "warning"]
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
     try:
         process.wait()
     except KeyboardInterrupt:
-        process.wait(timeout=30)
+        # A terminal has sent Dagster the same; it ends its daemon and its server.
+        process.wait(timeout=_SHUTDOWN_SECONDS)
+    finally:
+        process.terminate()
 
 
 def _toml_string(text: str) -> str:
