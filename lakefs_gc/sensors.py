@@ -7,9 +7,10 @@ how far it came: two marks between two ticks are two sweeps.  (``@asset_sensor``
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime
 
 from dagster import (
     AssetKey,
@@ -31,10 +32,44 @@ from lakefs_gc.engine.dataset import Clock, utc_now
 from lakefs_gc.jobs import gc_sweep
 from lakefs_gc.partitions import repository_tags
 
+logger = logging.getLogger(__name__)
+
 _MARK = AssetKey("mark")
 _APPROVAL = AssetKey("sweep_approval")
+_SWEEP = AssetKey("sweep")
 _PAGE = 500
 _INTERVAL_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a materialization of ``mark``, ``sweep_approval`` or ``sweep`` says of the mark it is about."""
+
+    storage_id: int
+    run_key: str
+    mark_id: str
+    digest: str
+    rows: int
+    epoch_seconds: float
+
+    @classmethod
+    def of(cls, record: EventLogRecord) -> Found | None:
+        """None when it was not made by our asset."""
+        materialization = record.asset_materialization
+        if materialization is None or materialization.partition is None:
+            return None
+        metadata = {name: value.value for name, value in materialization.metadata.items()}
+        if not metadata.get("mark_id") or not metadata.get("digest"):
+            return None
+        rows = metadata.get("dagster/row_count")
+        return cls(
+            storage_id=record.storage_id,
+            run_key=materialization.partition,
+            mark_id=str(metadata["mark_id"]),
+            digest=str(metadata["digest"]),
+            rows=rows if isinstance(rows, int) else 0,
+            epoch_seconds=record.timestamp,
+        )
 
 
 @dataclass(frozen=True)
@@ -45,6 +80,11 @@ class WaitingMark:
     mark_id: str
     digest: str
     due_epoch_seconds: float
+
+    @classmethod
+    def of(cls, mark: Found, delay_seconds: float) -> WaitingMark:
+        """A mark that is due so long after it was made."""
+        return cls(mark.run_key, mark.mark_id, mark.digest, mark.epoch_seconds + delay_seconds)
 
 
 @dataclass(frozen=True)
@@ -78,15 +118,31 @@ def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefin
         job=gc_sweep,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
-        description=f"Start the sweep of each mark that may be swept.  Policy: {settings.policy}.",
+        description=_DESCRIPTIONS[settings.policy].format(hours=settings.delay_hours),
     )
     def sweep_after_mark(context: SensorEvaluationContext) -> SensorResult:
         requests, cursor = evaluate(
             context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp()
         )
-        return SensorResult(run_requests=requests, cursor=cursor.to_json())
+        if requests:
+            return SensorResult(run_requests=requests, cursor=cursor.to_json())
+        return SensorResult(skip_reason=_nothing_to_do(cursor), cursor=cursor.to_json())
 
     return sweep_after_mark
+
+
+_DESCRIPTIONS = {
+    "manual": "Start the sweep of each mark that was approved.",
+    "after": "Start the sweep of each mark that was approved, or that was made {hours:g} hours ago.",
+    "immediately": "Start the sweep of each mark as soon as it is made.",
+}
+
+
+def _nothing_to_do(cursor: SensorCursor) -> str:
+    if not cursor.waiting:
+        return "No new approval."
+    due = datetime.fromtimestamp(min(mark.due_epoch_seconds for mark in cursor.waiting), UTC)
+    return f"No new approval; {len(cursor.waiting)} marks wait, the next is due at {due:%Y-%m-%d %H:%M} UTC."
 
 
 def evaluate(
@@ -94,52 +150,55 @@ def evaluate(
 ) -> tuple[list[RunRequest], SensorCursor]:
     """One tick: the sweeps to start, and the next cursor."""
     requests: list[RunRequest] = []
-    waiting = list(cursor.waiting)
-    mark_storage_id, approval_storage_id = cursor.mark_storage_id, cursor.approval_storage_id
-    for record in _records(instance, _MARK, mark_storage_id):
-        mark_storage_id = record.storage_id
-        if settings.policy != "manual":
-            waiting += _waiting(record, settings)
-    for record in _records(instance, _APPROVAL, approval_storage_id):
-        approval_storage_id = record.storage_id
-        run_key, mark_id, digest = _of(record)
-        # An approval that is given again, after a sweep that failed, is a new sweep: so its record is in the key.
-        requests.append(
-            _request(run_key, SweepConfig(mark_id=mark_id), f"{run_key}:{digest}:approval-{record.storage_id}")
-        )
-        waiting = [other for other in waiting if other.digest != digest]
+    # Marks that wait since the policy was another are for a person now.
+    waiting = list(cursor.waiting) if settings.policy != "manual" else []
+    marks, mark_storage_id = _found_after(cursor.mark_storage_id, instance, _MARK)
+    if settings.policy != "manual":
+        delay_seconds = settings.delay_hours * 3600 if settings.policy == "after" else 0.0
+        # There is nothing to sweep in a mark of nothing.
+        waiting += [WaitingMark.of(mark, delay_seconds) for mark in marks if mark.rows]
+    approvals, approval_storage_id = _found_after(cursor.approval_storage_id, instance, _APPROVAL)
+    for approval in approvals:
+        waiting = [other for other in waiting if other.digest != approval.digest]
+        if not _is_swept(instance, approval, approval.storage_id):
+            # An approval that is given again, after a sweep that failed, is a new sweep: so its record is in the key.
+            key = f"{approval.run_key}:{approval.digest}:approval-{approval.storage_id}"
+            requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
-    requests += [_request_by_policy(mark, settings.policy) for mark in due]
+    requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
     return requests, SensorCursor(mark_storage_id, approval_storage_id, left)
 
 
-def _records(instance: DagsterInstance, asset: AssetKey, after_storage_id: int) -> Iterator[EventLogRecord]:
+def _found_after(
+    storage_id: int, instance: DagsterInstance, asset: AssetKey, partitions: Sequence[str] | None = None
+) -> tuple[list[Found], int]:
+    """What was materialized after a record, in the order in which it was stored; and the id of the last record.
+
+    A materialization that somebody reported by hand says nothing of a mark, and approves nothing: it is left out.
+    """
+    found = []
     while True:
         page = instance.fetch_materializations(
-            AssetRecordsFilter(asset_key=asset, after_storage_id=after_storage_id), limit=_PAGE, ascending=True
+            AssetRecordsFilter(asset_key=asset, after_storage_id=storage_id, asset_partitions=partitions),
+            limit=_PAGE,
+            ascending=True,
         )
-        yield from page.records
+        for record in page.records:
+            storage_id = record.storage_id
+            said = Found.of(record)
+            if said is None:
+                logger.warning("record %d of %s was not made by lakefs-gc: left out", storage_id, asset.path[-1])
+            else:
+                found.append(said)
         if len(page.records) < _PAGE:
-            return
-        after_storage_id = page.records[-1].storage_id
+            return found, storage_id
 
 
-def _of(record: EventLogRecord) -> tuple[str, str, str]:
-    """Run key, mark id and digest of a mark or an approval."""
-    materialization = record.asset_materialization
-    if materialization is None or materialization.partition is None:
-        raise ValueError(f"record {record.storage_id} is no materialization of a partition")
-    metadata = materialization.metadata
-    return materialization.partition, str(metadata["mark_id"].value), str(metadata["digest"].value)
-
-
-def _waiting(record: EventLogRecord, settings: SweepSettings) -> list[WaitingMark]:
-    materialization = record.asset_materialization
-    if materialization is None or materialization.metadata["dagster/row_count"].value == 0:
-        return []
-    delay = timedelta(hours=settings.delay_hours if settings.policy == "after" else 0)
-    return [WaitingMark(*_of(record), record.timestamp + delay.total_seconds())]
+def _is_swept(instance: DagsterInstance, mark: Found | WaitingMark, after_storage_id: int = 0) -> bool:
+    """Whether a sweep of this mark succeeded after a record: somebody was quicker, on the command line for instance."""
+    sweeps, _ = _found_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key])
+    return any(sweep.digest == mark.digest for sweep in sweeps)
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:

@@ -1,0 +1,240 @@
+"""The sensor, on the records of a real instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, RunRequest, SensorResult, SkipReason, build_sensor_context
+
+import lakefs_gc.sensors as sensors
+from lakefs_gc.config import Settings, SweepSettings
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.sensors import SensorCursor, evaluate, sweep_sensor
+from lakefs_gc_tests.materializations import mark_id_of, record_approval, record_by_hand, record_mark, record_sweep
+
+FIRST, SECOND, OTHER = "lake/one", "lake/two", "pond/one"
+MANUAL = SweepSettings()
+AFTER = SweepSettings(policy="after", delay_hours=6)
+IMMEDIATELY = SweepSettings(policy="immediately")
+
+
+@pytest.fixture(params=["ephemeral", "sqlite"])
+def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DagsterInstance]:
+    if request.param == "ephemeral":
+        opened = DagsterInstance.ephemeral()
+    else:
+        opened = DagsterInstance.local_temp(str(tmp_path))
+    with opened:
+        yield opened
+
+
+def now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def in_hours(hours: float) -> float:
+    return now() + hours * 3600
+
+
+def swept(requests: list[RunRequest]) -> list[str | None]:
+    return [request.partition_key for request in requests]
+
+
+def config_of(request: RunRequest) -> dict[str, Any]:
+    config: dict[str, Any] = request.run_config["ops"]["sweep"]["config"]
+    return config
+
+
+def test_manual_policy_waits_for_the_approval(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST)
+    requests, cursor = evaluate(instance, SensorCursor(), MANUAL, in_hours(1000))
+    assert requests == []
+
+    record_approval(instance, FIRST, digest)
+    requests, cursor = evaluate(instance, cursor, MANUAL, now())
+    assert swept(requests) == [FIRST]
+    assert config_of(requests[0])["mark_id"] == mark_id_of(FIRST)
+    # The approval stands beside the mark: the sweep reads it, and is given none on the way.
+    assert config_of(requests[0])["approve_digest"] == ""
+    assert requests[0].tags["lakefs_gc/repository"] == "lake"
+    assert requests[0].partition_key == FIRST
+
+    assert evaluate(instance, cursor, MANUAL, now())[0] == []
+
+
+def test_several_approvals_between_two_ticks_lose_none(instance: DagsterInstance) -> None:
+    for run_key in (FIRST, SECOND, OTHER):
+        record_approval(instance, run_key, record_mark(instance, run_key))
+    requests, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    assert swept(requests) == [FIRST, SECOND, OTHER]
+    assert {request.tags["lakefs_gc/repository"] for request in requests} == {"lake", "pond"}
+    assert len({request.run_key for request in requests}) == 3
+
+
+def test_immediate_policy_sweeps_every_mark_once(instance: DagsterInstance) -> None:
+    digests = [record_mark(instance, run_key) for run_key in (FIRST, SECOND)]
+    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    assert swept(requests) == [FIRST, SECOND]
+    # What the policy approves is the digest that the mark had: a mark that is changed meanwhile is refused.
+    assert [config_of(request)["approve_digest"] for request in requests] == digests
+    assert config_of(requests[0])["approved_via"] == "policy immediately"
+    assert cursor.waiting == ()
+    assert evaluate(instance, cursor, IMMEDIATELY, in_hours(1))[0] == []
+
+
+def test_delayed_policy_waits_and_then_sweeps_once(instance: DagsterInstance) -> None:
+    record_mark(instance, FIRST)
+    requests, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    assert requests == []
+    assert [mark.run_key for mark in cursor.waiting] == [FIRST]
+    assert evaluate(instance, cursor, AFTER, in_hours(5.9))[0] == []
+
+    requests, cursor = evaluate(instance, cursor, AFTER, in_hours(6.1))
+    assert swept(requests) == [FIRST]
+    assert cursor.waiting == ()
+    assert evaluate(instance, cursor, AFTER, in_hours(7))[0] == []
+
+
+def test_approval_comes_before_the_delay_and_replaces_it(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST)
+    record_mark(instance, SECOND)
+    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    record_approval(instance, FIRST, digest)
+    requests, cursor = evaluate(instance, cursor, AFTER, now())
+    assert swept(requests) == [FIRST]
+    requests, _ = evaluate(instance, cursor, AFTER, in_hours(7))
+    assert swept(requests) == [SECOND]
+
+
+def test_approval_of_another_digest_leaves_the_mark_waiting(instance: DagsterInstance) -> None:
+    record_mark(instance, FIRST)
+    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    record_approval(instance, FIRST, "sha256:of-another")
+    _, cursor = evaluate(instance, cursor, AFTER, now())
+    assert [mark.digest for mark in cursor.waiting] == [f"sha256:{FIRST}"]
+
+
+def test_marks_that_wait_are_left_to_people_when_the_policy_becomes_manual(instance: DagsterInstance) -> None:
+    record_mark(instance, FIRST)
+    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    requests, cursor = evaluate(instance, cursor, MANUAL, in_hours(7))
+    assert (requests, cursor.waiting) == ([], ())
+
+
+@pytest.mark.parametrize("settings", [AFTER, IMMEDIATELY], ids=lambda settings: settings.policy)
+def test_policies_leave_empty_marks_alone(instance: DagsterInstance, settings: SweepSettings) -> None:
+    record_mark(instance, FIRST, candidates=0)
+    requests, cursor = evaluate(instance, SensorCursor(), settings, in_hours(100))
+    assert (requests, cursor.waiting) == ([], ())
+
+
+def test_approval_given_again_after_a_failed_sweep_starts_another(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST)
+    record_approval(instance, FIRST, digest)
+    first, cursor = evaluate(instance, SensorCursor(), MANUAL, now())
+    # A failed sweep leaves no materialization.
+    record_approval(instance, FIRST, digest)
+    second, _ = evaluate(instance, cursor, MANUAL, now())
+    assert swept(first) == swept(second) == [FIRST]
+    assert first[0].run_key != second[0].run_key
+    assert digest in str(first[0].run_key)
+
+
+def test_what_was_swept_after_its_approval_is_not_swept_again(instance: DagsterInstance) -> None:
+    # Approved and swept on the command line, in the same instance, before the sensor was ever switched on.
+    digest = record_mark(instance, FIRST)
+    record_approval(instance, FIRST, digest)
+    record_sweep(instance, FIRST, digest)
+    for settings in (MANUAL, AFTER, IMMEDIATELY):
+        assert evaluate(instance, SensorCursor(), settings, in_hours(100))[0] == []
+    # A sweep of another mark, or of another partition, says nothing about this one.
+    record_approval(instance, SECOND, record_mark(instance, SECOND))
+    record_sweep(instance, SECOND, "sha256:of-another")
+    record_sweep(instance, OTHER, f"sha256:{SECOND}")
+    assert swept(evaluate(instance, SensorCursor(), MANUAL, now())[0]) == [SECOND]
+    # And approving once more after the sweep asks for a new one.
+    record_approval(instance, FIRST, digest)
+    assert FIRST in swept(evaluate(instance, SensorCursor(), MANUAL, now())[0])
+
+
+def test_reads_past_one_page(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensors, "_PAGE", 3)
+    run_keys = [f"lake/{number}" for number in range(7)]
+    for run_key in run_keys:
+        record_approval(instance, run_key, record_mark(instance, run_key))
+    requests, cursor = evaluate(instance, SensorCursor(), MANUAL, now())
+    assert swept(requests) == run_keys
+    assert evaluate(instance, cursor, MANUAL, now())[0] == []
+    policy_requests, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    assert sorted(map(str, swept(policy_requests))) == sorted(run_keys)
+
+
+def test_mark_made_during_a_tick_is_seen_in_the_next(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_mark(instance, FIRST)
+    real = instance.fetch_materializations
+    fetched: list[str] = []
+
+    def fetch_and_mark(records_filter: Any, *args: Any, **kwargs: Any) -> Any:
+        page = real(records_filter, *args, **kwargs)
+        if not fetched:
+            record_mark(instance, SECOND)
+        fetched.append(records_filter.asset_key.path[-1])
+        return page
+
+    monkeypatch.setattr(instance, "fetch_materializations", fetch_and_mark)
+    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    assert swept(requests) == [FIRST]
+    assert fetched
+    assert swept(evaluate(instance, cursor, IMMEDIATELY, now())[0]) == [SECOND]
+
+
+@pytest.mark.parametrize("asset", ["mark", "sweep_approval", "sweep"])
+def test_materialization_reported_by_hand_neither_sweeps_nor_stops_the_sensor(
+    instance: DagsterInstance, asset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    record_by_hand(instance, asset, FIRST)
+    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    assert requests == []
+    record_approval(instance, SECOND, record_mark(instance, SECOND))
+    record_by_hand(instance, asset, SECOND)
+    assert swept(evaluate(instance, cursor, MANUAL, now())[0]) == [SECOND]
+    assert "left out" in caplog.text
+
+
+def tick(instance: DagsterInstance, settings: SweepSettings, cursor: str | None, at: datetime) -> SensorResult:
+    definitions = build_definitions(Settings(sweep=settings))
+    context = build_sensor_context(instance=instance, cursor=cursor, definitions=definitions)
+    result = sweep_sensor(settings, clock=lambda: at)(context)
+    assert isinstance(result, SensorResult)
+    return result
+
+
+def test_ticks_go_on_from_the_stored_cursor(instance: DagsterInstance) -> None:
+    record_mark(instance, FIRST)
+    began = datetime.now(UTC)
+    first = tick(instance, AFTER, None, began)
+    assert not first.run_requests
+    assert isinstance(first.skip_reason, SkipReason)
+    assert "1 marks wait" in str(first.skip_reason.skip_message)
+    # A restart has nothing but the text of the cursor.
+    record_mark(instance, SECOND)
+    second = tick(instance, AFTER, first.cursor, began + timedelta(hours=3))
+    assert not second.run_requests
+    third = tick(instance, AFTER, second.cursor, began + timedelta(hours=7))
+    assert swept(list(third.run_requests or [])) == [FIRST, SECOND]
+    fourth = tick(instance, AFTER, third.cursor, began + timedelta(hours=8))
+    assert not fourth.run_requests
+    assert "No new approval" in str(fourth.skip_reason)
+
+
+def test_sensor_starts_runs_of_the_sweep_job() -> None:
+    definition = sweep_sensor(MANUAL)
+    assert definition.job_name == "gc_sweep"
+    assert definition.description
+    assert "6 hours" in str(sweep_sensor(AFTER).description)
