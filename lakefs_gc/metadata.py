@@ -2,61 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRecord, TableSchema
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.ages import bytes_by_age
 from lakefs_gc.engine.dataset import DatasetManifest
 
-_BAR_WIDTH = 30
+_BAR_WIDTH = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 Metadata = dict[str, Any]
 
 
+_COLUMNS = {
+    "address": "Key relative to the storage namespace.",
+    "size": "Bytes.",
+    "last_modified": "UTC, microseconds.",
+    "range_id": "Name of the range's file below _lakefs/.",
+    "entries": "How many entries the range must have; null where only its file can say.",
+    "repository": "The repository that refers to the address.",
+    "reason": "expired: only commits that are not active refer to it.  never_committed: no commit does.",
+    "outcome": "deleted, already_gone, resurrected (referenced again since the mark) or failed.",
+    "error": "What the store answered when it failed; else empty.",
+}
+
+
 def human_bytes(size_bytes: float) -> str:
     """``1536`` as ``1.5 KiB``."""
-    value = float(size_bytes)
+    value, unit = float(size_bytes), _UNITS[0]
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+            break
         value /= 1024
-    raise AssertionError("unreachable")
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def column_schema(schema: StructType) -> TableSchema:
     """The columns of a DataFrame as Dagster shows them."""
     return TableSchema(
-        columns=[TableColumn(name=field.name, type=field.dataType.simpleString()) for field in schema.fields]
+        columns=[
+            TableColumn(
+                name=field.name,
+                type=field.dataType.simpleString(),
+                description=_COLUMNS[field.name],
+                constraints=TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema.fields
+        ]
     )
 
 
 def stage_metadata(manifest: DatasetManifest, schema: StructType, data_url: str) -> Metadata:
-    """Metadata of every stage that leaves a DataFrame."""
+    """Metadata of every stage that leaves a DataFrame: what it holds first, then how it came about.
+
+    Numbers are plain, in bytes and seconds, so that Dagster plots them over the runs.
+    """
     metadata: Metadata = {
         "dagster/row_count": manifest.rows,
         "dagster/uri": MetadataValue.text(data_url),
         "dagster/column_schema": column_schema(schema),
+    }
+    if "size_bytes" in manifest.facts:
+        size_bytes = manifest.facts["size_bytes"]
+        metadata |= {"size": human_bytes(size_bytes), "bytes": size_bytes}
+    ages = bytes_by_age(manifest.facts)
+    if ages:
+        metadata["bytes_by_age"] = MetadataValue.md(bar_chart(ages, human_bytes))
+    shown = {name: value for name, value in manifest.facts.items() if isinstance(value, str | int | float | bool)}
+    metadata |= {name: value for name, value in shown.items() if name != "size_bytes" and ": " not in name}
+    return metadata | {
         "duration_seconds": (manifest.ended_at - manifest.began_at).total_seconds(),
         "began_at": MetadataValue.timestamp(manifest.began_at),
         "ended_at": MetadataValue.timestamp(manifest.ended_at),
         "materialization_id": manifest.materialization_id,
     }
-    if "size_bytes" in manifest.facts:
-        size_bytes = manifest.facts["size_bytes"]
-        metadata |= {"bytes": size_bytes, "size": human_bytes(size_bytes)}
-    ages = bytes_by_age(manifest.facts)
-    if ages:
-        metadata["bytes_by_age"] = MetadataValue.md(bar_chart(ages, human_bytes))
-    shown = {name: value for name, value in manifest.facts.items() if isinstance(value, str | int | float | bool)}
-    metadata |= {name: value for name, value in shown.items() if name not in ("size_bytes",) and ": " not in name}
-    return metadata
 
 
-def bar_chart(values: Mapping[str, float], label: Any) -> str:
+def bar_chart(values: Mapping[str, float], label: Callable[[float], str]) -> str:
     """A bar chart in Markdown, a line for each value."""
     greatest = max(values.values(), default=0) or 1
     widest = max(map(len, values), default=0)

@@ -5,12 +5,14 @@ from dagster import asset
 from lakefs_gc.engine import candidates as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.spark import SparkResource
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
+@failures_shown()
 def candidates(
     store_listing: Dataset,
     uncommitted: Dataset,

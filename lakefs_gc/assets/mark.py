@@ -1,5 +1,7 @@
 """Asset ``mark``: the durable decision."""
 
+from collections.abc import Mapping
+
 from dagster import MaterializeResult, MetadataValue, asset
 
 from lakefs_gc.engine.dataset import Dataset, utc_now
@@ -7,12 +9,14 @@ from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import Metadata, human_bytes, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"lakefs", "parquet"})
+@failures_shown()
 def mark(
     store_listing: Dataset,
     uncommitted: Dataset,
@@ -40,23 +44,34 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
     """What the UI shows of a mark."""
     return {
         "dagster/row_count": mark.candidates,
-        "mark_id": mark.mark_id,
-        "digest": mark.digest,
-        "location": MetadataValue.text(mark.location),
-        "cutoff": MetadataValue.timestamp(mark.cutoff),
-        "bytes": mark.candidate_bytes or 0,
+        "what_now": MetadataValue.md(
+            "Look at the numbers, then materialize **sweep_approval** for this partition (or run "
+            f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`).  The sensor starts the sweep."
+        ),
         "size": human_bytes(mark.candidate_bytes or 0),
-        **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
-        "why": table([{"reason": reason, **total} for reason, total in mark.reasons.items()]),
+        "bytes": mark.candidate_bytes or 0,
+        "why": table(
+            [
+                {"reason": reason, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
+                for reason, total in mark.reasons.items()
+            ]
+        ),
         "largest_prefixes": table(
             [
                 {"prefix": p.prefix, "objects": p.objects, "size": human_bytes(p.size_bytes)}
                 for p in seen.largest_prefixes
             ]
         ),
-        "sample": table(list(seen.sample)),
-        "what_now": MetadataValue.md(
-            "Look at the numbers, then materialize **sweep_approval** for this partition (or run "
-            f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`).  The sensor starts the sweep."
-        ),
+        "sample": table([_sampled(row) for row in seen.sample]),
+        **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
+        "cutoff": MetadataValue.timestamp(mark.cutoff),
+        "mark_id": mark.mark_id,
+        "digest": mark.digest,
+        "location": MetadataValue.text(mark.location),
     }
+
+
+def _sampled(row: Mapping[str, str | int]) -> dict[str, str | int]:
+    """An object of the sample: a second is fine enough to look at, and fits into a cell."""
+    modified = {"last_modified": str(row["last_modified"])[:19]} if "last_modified" in row else {}
+    return {**row, **modified}

@@ -1,13 +1,15 @@
 """Asset ``store_listing``: begins the run, and lists the object store."""
 
-from dagster import AssetExecutionContext, Config, asset
+from dagster import AssetExecutionContext, Config, ResourceParam, asset
 from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import store_listing as stage
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.run import begin_run
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.run_lock import refuse_second_run
 from lakefs_gc.resources.settings import SettingsResource
@@ -36,12 +38,14 @@ class ListingConfig(Config):
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "s3"}, io_manager_key="parquet")
+@failures_shown()
 def store_listing(
     context: AssetExecutionContext,
     config: ListingConfig,
     lakefs: LakeFSResource,
     settings: SettingsResource,
     spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
     """Every object under the repository's namespace that could be garbage: address, size, last modified.
 
@@ -58,4 +62,5 @@ def store_listing(
         open_store,
         utc_now,
     )
+    parquet.work_place.prune(run.repository, configured.keep_runs)
     return stage.store_listing(spark.session, run, utc_now, cores=spark.cores)

@@ -2,7 +2,7 @@
 
 import getpass
 
-from dagster import AssetExecutionContext, Config, Failure, MetadataValue, ResourceParam, asset
+from dagster import AssetExecutionContext, Config, MetadataValue, ResourceParam, asset
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
@@ -13,6 +13,7 @@ from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import second_look
 from lakefs_gc.errors import SweepIncompleteError
+from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import mark_of_run
 from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
 from lakefs_gc.partitions import gc_runs
@@ -43,6 +44,7 @@ class SweepConfig(Config):
     io_manager_key="parquet",
     deps=[mark, sweep_approval],
 )
+@failures_shown()
 def sweep(
     context: AssetExecutionContext,
     config: SweepConfig,
@@ -94,23 +96,23 @@ def sweep(
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:
-        raise Failure(str(error), metadata=metadata, allow_retries=False) from error
+        errors = {"errors": table(stage.failures(output.dataframe))}
+        raise failure_of(error, errors | metadata) from error
     context.add_output_metadata(metadata)
     return output
 
 
 def sweep_metadata(result: stage.SweepResult) -> Metadata:
     """What the UI shows of a sweep."""
+    outcomes = result.outcomes.items()
     return {
-        **{f"{name}_objects": outcome.objects for name, outcome in result.outcomes.items()},
-        **{f"{name}_bytes": outcome.size_bytes for name, outcome in result.outcomes.items()},
         "outcomes": table(
             [
                 {"outcome": name, "objects": outcome.objects, "size": human_bytes(outcome.size_bytes)}
-                for name, outcome in result.outcomes.items()
+                for name, outcome in outcomes
             ]
         ),
-        "outcomes_chart": MetadataValue.md(
-            bar_chart({name: outcome.objects for name, outcome in result.outcomes.items()}, str)
-        ),
+        "outcomes_chart": MetadataValue.md(bar_chart({name: outcome.objects for name, outcome in outcomes}, str)),
+        **{f"{name}_objects": outcome.objects for name, outcome in outcomes},
+        **{f"{name}_bytes": outcome.size_bytes for name, outcome in outcomes},
     }

@@ -2,12 +2,22 @@
 
 import getpass
 
-from dagster import AssetExecutionContext, Config, MaterializeResult, MetadataValue, ResourceParam, asset
+from dagster import (
+    AssetExecutionContext,
+    AssetRecordsFilter,
+    Config,
+    MaterializeResult,
+    MetadataValue,
+    ResourceParam,
+    asset,
+)
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.engine.approval import approve
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.errors import ApprovalError
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.marked import mark_of_run
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.partitions import gc_runs
@@ -28,6 +38,7 @@ class ApprovalConfig(Config):
 
 
 @asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
+@failures_shown()
 def sweep_approval(
     context: AssetExecutionContext,
     config: ApprovalConfig,
@@ -37,8 +48,9 @@ def sweep_approval(
 ) -> MaterializeResult[None]:
     """Approve the sweep of this partition's mark, as it is now.
 
-    The approval is void as soon as the mark has another digest.
+    The approval is void as soon as the mark has another digest.  Materialize it by itself, after a look at the mark.
     """
+    _refuse_unseen_mark(context)
     found = mark_of_run(context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place)
     approval = approve(
         found.store,
@@ -58,3 +70,15 @@ def sweep_approval(
             "size": human_bytes(found.mark.candidate_bytes or 0),
         }
     )
+
+
+def _refuse_unseen_mark(context: AssetExecutionContext) -> None:
+    """Raise ``ApprovalError`` when this very run made the mark: "Materialize all" is nobody's look at it."""
+    records = context.instance.fetch_materializations(
+        AssetRecordsFilter(asset_key=mark.key, asset_partitions=[context.partition_key]), limit=1
+    ).records
+    if records and records[0].run_id == context.run.run_id:
+        raise ApprovalError(
+            f"the mark of {context.partition_key} was made in this run, and nobody has looked at it",
+            remedy="look at the metadata of mark, then materialize sweep_approval alone for this partition",
+        )

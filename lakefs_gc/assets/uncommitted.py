@@ -5,6 +5,7 @@ from dagster import asset
 from lakefs_gc.engine import uncommitted as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
@@ -12,6 +13,7 @@ from lakefs_gc.resources.spark import SparkResource
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
+@failures_shown()
 def uncommitted(
     store_listing: Dataset, lakefs: LakeFSResource, settings: SettingsResource, spark: SparkResource
 ) -> StageOutput:

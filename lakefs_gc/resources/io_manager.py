@@ -5,6 +5,7 @@ from pydantic import Field
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Dataset, StageOutput, WorkPlace
+from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import stage_metadata
 from lakefs_gc.resources.spark import SparkResource
 
@@ -23,12 +24,14 @@ class SparkParquetIOManager(ConfigurableIOManager):
         """The place itself, for stages that leave more than one DataFrame."""
         return WorkPlace(self.work_url)
 
+    @failures_shown()
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:
         stage, run_key = context.asset_key.path[-1], context.partition_key
         manifest = self.work_place.write(self.spark.session, run_key, stage, obj)
         url = f"{self.work_place.folder(run_key, stage)}/data"
         context.add_output_metadata(stage_metadata(manifest, schemas.BY_STAGE[stage], url))
 
+    @failures_shown()
     def load_input(self, context: InputContext) -> Dataset:
         stage = context.asset_key.path[-1]
         return self.work_place.read(self.spark.session, context.partition_key, stage, schemas.BY_STAGE[stage])
