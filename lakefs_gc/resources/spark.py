@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.resources.java import ensure_java
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+
+_MANY = 1_000_000
 
 DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.master": "local[*]",
@@ -43,6 +47,8 @@ class SparkResource(LazyPySparkResource):
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field
 
+    _cores: int = PrivateAttr(default=0)
+
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = start_spark(self.spark_config)
@@ -50,23 +56,38 @@ class SparkResource(LazyPySparkResource):
     @property
     def session(self) -> SparkSession:
         """The session."""
-        session = self.spark_session
-        if not isinstance(session, SparkSession):
-            raise TypeError(f"not a Spark session: {type(session).__name__}")
-        return session
+        # A session of Spark Connect has the same methods, but is of another class.
+        return cast(SparkSession, self.spark_session)
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once: ``spark.default.parallelism`` where configured, else what Spark makes of it."""
-        configured = self.session.conf.get("spark.default.parallelism", None)
-        if configured:
-            return int(configured)
-        return int(self.session.range(1).rdd.context.defaultParallelism)
+        """How many tasks run at once: ``spark.default.parallelism`` if configured, else what Spark makes of it."""
+        if not self._cores:
+            self._cores = _parallel_tasks(self.session)
+        return self._cores
+
+
+def _parallel_tasks(session: SparkSession) -> int:
+    configured = session.conf.get("spark.default.parallelism", None)
+    if configured:
+        return int(configured)
+    context = getattr(session, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    # Spark Connect has no context to ask; but a range is cut into as many pieces as tasks can run.
+    return session.range(_MANY).select(F.spark_partition_id()).distinct().count()
 
 
 def start_spark(spark_config: dict[str, Any]) -> SparkSession:
-    """A session with our defaults and ``spark_config`` on top; the one that runs already, if one does."""
-    settings = DEFAULT_SPARK_CONFIG | {name: str(value) for name, value in spark_config.items()}
+    """A session with our defaults and ``spark_config`` on top; the one that runs already, if one does.
+
+    ``spark.remote`` (a Spark Connect URL) takes the place of ``spark.master``: the JVM is the server's then, and so is
+    what can only be set when it starts.
+    """
+    settings = {name: str(value) for name, value in spark_config.items()}
+    if "spark.remote" in settings:
+        return _connect(settings)
+    settings = DEFAULT_SPARK_CONFIG | settings
     if settings["spark.master"].startswith("local"):
         ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -76,5 +97,17 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
     settings["spark.driver.extraJavaOptions"] = f"{options} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
     builder: SparkSession.Builder = SparkSession.builder
     for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _connect(settings: dict[str, str]) -> SparkSession:
+    remote = settings.pop("spark.remote")
+    if remote.startswith("local"):  # a server in this very process, for trying it
+        ensure_java()
+    builder: SparkSession.Builder = SparkSession.builder.remote(remote)
+    session_settings = {name: value for name, value in DEFAULT_SPARK_CONFIG.items() if name.startswith("spark.sql.")}
+    del session_settings["spark.sql.warehouse.dir"]  # static: the server's
+    for name, value in (session_settings | settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
