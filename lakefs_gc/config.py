@@ -101,6 +101,9 @@ class Settings(_Section):
         description="Folder for the DataFrames of each run (Parquet): file:///folder, or any URL that Spark can write. "
         "Default: the folder work below DAGSTER_HOME, or below .dagster in the working directory.",
     )
+    keep_runs: int = Field(
+        default=10, ge=1, description="Runs of a repository whose DataFrames are kept in the work place."
+    )
     mounts: dict[str, str] = Field(
         default_factory=dict,
         description="Where a namespace is to be reached from here when its own URL does not say: prefix of the "

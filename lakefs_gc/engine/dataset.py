@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -125,7 +126,13 @@ class WorkPlace:
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType) -> Dataset:
         """A stage of a run.  Raises ``InputOrderError`` when it was not materialized, or did not end."""
         manifest = self.manifest(run_key, stage)
-        return Dataset(spark.read.schema(schema).parquet(f"{self.folder(run_key, stage)}/data"), manifest)
+        try:
+            return Dataset(spark.read.schema(schema).parquet(f"{self.folder(run_key, stage)}/data"), manifest)
+        except AnalysisException:  # there is no such folder
+            raise InputOrderError(
+                f"the data of {stage} of run {run_key} were removed: newer runs took its place",
+                remedy="start a new run, or raise keep_runs to keep the data of more of them",
+            ) from None
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""
@@ -137,6 +144,28 @@ class WorkPlace:
                 remedy=f"materialize {stage} of this partition and everything after it, or start a new run",
             ) from None
         return DatasetManifest.from_json(data)
+
+    def prune(self, repository: str, keep_runs: int) -> int:
+        """Remove the DataFrames of all but the ``keep_runs`` newest runs of a repository; the number of files removed.
+
+        Manifests stay: by them a mark that waits for its approval is found.
+        """
+        store = self._store()
+        began_at: dict[str, datetime] = {}
+        for run_folder in store.list_level(f"{repository}/")[0]:
+            try:
+                began_at[run_folder] = self.manifest(run_folder.rstrip("/"), "store_listing").began_at
+            except InputOrderError:
+                continue  # not finished: it may be under way
+        old = sorted(began_at, key=lambda run_folder: began_at[run_folder], reverse=True)[keep_runs:]
+        removed = 0
+        for run_folder in old:
+            keys = [key for batch in store.list(run_folder) for key in batch.column("address").to_pylist()]
+            files = [key for key in keys if not key.endswith(f"/{_MANIFEST}")]
+            removed += sum(not deletion.error for deletion in store.delete_many(files))
+        if removed:
+            logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
+        return removed
 
     def folder(self, run_key: str, stage: str) -> str:
         """URL of the folder of a stage, without a final slash."""

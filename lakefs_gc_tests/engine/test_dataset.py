@@ -65,3 +65,20 @@ def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkP
         place.write(spark, RUN, "uncommitted", StageOutput(broken, BEGAN))
     with pytest.raises(InputOrderError, match="not finished"):
         place.manifest(RUN, "uncommitted")
+
+
+def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: WorkPlace) -> None:
+    for day in range(1, 4):
+        listing = StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN + timedelta(days=day))
+        place.write(spark, f"lake/{day}", "store_listing", listing)
+        place.write(spark, f"lake/{day}", "uncommitted", rows(spark, "a"))
+    place.write(spark, "lake/unfinished", "uncommitted", rows(spark, "a"))
+    place.write(spark, "lake-2/1", "store_listing", listing)
+    assert place.prune("lake", keep_runs=2) > 0
+    with pytest.raises(InputOrderError, match="were removed"):
+        place.read(spark, "lake/1", "uncommitted", schemas.UNCOMMITTED)
+    assert place.manifest("lake/1", "uncommitted").facts["said"] == "so"
+    for run in ("lake/2", "lake/3", "lake/unfinished"):
+        assert place.read(spark, run, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 1
+    assert place.read(spark, "lake-2/1", "store_listing", schemas.STORE_LISTING).dataframe.count() == 0
+    assert place.prune("lake", keep_runs=2) == 0
