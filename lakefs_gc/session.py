@@ -26,6 +26,8 @@ from lakefs_gc.partitions import gc_runs, repository_tags
 
 Facts = dict[str, Any]
 
+_INSTANCE_FILE = "dagster.yaml"
+
 # What the stages say goes through Python's logging; Dagster's own event stream stays in its instance.
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
@@ -41,14 +43,19 @@ class GCSession:
     @classmethod
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[GCSession]:
-        """With the instance of ``DAGSTER_HOME``; where that is not set, with one that leaves nothing behind."""
+        """With the instance of ``DAGSTER_HOME``, or that of ``dagster.yaml`` in the working directory, which
+        ``dagster dev`` uses too; where there is neither, with one that leaves nothing behind.
+        """
         if os.environ.get("DAGSTER_HOME"):
             with DagsterInstance.get() as instance:
                 yield cls(settings, instance)
-            return
-        with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
-            work_url = settings.work_url or (Path(folder) / "work").as_uri()
-            yield cls(settings.model_copy(update={"work_url": work_url}), instance)
+        elif Path(_INSTANCE_FILE).exists():
+            with DagsterInstance.from_config(str(Path.cwd())) as instance:
+                yield cls(settings, instance)
+        else:
+            with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
+                work_url = settings.work_url or (Path(folder) / "work").as_uri()
+                yield cls(settings.model_copy(update={"work_url": work_url}), instance)
 
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
         """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise."""
