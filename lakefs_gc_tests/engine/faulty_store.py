@@ -62,7 +62,8 @@ class StoreInS3:
 @pytest.fixture
 def store_in_s3(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreInS3]:
     """An S3 server of our own, which this process and new Spark workers use."""
-    with LevelledS3() as server:
+    server = LevelledS3()
+    with server:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
             monkeypatch.delenv(name, raising=False)
         environment = {

@@ -58,13 +58,13 @@ def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -
 
 
 @pytest.mark.parametrize(
-    "other", [{"digest": "sha256:other"}, {"repository": "lake-2"}, {"mark_id": "m2"}], ids=lambda o: next(iter(o))
+    "mark",
+    [replace(MARK, digest="sha256:other"), replace(MARK, repository="lake-2"), replace(MARK, mark_id="m2")],
+    ids=["digest", "repository", "mark_id"],
 )
-def test_an_approval_of_something_else_is_refused(store: ObjectStore, other: dict[str, str]) -> None:
-    mark = replace(MARK, **other)
+def test_an_approval_of_something_else_is_refused(store: ObjectStore, mark: Mark) -> None:
     approve(store, mark, mark.digest, by="ann", via="ui", now=NOW)
-    if "mark_id" in other:  # moved below another mark by hand
-        store.put(KEY, store.read(MarkPaths.of("m2").approval))
+    store.put(KEY, store.read(MarkPaths.of(mark.mark_id).approval))  # moved below this mark by hand
     with pytest.raises(ApprovalError, match="but the mark is m1 of lake with digest sha256:abc"):
         read_approval(store, MARK)
 

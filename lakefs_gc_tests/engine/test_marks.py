@@ -173,7 +173,12 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def write_client_mark(
-    store: ObjectStore, layout: str, *parts: list[str], success: bool = True, said: int | None = None
+    store: ObjectStore,
+    layout: str,
+    *parts: list[str],
+    success: bool = True,
+    said: int | None = None,
+    cutoff: datetime = CUTOFF,
 ) -> None:
     """As lakeFS's client leaves it: Spark's own files, with the one column."""
     folder = layout if layout == COMMITTED else f"{layout}deleted/"
@@ -184,7 +189,7 @@ def write_client_mark(
     store.put(f"{folder}_SUCCESS", b"")
     if layout != COMMITTED:
         count = sum(map(len, parts)) if said is None else said
-        store.put(f"{layout}summary.json", Summary("m1", success, "s", CUTOFF, CUTOFF, count).to_json())
+        store.put(f"{layout}summary.json", Summary("m1", success, "s", cutoff, cutoff, count).to_json())
 
 
 @pytest.mark.parametrize("layout", [UNIFIED, UNCOMMITTED, COMMITTED])

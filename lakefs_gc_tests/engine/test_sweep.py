@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
@@ -67,7 +69,7 @@ def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeReposi
 def test_sweeps_what_lakefs_own_client_marked(spark: SparkSession, repository: LakeRepository, layout: str) -> None:
     live, keys = repository.put_stray("data/live"), strays(repository, 4)
     collector = Collector(spark, repository)
-    write_client_mark(repository.store, layout, keys[:2], keys[2:])
+    write_client_mark(repository.store, layout, keys[:2], keys[2:], cutoff=utc_now() - timedelta(hours=24))
     for key in keys_below(repository.store, "_lakefs/retention/gc/"):
         repository.age(key, 1)
     new = repository.put_stray(keys[0], b"again", age_hours=0)
@@ -104,7 +106,7 @@ def test_a_mark_with_addresses_in_other_places_deletes_nothing(spark: SparkSessi
     for bad in BAD:
         changed = forged(repository, mark, bad)
         assert collector.read_mark(mark.mark_id) == changed
-        with pytest.raises(MarkError, match="1 addresses of mark .* are in places that are never collected"):
+        with pytest.raises(MarkError, match=r"1 addresses of mark .* are in places that are never collected"):
             collector.sweep(changed, live=[])
     changed = forged(repository, mark, keys[0])
     with pytest.raises(MarkError, match="says 4 objects, but holds 3 different ones"):
@@ -121,7 +123,7 @@ def test_an_intent_without_outcome_is_counted_as_ours(spark: SparkSession, repos
     """What a sweep leaves that was killed between its deletes and their record."""
     keys = strays(repository, 4)
     collector = Collector(spark, repository)
-    write_client_mark(repository.store, UNIFIED, keys)  # without sizes: only the intent knows them
+    write_client_mark(repository.store, UNIFIED, keys, cutoff=utc_now())  # without sizes: only the intent knows them
     mark = collector.read_mark("m1")
     paths = MarkPaths.of("m1")
     begun = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:3]]
@@ -167,7 +169,7 @@ def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepos
     assert counts(result) == {"deleted": 4, "failed": 2}
     assert {key for key, outcome in collector.swept.items() if outcome == "failed"} == {stubborn, poisonous}
     assert "AccessDenied" in collector.errors[stubborn]
-    with pytest.raises(SweepIncompleteError, match="2 of 6 objects of mark .* could not be deleted") as caught:
+    with pytest.raises(SweepIncompleteError, match=r"2 of 6 objects of mark .* could not be deleted") as caught:
         result.raise_if_incomplete()
     assert caught.value.facts["outcomes"]["failed"] == {"objects": 2, "size_bytes": 6}
 

@@ -1,0 +1,36 @@
+"""Sweeps a mark in a process of its own, for a test to kill: ``python -m ... FILE`` with what to do as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import DatasetManifest, WorkPlace, utc_now
+from lakefs_gc.engine.marks import read_mark
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.sweep import sweep
+from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.storage.open import open_store
+
+
+def main(file: Path) -> None:
+    """Keys: ``run`` (facts of a run), ``mark_id``, ``work_url``, ``live`` (addresses), ``spark`` (configuration)."""
+    task = json.loads(file.read_text("utf-8"))
+    run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
+    spark = start_spark(task["spark"])
+    sweep(
+        spark,
+        run,
+        read_mark(open_store(run.store), run.repository, run.namespace, task["mark_id"]),
+        spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED),
+        work_place=WorkPlace(task["work_url"]),
+        objects_per_request=1,
+        clock=utc_now,
+        cores=1,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
