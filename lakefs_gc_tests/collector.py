@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -148,7 +149,9 @@ class LakeRepository:
         """Refer to an object that is in the store already: a key of this namespace, or a whole URL."""
         url = key_or_url if "://" in key_or_url else self.namespace + key_or_url
         body = lakefs_sdk.ObjectStageCreation(physical_address=url, checksum=f"of-{url}", size_bytes=size_bytes)
-        self._client.internal_api.stage_object(self.name, branch, path, body)
+        with warnings.catch_warnings():  # the SDK says that the call is deprecated; servers have it all the same
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._client.internal_api.stage_object(self.name, branch, path, body)
 
     def keep_days(self, days: int, **branches: int) -> None:
         """Set the retention rules."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.addresses import AddressProvider, AddressSigner
 from lakefs_gc.sandbox.auth import Authenticator, Credentials, new_credentials
 from lakefs_gc.sandbox.clock import Clock, system_clock
@@ -20,29 +21,57 @@ from lakefs_gc.sandbox.problems import read_only
 from lakefs_gc.sandbox.refs import Refs, Repository
 from lakefs_gc.sandbox.staging import Staging
 from lakefs_gc.sandbox.tasks import Tasks
+from lakefs_gc.sandbox.tracking import LinkTokens, TrackedCopies
 from lakefs_gc.storage.base import StoreLocation
 
 _DATABASE_FILE = "sandbox.sqlite"
 _BACKGROUND_THREADS = 4
 _DAY_SECONDS = 86_400
+_PREPARATION_SECONDS = _DAY_SECONDS
 
 
 @dataclass(frozen=True)
 class SandboxOptions:
-    """What may differ from a lakeFS server's own settings; every default is lakeFS's.
+    """The settings of a sandbox.
 
-    ``grace_period_seconds`` is what the server tells collectors, and how long a link token holds (a day if it is
-    0, as for a demo); ``single_use_links`` refuses the second use of one, which lakeFS does not.  A page of
-    prepare_uncommited ends after ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
+    ``grace_period_seconds`` is what the server tells collectors.  A link token holds for ``link_lifetime_seconds``:
+    by default the grace period, or a day if that is 0 (as for a demo); never longer than the grace period, or a
+    collector would delete what a client is about to link.  A page of prepare_uncommited ends after
+    ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
+
+    ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` are where a sandbox differs from lakeFS on
+    purpose: see ``lakefs_gc.sandbox.differences``.
     """
 
     grace_period_seconds: int = _DAY_SECONDS
+    link_lifetime_seconds: int | None = None
     slice_seconds: float = 3600.0
     slice_size: int = 50_000
-    single_use_links: bool = False
+    single_use_links: bool = True
+    stage_inside_namespace: bool = False
+    shallow_copies: bool = True
     range_limits: RangeLimits = field(default_factory=RangeLimits)
     uncommitted_page_bytes: int = 20 << 20
     uncommitted_page_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigurationError`` for link tokens that outlive the grace period."""
+        lifetime, grace = self.link_lifetime_seconds, self.grace_period_seconds
+        if lifetime is not None and grace and lifetime > grace:
+            raise ConfigurationError(
+                f"link tokens of {lifetime} s would outlive the grace period of {grace} s",
+                remedy="shorten link_lifetime_seconds or lengthen grace_period_seconds",
+            )
+
+    @property
+    def link_seconds(self) -> int:
+        """How long a link token holds."""
+        return self.link_lifetime_seconds or self.grace_period_seconds or _DAY_SECONDS
+
+    @property
+    def copy_seconds(self) -> int:
+        """How long a copy is tracked: for the grace period, and for longer than any preparation takes."""
+        return self.grace_period_seconds + _PREPARATION_SECONDS
 
 
 class Sandbox:
@@ -82,7 +111,9 @@ class Sandbox:
         self.addresses = AddressProvider(
             clock, slice_seconds=self.options.slice_seconds, slice_size=self.options.slice_size
         )
-        self.signer = AddressSigner(self.secret, clock, lifetime_seconds=self.options.grace_period_seconds or 86_400)
+        self.signer = AddressSigner(self.secret, clock, lifetime_seconds=self.options.link_seconds)
+        self.link_tokens = LinkTokens(self.database, clock, lifetime_seconds=self.options.link_seconds)
+        self.copies = TrackedCopies(self.database, clock, lifetime_seconds=self.options.copy_seconds)
         self._committed: dict[str, Committed] = {}
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._guard = threading.Lock()

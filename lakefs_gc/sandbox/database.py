@@ -30,10 +30,15 @@ CREATE TABLE IF NOT EXISTS commits (
 CREATE TABLE IF NOT EXISTS staged (
     token TEXT NOT NULL, key BLOB NOT NULL, identity BLOB, data BLOB, PRIMARY KEY (token, key)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS links (
-    repository TEXT NOT NULL, address TEXT NOT NULL, linked INTEGER NOT NULL, PRIMARY KEY (repository,
-    address)
+-- times in seconds since 1970
+CREATE TABLE IF NOT EXISTS link_tokens (
+    repository TEXT NOT NULL, address TEXT NOT NULL, expires_at REAL NOT NULL, PRIMARY KEY (repository, address)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS link_tokens_by_time ON link_tokens (expires_at);
+CREATE TABLE IF NOT EXISTS copies (
+    repository TEXT NOT NULL, address TEXT NOT NULL, copied_at REAL NOT NULL, PRIMARY KEY (repository, address)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS copies_by_time ON copies (copied_at);
 CREATE TABLE IF NOT EXISTS tasks (
     repository TEXT NOT NULL, id TEXT NOT NULL, status TEXT NOT NULL, PRIMARY KEY (repository, id)
 ) WITHOUT ROWID;

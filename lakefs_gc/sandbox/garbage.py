@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakefs_gc.errors import ObjectNotFoundError
+from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import relative_address
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.gc_rules import RULES_KEY, GCRules, decode_rules, encode_rules
-from lakefs_gc.formats.ids import new_reversed_id, new_xid
+from lakefs_gc.formats.ids import new_reversed_id, new_xid, reversed_id_time
 from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, write_uncommitted
 from lakefs_gc.retention.active_commits import Commit, active_commits
 from lakefs_gc.sandbox.branches import uncommitted
@@ -51,11 +51,15 @@ class PreparedPage:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where the next page begins: a branch, and a path there (empty for its first)."""
+    """Where the next page begins: a branch, and a path there (empty for its first).
+
+    With ``copy`` everything staged is done, and the next page begins with this address of the tracked copies.
+    """
 
     run_id: str
     branch: str
     path: str
+    copy: str = ""
 
 
 def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
@@ -111,19 +115,26 @@ def prepare_commits(sandbox: Sandbox, repository: Repository) -> PreparedCommits
 
 
 def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | None = None) -> PreparedPage:
-    """Write the next page of addresses that some branch refers to without having committed them."""
+    """Write the next page of addresses that some branch refers to without having committed them.
+
+    The tracked copies come after everything staged, whatever page that is: read before it, they could miss a rename
+    that moves an address from what is not read yet to what has been read.  Raises ``ApiError`` 400 when the run began
+    so long ago that copies made since may have been forgotten.
+    """
     writable(repository)
+    if mark is None:
+        sandbox.copies.forget_old()
     run_id = mark.run_id if mark else new_reversed_id(sandbox.clock())
     addresses: list[str] = []
     dates: list[int] = []
     size_bytes = 0
     next_token = ""
     deadline = time.monotonic() + sandbox.options.uncommitted_page_seconds
-    for branch, path, address, date in _staged_addresses(sandbox, repository, mark):
+    for place, address, date in _referenced_addresses(sandbox, repository, mark or Mark(run_id, "", "")):
         is_full = size_bytes > sandbox.options.uncommitted_page_bytes or time.monotonic() > deadline
         # A page has at least one row, so that even a page size of nothing gets ahead.
         if addresses and is_full:
-            next_token = _encode_mark(Mark(run_id, branch, path))
+            next_token = _encode_mark(place)
             break
         addresses.append(address)
         dates.append(date)
@@ -139,17 +150,33 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | N
     return PreparedPage(run_id, repository.folder + folder, next_token)
 
 
-def _staged_addresses(
-    sandbox: Sandbox, repository: Repository, mark: Mark | None
-) -> Iterator[tuple[str, str, str, int]]:
-    """Branch, path, address below the namespace and date in seconds of what each branch has uncommitted.
+def _referenced_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
+    """Place, address below the namespace and date in seconds of what is staged, then of the tracked copies."""
+    if not mark.copy:
+        yield from _staged_addresses(sandbox, repository, mark)
+    is_tracking = sandbox.options.shallow_copies
+    if is_tracking and _age_seconds(sandbox, mark.run_id) > sandbox.copies.lifetime_seconds:
+        raise ApiError(400, "the preparation took too long, copies made meanwhile may be forgotten: start a new one")
+    for address, date in sandbox.copies.addresses(repository.name, mark.copy):
+        yield Mark(mark.run_id, "", "", address), address, date
+
+
+def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
+    try:
+        return (sandbox.clock() - reversed_id_time(run_id)).total_seconds()
+    except ConfigurationError:
+        raise ApiError(400, "invalid continuation token") from None
+
+
+def _staged_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
+    """The same of what each branch, hidden ones too, has uncommitted.
 
     As with lakeFS: a record with the identity of the committed one is no change, so its address is not here.
     """
     for branch in sandbox.refs.branches(repository.name):
-        if mark is not None and branch.name < mark.branch:
+        if branch.name < mark.branch:
             continue
-        start = mark.path.encode() if mark is not None and branch.name == mark.branch else b""
+        start = mark.path.encode() if branch.name == mark.branch else b""
         try:
             for difference in uncommitted(sandbox, repository, branch, start):
                 if difference.right is None:
@@ -157,13 +184,14 @@ def _staged_addresses(
                 entry = difference.right.entry
                 address = relative_address(entry.address, entry.address_type, repository.folder)
                 if address is not None:
-                    yield branch.name, difference.right.path, address, entry.last_modified_ns // 1_000_000_000
+                    place = Mark(mark.run_id, branch.name, difference.right.path)
+                    yield place, address, entry.last_modified_ns // 1_000_000_000
         except NotFound:  # the branch was deleted meanwhile, and what it had is garbage
             continue
 
 
 def _encode_mark(mark: Mark) -> str:
-    fields = {"branch": mark.branch, "path": mark.path, "run_id": mark.run_id, "key": ""}
+    fields = {"branch": mark.branch, "path": mark.path, "run_id": mark.run_id, "key": mark.copy}
     return base64.b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode()
 
 
@@ -171,7 +199,8 @@ def decode_mark(token: str) -> Mark:
     """Where a continuation token says to go on.  Raises ``ApiError`` 400 for one that is none."""
     try:
         fields = json.loads(base64.b64decode(token, validate=True))
-        mark = Mark(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")))
+        copy = str(fields.get("key", ""))
+        mark = Mark(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")), copy)
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
         raise ApiError(400, "invalid continuation token") from None
     if not mark.run_id.isalnum():  # it becomes part of a key

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 from lakefs_gc.errors import ObjectNotFoundError
+from lakefs_gc.formats.addresses import relative_address
 from lakefs_gc.formats.entry import AddressType, Entry, to_ns
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.namespaces import relative_if_data, shown_address
@@ -60,6 +61,14 @@ class Staged:
     metadata: dict[str, str] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     force: bool = False
+
+
+@dataclass(frozen=True)
+class Replacing:
+    """What a copy has instead of its source's."""
+
+    content_type: str = DEFAULT_CONTENT_TYPE
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 # -- reading
@@ -122,33 +131,45 @@ def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Uploa
 
 
 def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
-    """Refer to an object that is in some store already.  lakeFS does not ask whose object it is."""
+    """Refer to an object that is in some store already, outside the namespace.
+
+    Inside it, a collector may have listed the object as garbage already: only ``stage_inside_namespace`` lets that be.
+    """
     shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
     if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
         kind = sandbox.namespaces.blockstore_type
         raise ApiError(400, f"physical address is not valid for block adapter: {kind}")
+    if not sandbox.options.stage_inside_namespace and _is_inside(repository, request.physical_address):
+        raise ApiError(400, "physical address is inside the storage namespace: copy or link the object instead")
     return _stage_address(sandbox, repository, branch, request, request.checksum)
 
 
 def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
-    """Refer to an object that the client uploaded to an address that it had from here."""
+    """Refer to an object that the client uploaded to an address that it had from here.
+
+    The address is the token: signed, for a time, and for one use; a refused request does not use it up.  An address
+    outside the namespace needs none.
+    """
     address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
-    if address_type is AddressType.RELATIVE:
+    is_inside = _is_inside(repository, request.physical_address)
+    needs_token = address_type is AddressType.RELATIVE or (is_inside and not sandbox.options.stage_inside_namespace)
+    if needs_token:
         sandbox.signer.verify(repository.name, branch, request.path, address)
     checksum = request.checksum.strip(' "')
     if not checksum:
         raise ApiError(400, "checksum is required")
-    if address_type is AddressType.RELATIVE:
-        _use_link(sandbox, repository, address)
-    return _stage_address(sandbox, repository, branch, request, checksum)
+    with sandbox.database.write():
+        was_unused = not needs_token or sandbox.link_tokens.use(repository.name, address)
+        if sandbox.options.single_use_links and not was_unused:
+            raise ApiError(400, "link address already used: link address invalid")
+        return _stage_address(sandbox, repository, branch, request, checksum)
 
 
 def new_link(sandbox: Sandbox, repository: Repository, branch: str, path: str) -> str:
     """A signed address, relative to the namespace, to which a client may upload by itself."""
     address = sandbox.addresses.new_address()
     signed = sandbox.signer.sign(repository.name, branch, path, address)
-    with sandbox.database.write() as connection:
-        connection.execute("INSERT INTO links VALUES (?, ?, 0)", (repository.name, signed))
+    sandbox.link_tokens.add(repository.name, signed)
     return signed
 
 
@@ -160,11 +181,20 @@ def copy(
     source_ref: str,
     source_path: str,
     *,
+    replacing: Replacing | None = None,
     force: bool = False,
 ) -> Record:
-    """Copy an object: its bytes to a new address of this repository, and an entry at the path."""
+    """Copy an object: its bytes to a new address of this repository, and an entry at the path.
+
+    A copy of what is staged, within its branch, shares the address instead.  ``replacing`` has what the copy does not
+    take over from its source.
+    """
     if not _has_branch(sandbox, repository, branch):
         raise ApiError(404, f"branch '{branch}' not found")
+    if sandbox.options.shallow_copies and source_ref in ("", branch):
+        shared = _share(sandbox, repository, branch, path, source_path, replacing, force=force)
+        if shared is not None:
+            return shared
     source = find(sandbox, repository, source_ref or branch, source_path).entry
     address = sandbox.addresses.new_address()
     store, key = sandbox.namespaces.place(repository.storage_namespace, source)
@@ -172,12 +202,8 @@ def copy(
         store.copy_to(key, sandbox.namespaces.store(repository.storage_namespace), address)
     except ObjectNotFoundError:
         raise gone() from None
-    entry = replace(
-        source,
-        address=address,
-        address_type=AddressType.RELATIVE,
-        last_modified_ns=to_ns(sandbox.clock()),
-    )
+    entry = _copied(sandbox, source, replacing)
+    entry = replace(entry, address=address, address_type=AddressType.RELATIVE)
     return _stage(sandbox, repository, branch, path, entry, force=force)
 
 
@@ -266,11 +292,36 @@ def _stage(
     return record
 
 
-def _use_link(sandbox: Sandbox, repository: Repository, address: str) -> None:
-    with sandbox.database.write() as connection:
-        used = connection.execute(
-            "SELECT linked FROM links WHERE repository = ? AND address = ?", (repository.name, address)
-        ).fetchone()
-        if sandbox.options.single_use_links and (used is None or used["linked"]):
-            raise ApiError(400, "link address invalid")
-        connection.execute("INSERT OR REPLACE INTO links VALUES (?, ?, 1)", (repository.name, address))
+def _is_inside(repository: Repository, url: str) -> bool:
+    return url.startswith(repository.folder)
+
+
+def _share(
+    sandbox: Sandbox,
+    repository: Repository,
+    branch: str,
+    path: str,
+    source_path: str,
+    replacing: Replacing | None,
+    *,
+    force: bool,
+) -> Record | None:
+    """A shallow copy, tracked in the transaction that stages it; None when the source is not staged."""
+    check_path(source_path)
+    with sandbox.database.write():
+        current = sandbox.refs.branch(repository.name, branch)
+        staged = sandbox.staging.get(current.tokens, source_path.encode())
+        if staged is None or staged.record is None:
+            return None
+        source = staged.record.entry
+        address = relative_address(source.address, source.address_type, repository.folder)
+        if address is not None:  # what lies outside is never collected
+            sandbox.copies.add(repository.name, address)
+        return _stage(sandbox, repository, branch, path, _copied(sandbox, source, replacing), force=force)
+
+
+def _copied(sandbox: Sandbox, source: Entry, replacing: Replacing | None) -> Entry:
+    entry = replace(source, last_modified_ns=to_ns(sandbox.clock()))
+    if replacing is None:
+        return entry
+    return replace(entry, content_type=replacing.content_type, metadata=replacing.metadata)

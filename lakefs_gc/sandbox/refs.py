@@ -175,7 +175,7 @@ class Refs:
         with self._database.write() as connection:
             for branch in self.branches(name):
                 _drop_tokens(connection, branch.tokens)
-            for table in ("branches", "tags", "commits", "links", "tasks"):
+            for table in ("branches", "tags", "commits", "link_tokens", "copies", "tasks"):
                 connection.execute(f"DELETE FROM {table} WHERE repository = ?", (name,))
             connection.execute("DELETE FROM repositories WHERE name = ?", (name,))
 

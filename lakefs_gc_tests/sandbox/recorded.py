@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 
 import httpx
 
+from lakefs_gc.sandbox.differences import MISSING
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc_tests.golden import golden_file, golden_files
 
@@ -24,16 +25,7 @@ _ID = re.compile(r"[0-9a-f]{64}|[0-9a-v]{20}|GCPC[\w-]{20}")
 _ADDRESS = re.compile(r"(local://[a-z/-]+/)?data/[0-9a-v]{20}/[0-9a-v]{20}(,[\w-]{43})?")
 _TIMES = ("creation_date", "mtime")
 _TASK_TIMEOUT_SECONDS = 20
-# The recorded server presigns and lives in S3; a sandbox on local files says of itself that it does not.
-_OTHER_BY_DESIGN = {
-    "presigned_url",
-    "gc_commits_presigned_url",
-    "update_time",
-    "version",
-    "default_namespace_prefix",
-    "pre_sign_support",
-    "pre_sign_multipart_upload",
-}
+_NOT_COMPARED = {"update_time"}.union(*(missing.fields for missing in MISSING))
 
 
 @dataclass
@@ -175,7 +167,7 @@ class Replay:
 
     def _compare(self, where: str, expected: Any, actual: Any) -> None:
         if isinstance(expected, dict) and isinstance(actual, dict):
-            for name in sorted((expected.keys() | actual.keys()) - _OTHER_BY_DESIGN):
+            for name in sorted((expected.keys() | actual.keys()) - _NOT_COMPARED):
                 if name not in expected or name not in actual:
                     self.differences.append(f"{where}: {name}: {expected.get(name)} / {actual.get(name)}")
                 elif name in _TIMES:
@@ -232,10 +224,10 @@ def recorded_exchanges(scenario: str) -> list[dict[str, Any]]:
 
 def _unsupported(exchange: dict[str, Any]) -> str:
     note = exchange["note"] or ""
-    if (exchange["query"] or {}).get("presign") or "presigned" in note:
-        return "the sandbox does not presign"
-    if exchange["path"].endswith(("/refs/dump", "/refs/restore")):
-        return "the sandbox does not dump references"
+    for missing in MISSING:
+        is_asked = missing.query and (missing.query in (exchange["query"] or {}) or f"{missing.query}ed" in note)
+        if is_asked or exchange["path"].endswith(missing.paths):
+            return missing.name
     if re.search(r"correct signature|token 23 h old", note):
         return "signed with the recorded server's key; test_addresses has such cases"
     return ""

@@ -14,11 +14,35 @@ from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
+from lakefs_gc.sandbox.differences import CHOSEN, like_lakefs
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc_tests.golden import golden_file
 from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
 from lakefs_gc_tests.sandbox.recorded import Replay
+
+INSIDE = "physical address is inside the storage namespace: copy or link the object instead"
+UNSIGNED = "address is not signed: link address invalid"
+USED = "link address already used: link address invalid"
+NO_TIME = "invalid continuation token"
+# What the sandbox refuses by choice: difference, beginnings of what the exchanges are about, its message.
+REFUSED_BY_CHOICE: dict[str, list[tuple[str, str, str]]] = {
+    "no-rules": [("stage_inside_namespace", "None (PUT", INSIDE)],
+    "old-layout": [("stage_inside_namespace", "staged root object (PUT", INSIDE)] * 4,
+    "slices-and-copies": [
+        ("stage_inside_namespace", "shallow copy (stageObject of the same address) of sh3/src", INSIDE),
+        ("stage_inside_namespace", "shallow copy (stageObject of the same address) of an uncommitted", INSIDE),
+        ("single_use_links", "link_physical_address: same token again, same path", USED),
+        ("stage_inside_namespace", "link_physical_address: address inside the namespace but not under", UNSIGNED),
+        ("stage_inside_namespace", "stageObject of an address under data/", INSIDE),
+        ("stage_inside_namespace", "stageObject inside the namespace, not under data/", INSIDE),
+        ("stage_inside_namespace", "None (PUT", INSIDE),
+        ("stage_inside_namespace", "None (PUT", INSIDE),
+        ("stage_inside_namespace", "staged entry whose object does not exist", INSIDE),
+        ("shallow_copies", "hand-made continuation token with an invented run id", NO_TIME),
+        ("shallow_copies", "hand-made continuation token behind the last branch", NO_TIME),
+    ],
+}
 
 # How many exchanges are compared, so that none drops out unnoticed.
 COMPARED = {
@@ -34,7 +58,7 @@ COMPARED = {
 
 @pytest.mark.parametrize("scenario", ["empty", "no-rules", "old-layout", "read-only"])
 def test_answers_as_the_recorded_server_did(scenario: str, start_sandbox: StartSandbox, clock: FakeClock) -> None:
-    replay = Replay(scenario, start_sandbox(), clock).run()
+    replay = Replay(scenario, start_sandbox(options=like_lakefs()), clock).run()
     assert replay.differences == []
     assert replay.compared == COMPARED[scenario], replay.skipped
 
@@ -43,7 +67,7 @@ def test_answers_as_the_recorded_server_did(scenario: str, start_sandbox: StartS
 def test_answers_and_garbage_are_those_of_the_recorded_server(
     scenario: str, start_sandbox: StartSandbox, clock: FakeClock
 ) -> None:
-    server = start_sandbox()
+    server = start_sandbox(options=like_lakefs())
     replay = Replay(scenario, server, clock).run()
     assert replay.differences == []
     assert replay.compared == COMPARED[scenario], replay.skipped
@@ -60,6 +84,24 @@ def test_answers_and_garbage_are_those_of_the_recorded_server(
     assert len(garbage) == len(deleted)
     assert len(known) + len(unchanged) >= len(deleted) - 3
     assert garbage.isdisjoint(replay.translate(item["address"]) for item in expected["keep"])
+
+
+@pytest.mark.parametrize("scenario", sorted(COMPARED))
+def test_differs_from_the_recorded_server_only_by_choice(
+    scenario: str, start_sandbox: StartSandbox, clock: FakeClock
+) -> None:
+    replay = Replay(scenario, start_sandbox(), clock).run()
+    expected = REFUSED_BY_CHOICE.get(scenario, [])
+    assert len(replay.differences) == len(expected), replay.differences
+    for difference, (_, about, message) in zip(replay.differences, expected, strict=True):
+        assert difference.startswith(about)
+        assert f'400 {{"message":"{message}"}} instead of 20' in difference
+    assert replay.compared == COMPARED[scenario], replay.skipped
+
+
+def test_every_chosen_difference_shows_in_a_recording() -> None:
+    chosen = {option for refusals in REFUSED_BY_CHOICE.values() for option, _, _ in refusals}
+    assert chosen == {difference.option for difference in CHOSEN}
 
 
 def _collect(server: SandboxServer, repository: str) -> tuple[set[str], set[str]]:

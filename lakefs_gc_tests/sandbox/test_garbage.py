@@ -29,7 +29,7 @@ MAX_PAGES = 100
 
 @pytest.fixture
 def sandbox(tmp_path: Any, clock: FakeClock) -> Iterator[Sandbox]:
-    options = SandboxOptions(uncommitted_page_bytes=200)
+    options = SandboxOptions(uncommitted_page_bytes=200, stage_inside_namespace=True)
     opened = Sandbox(tmp_path / "state", StoreLocation((tmp_path / "objects").as_uri()), options=options, clock=clock)
     yield opened
     opened.close()
@@ -97,7 +97,7 @@ def test_a_page_gets_ahead_however_short_its_time(
     sandbox: Sandbox, repository: Repository, tmp_path: Any, clock: FakeClock
 ) -> None:
     expected = [stage(sandbox, repository, "main", f"p/{i}") for i in range(5)]
-    options = SandboxOptions(uncommitted_page_seconds=0)
+    options = SandboxOptions(uncommitted_page_seconds=0, stage_inside_namespace=True)
     location = StoreLocation((tmp_path / "objects").as_uri())
     hurried = Sandbox(tmp_path / "state", location, options=options, clock=clock)
     assert pages(hurried, repository) == [[address] for address in expected]
