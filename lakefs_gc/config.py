@@ -237,7 +237,7 @@ def _read_lakectl_file(file: Path) -> dict[str, str]:
     return {field: str(value) for field, value in found.items() if value}
 
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd])")
 _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
 
 

@@ -16,7 +16,7 @@ _NOT_FORWARDED = {"host", "connection", "content-length", "transfer-encoding", "
 
 @dataclass(frozen=True)
 class Asked:
-    """One request; ``path`` is below ``/api/v1``, with its query; ``number`` counts from 1 those of its path."""
+    """One request; ``path`` has its query; ``number`` counts from 1 those of its path without the query."""
 
     method: str
     path: str
@@ -46,8 +46,8 @@ class Answered:
         return replace(self, body=json.dumps(self.json | fields).encode())
 
 
-Spoil = Callable[[Asked, Callable[[], Answered]], Answered | None]
-"""Gets the request and what asks the real server; gives the answer to give instead, or None."""
+Spoil = Callable[[Asked, Callable[..., Answered]], Answered | None]
+"""Gets the request, and what asks the real server (for this path or another); gives the answer to send, or None."""
 
 
 class LakeFSProxy:
@@ -91,7 +91,7 @@ class LakeFSProxy:
             asked = Asked(method, path, body, number)
             self.asked.append(asked)
 
-        def real() -> Answered:
+        def real(path: str = path) -> Answered:
             answer = self._client.request(method, self._upstream + path, headers=headers, content=body)
             return Answered(answer.status_code, answer.content, {"Content-Type": answer.headers["Content-Type"]})
 

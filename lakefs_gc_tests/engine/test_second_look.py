@@ -50,7 +50,7 @@ def test_what_came_back_is_kept(spark: SparkSession, lake: Lake, repository: Lak
     repository.commit(allow_empty=True)
     repository.branch("from-expired", first)
     repository.delete("garbage-1", branch="from-expired")  # staged: the commit still has it
-    repository.stage("staged", paths["staged"])
+    repository.stage("staged", paths["staged"], size_bytes=len("stray"))
     repository.keep_days(10, long=55)
     other.stage("imported", f"local://lake/{paths['imported']}")
     other.commit()
