@@ -96,8 +96,8 @@ def sweep(
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:
-        errors = {"errors": table(stage.failures(output.dataframe))}
-        raise failure_of(error, errors | metadata) from error
+        frequent = {"errors": table(stage.failures(output.dataframe))}
+        raise failure_of(error, frequent | metadata) from error
     context.add_output_metadata(metadata)
     return output
 

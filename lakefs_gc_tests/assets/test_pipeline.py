@@ -1,0 +1,216 @@
+"""The whole way through Dagster: mark, approve, sensor, sweep; what the UI shows; what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow.parquet as pq
+import pytest
+from dagster import (
+    AssetMaterialization,
+    DagsterInstance,
+    DagsterRunStatus,
+    ExecuteInProcessResult,
+    FloatMetadataValue,
+    IntMetadataValue,
+    JsonMetadataValue,
+    MarkdownMetadataValue,
+    TimestampMetadataValue,
+)
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SweepSettings
+from lakefs_gc.engine import schemas
+from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
+from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, name_server, values, with_garbage
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
+
+RUN = "lake/first"
+STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references", "candidates")
+
+
+def failure_of(result: ExecuteInProcessResult, step: str) -> dict[str, Any]:
+    """The failure of a step as the UI shows it: its description, and its metadata."""
+    assert not result.success
+    (event,) = [event for event in result.get_step_failure_events() if event.step_key == step]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None, event.step_failure_data.error
+    return {"description": data.description, **{name: value.value for name, value in data.metadata.items()}}
+
+
+def parquet_rows(uri: str) -> int:
+    return int(sum(pq.read_metadata(file).num_rows for file in Path(urlsplit(uri).path).glob("*.parquet")))
+
+
+def assert_numbers_plot(materialization: AssetMaterialization, *names: str) -> None:
+    """Dagster plots whole and decimal numbers over runs, and nothing else; and no value is left to machines."""
+    for name in names:
+        assert isinstance(materialization.metadata[name], IntMetadataValue | FloatMetadataValue), name
+    assert not any(isinstance(value, JsonMetadataValue) for value in materialization.metadata.values())
+
+
+def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) -> None:
+    made = location.run("gc_mark", RUN)
+    assert made.success
+    stages = materialized(made)
+    assert set(stages) == {*STAGES, "mark"}
+    for stage in STAGES:
+        shown = values(stages[stage])
+        assert shown["dagster/row_count"] == parquet_rows(shown["dagster/uri"]), stage
+        columns = [(column.name, column.type) for column in shown["dagster/column_schema"].columns]
+        assert columns == [(f.name, f.dataType.simpleString()) for f in schemas.BY_STAGE[stage].fields]
+        assert shown["duration_seconds"] >= 0
+        assert isinstance(stages[stage].metadata["began_at"], TimestampMetadataValue)
+    listing, candidates = values(stages["store_listing"]), values(stages["candidates"])
+    assert listing["dagster/row_count"] == LIVE + GARBAGE
+    assert candidates["dagster/row_count"] == GARBAGE
+    assert candidates["bytes"] == GARBAGE * 12
+    assert isinstance(stages["store_listing"].metadata["bytes_by_age"], MarkdownMetadataValue)
+
+    mark = values(stages["mark"])
+    assert (mark["dagster/row_count"], mark["bytes"], mark["size"]) == (GARBAGE, GARBAGE * 12, "24 B")
+    assert mark["store_listing_rows"] == LIVE + GARBAGE
+    assert mark["committed_rows"] == LIVE
+    reasons = {record.data["reason"]: record.data["objects"] for record in mark["why"].records}
+    assert reasons == {"expired": 0, "never_committed": GARBAGE}
+    assert {record.data["address"] for record in mark["sample"].records} == {"data/garbage-0", "data/garbage-1"}
+    assert mark["digest"].startswith("sha256:")
+    assert "sweep_approval" in mark["what_now"]
+    assert_numbers_plot(stages["store_listing"], "dagster/row_count", "bytes", "duration_seconds")
+    assert_numbers_plot(stages["candidates"], "dagster/row_count", "bytes", "expired", "expired_bytes")
+    assert_numbers_plot(stages["mark"], "dagster/row_count", "bytes", "store_listing_rows", "committed_rows")
+
+    assert location.sweeps_by_sensor() == [], "nobody has approved"
+    assert "is not approved" in failure_of(location.run("gc_sweep", RUN), "sweep")["description"]
+    refused = failure_of(location.run("gc_approve", RUN, sweep_approval={"digest": "sha256:0"}), "sweep_approval")
+    assert "not sha256:0" in refused["description"]
+    assert location.sweeps_by_sensor() == [], "a refused approval is none"
+    assert len(repository.objects()) == LIVE + GARBAGE
+
+    approved = location.run("gc_approve", RUN, sweep_approval={"approved_by": "ada"})
+    approval = values(materialized(approved)["sweep_approval"])
+    assert (approval["digest"], approval["approved_by"], approval["objects"]) == (mark["digest"], "ada", GARBAGE)
+
+    (swept,) = location.sweeps_by_sensor()
+    assert swept.success
+    outcome = values(materialized(swept)["sweep"])
+    assert outcome["dagster/row_count"] == GARBAGE == parquet_rows(outcome["dagster/uri"])
+    assert (outcome["deleted_objects"], outcome["deleted_bytes"], outcome["failed_objects"]) == (GARBAGE, 24, 0)
+    assert outcome["digest"] == mark["digest"]
+    assert len(repository.objects()) == LIVE
+    assert [repository.read(f"live/{number}") for number in range(LIVE)]
+    assert location.sweeps_by_sensor() == [], "what is swept is not swept again"
+
+
+def test_materialize_all_does_not_approve_what_nobody_has_seen(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    result = location.materialize(RUN, *STAGES, "mark", "sweep_approval", "sweep")
+    failure = failure_of(result, "sweep_approval")
+    assert "nobody has looked at it" in failure["description"]
+    assert "alone" in failure["what_to_do"]
+    assert failure["error"] == ApprovalError.__name__
+    assert len(repository.objects()) == LIVE + GARBAGE
+    # Alone, after a look, it is an approval.
+    assert location.materialize(RUN, "sweep_approval").success
+    (swept,) = location.sweeps_by_sensor()
+    assert swept.success
+
+
+def test_missing_upstream_says_what_to_materialize(location: CodeLocation, repository: LakeRepository) -> None:
+    failure = failure_of(location.materialize(RUN, "candidates"), "candidates")
+    assert failure["error"] == InputOrderError.__name__
+    assert "was not finished" in failure["description"]
+    assert "materialize" in failure["what_to_do"]
+
+
+def test_second_run_of_a_repository_is_refused(location: CodeLocation, repository: LakeRepository, lake: Lake) -> None:
+    # A run from the Materialize button, under way in another process.
+    job = location.definitions.resolve_implicit_global_asset_job_def()
+    location.instance.create_run_for_job(job, tags={"dagster/partition": "lake/other"}, status=DagsterRunStatus.STARTED)
+    failure = failure_of(location.run("gc_mark", RUN), "store_listing")
+    assert failure["error"] == RunInProgressError.__name__
+    assert "partition lake/other" in failure["description"]
+    assert failure_of(location.run("gc_sweep", RUN), "sweep")["error"] == RunInProgressError.__name__
+    # A repository whose name begins alike is another.
+    with_garbage(lake.repository("lake-2"))
+    assert location.materialize("lake-2/first", "store_listing").success
+
+
+def test_failed_deletes_fail_the_sweep_and_say_why(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store_in_s3: StoreInS3,
+    spark_config: dict[str, str],
+    instance: DagsterInstance,
+) -> None:
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        name_server(lake, monkeypatch)
+        repository = with_garbage(lake.repository())
+        location = CodeLocation.of(lake.settings.model_copy(update={"spark": spark_config}), instance)
+        stubborn = store_in_s3.key(repository, "data/garbage-1")
+
+        def refuse(request: Request) -> Answer | None:
+            if request.operation == "DeleteObject" and request.keys == (stubborn,):
+                return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
+            if request.operation != "DeleteObjects" or stubborn not in request.keys:
+                return None
+            for key in set(request.keys) - {stubborn}:
+                store_in_s3.server.objects.pop(key, None)
+            return deleted(request.keys, {stubborn: ("AccessDenied", "not yours")})
+
+        assert location.run("gc_mark", RUN).success
+        store_in_s3.server.faults.append(refuse)
+        assert location.run("gc_approve", RUN).success
+        (failed,) = location.sweeps_by_sensor()
+        failure = failure_of(failed, "sweep")
+        assert failure["error"] == SweepIncompleteError.__name__
+        assert "1 of 2 objects" in failure["description"]
+        assert (failure["failed_objects"], failure["deleted_objects"]) == (1, 1)
+        (row,) = failure["errors"].records
+        assert row.data["objects"] == 1
+        assert row.data["for_example"] == "data/garbage-1"
+        assert "AccessDenied" in row.data["error"]
+        assert "sweep" not in materialized(failed)
+        assert location.sweeps_by_sensor() == [], "the same approval does not start it for ever"
+
+        # Approved again, it goes on with what is left.
+        store_in_s3.server.faults.clear()
+        assert location.run("gc_approve", RUN).success
+        (swept,) = location.sweeps_by_sensor()
+        assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
+
+
+def test_a_policy_sweeps_without_a_person_and_runs_share_a_session(
+    location: CodeLocation, repository: LakeRepository, spark: SparkSession
+) -> None:
+    context = spark.sparkContext
+    assert location.run("gc_mark", RUN).success
+    (swept,) = location.sweeps_by_sensor(SweepSettings(policy="immediately"))
+    assert swept.success
+    assert len(repository.objects()) == LIVE
+    assert SparkContext._active_spark_context is context
+    # A mark of nothing is no reason to sweep.
+    assert location.run("gc_mark", "lake/second").success
+    assert location.sweeps_by_sensor(SweepSettings(policy="immediately")) == []
+    assert SparkContext._active_spark_context is context
+
+
+def test_a_stage_that_is_materialized_again_replaces_the_first_and_makes_the_later_ones_stale(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    first = values(materialized(location.run("gc_mark", RUN))["store_listing"])
+    repository.put_stray("data/one-more")
+    second = values(materialized(location.materialize(RUN, "store_listing"))["store_listing"])
+    assert second["dagster/uri"] == first["dagster/uri"]
+    assert second["dagster/row_count"] == LIVE + GARBAGE + 1 == parquet_rows(second["dagster/uri"])
+    assert second["materialization_id"] != first["materialization_id"]
+
+    failure = failure_of(location.materialize(RUN, "candidates"), "candidates")
+    assert failure["error"] == InputOrderError.__name__
+    assert "had ended" in failure["description"]
