@@ -104,6 +104,7 @@ def test_a_copy_of_what_is_staged_on_the_branch_shares_the_address(lake: Lake) -
 def test_every_other_copy_is_an_object_of_its_own(lake: Lake) -> None:
     lake.branch("dev")
     committed, elsewhere = lake.put("committed"), lake.put("x", "dev")
+    lake.put("x")  # the same path on the branch of the copy
     commits.commit(lake.sandbox, lake.repository, "main", CommitParameters("one"))
     copies = [
         lake.copy("committed", "1").entry.address,
@@ -182,6 +183,16 @@ def test_a_copy_is_tracked_for_longer_than_the_grace_period(lake: Lake, clock: F
     clock.advance(seconds=1)
     lake.prepare()
     assert lake.tracked() == [other]
+
+
+def test_another_copy_is_tracked_anew(lake: Lake, clock: FakeClock) -> None:
+    address = lake.put("a")
+    lake.rename("a", "b")
+    clock.advance(seconds=DAY_SECONDS)
+    lake.rename("b", "c")
+    clock.advance(seconds=2 * DAY_SECONDS)
+    lake.sandbox.copies.forget_old()
+    assert lake.tracked() == [address]
 
 
 def test_a_preparation_that_outlasts_the_records_is_refused(lake: Lake, clock: FakeClock) -> None:

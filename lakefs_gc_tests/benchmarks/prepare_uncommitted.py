@@ -1,0 +1,104 @@
+"""Peak memory and time of the sandbox's preparation of staged entries: memory must not follow their number.
+
+    python -m lakefs_gc_tests.benchmarks.prepare_uncommitted [ENTRIES ...]     (default: 10000 250000 1000000)
+
+Each size runs in a process of its own.  Entries are written straight into one branch's staging area.  Printed: entries
+prepared, pages, peak resident memory in MiB before the preparation and after it, seconds it took.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lakefs_gc.formats.entry import AddressType, Entry
+from lakefs_gc.sandbox import branches, commits, garbage
+from lakefs_gc.sandbox.context import Sandbox
+from lakefs_gc.sandbox.records import Change, record_of
+from lakefs_gc.sandbox.refs import Repository
+from lakefs_gc.storage.base import StoreLocation
+
+_SIZES = (10_000, 250_000, 1_000_000)
+_BATCH = 10_000
+_REPOSITORY = "staged"
+
+
+def main() -> None:
+    """Run each size in a fresh process and print a line for it."""
+    sizes = [int(argument) for argument in sys.argv[1:]] or _SIZES
+    for size in sizes:
+        subprocess.run([sys.executable, "-m", __spec__.name, "--one", str(size)], check=True)
+
+
+def measure(entries: int) -> dict[str, float]:
+    """Prepare ``entries`` staged entries in this process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sandbox = Sandbox(folder / "state", StoreLocation((folder / "objects").as_uri()))
+        repository = _repository(sandbox)
+        _stage(sandbox, entries)
+        before = _peak_mib()
+        began = time.monotonic()
+        pages = 1
+        page = garbage.prepare_uncommitted(sandbox, repository)
+        while page.continuation_token:
+            page = garbage.prepare_uncommitted(sandbox, repository, garbage.decode_mark(page.continuation_token))
+            pages += 1
+        seconds = time.monotonic() - began
+        after = _peak_mib()
+        files = (folder / "objects" / _REPOSITORY / "_lakefs").rglob("uncommitted/*/uncommitted/*")
+        prepared = sum(pq.read_metadata(file).num_rows for file in files)
+        sandbox.close()
+    return {
+        "prepared": prepared,
+        "pages": pages,
+        "peak_mib_before": before,
+        "peak_mib": after,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _repository(sandbox: Sandbox) -> Repository:
+    repository = Repository(_REPOSITORY, f"local://{_REPOSITORY}", "main", sandbox.now_seconds(), read_only=False)
+    commit = commits.first_commit(sandbox)
+    sandbox.refs.add_repository(repository)
+    sandbox.refs.add_commit(_REPOSITORY, commit)
+    sandbox.refs.put_branch(_REPOSITORY, branches.new_branch("main", commit.id))
+    return repository
+
+
+def _stage(sandbox: Sandbox, entries: int) -> None:
+    token = sandbox.refs.branch(_REPOSITORY, "main").staging_token
+    for begin in range(0, entries, _BATCH):
+        changes = []
+        for number in range(begin, min(entries, begin + _BATCH)):
+            path = f"tables/events/part-{number:09}.parquet"
+            address = sandbox.addresses.new_address()
+            entry = Entry(
+                address=address,
+                address_type=AddressType.RELATIVE,
+                size_bytes=number,
+                last_modified_ns=number,
+                e_tag=f"{number:032x}",
+            )
+            record = record_of(path, entry)
+            changes.append(Change(record.key, record))
+        sandbox.staging.put(token, changes)
+
+
+def _peak_mib() -> float:
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        sys.stdout.write(json.dumps(measure(int(sys.argv[2]))) + "\n")
+    else:
+        main()
