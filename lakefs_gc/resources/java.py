@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from lakefs_gc.errors import JavaNotFoundError
@@ -77,9 +78,13 @@ def _from_package() -> Path | None:
 def _without_vector_module(java: Path) -> Path:
     """A Java home whose ``java`` drops the module argument that the real one does not know."""
     home = Path(tempfile.gettempdir()) / f"lakefs-gc-java-{os.getuid()}-{java.stat().st_mtime_ns:x}"
-    (home / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
-    if home.stat().st_uid != os.getuid():
+    with suppress(FileExistsError):
+        home.mkdir(mode=stat.S_IRWXU)
+    # The name can be guessed: nobody else may have put it there, or write there.
+    found = home.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise JavaNotFoundError(f"{home} belongs to somebody else", remedy="remove it, or set JAVA_HOME")
+    (home / "bin").mkdir(exist_ok=True, mode=stat.S_IRWXU)
     script = f"""#!/bin/sh
 for argument in "$@"; do
     shift
