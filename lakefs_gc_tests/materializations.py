@@ -10,7 +10,7 @@ from lakefs_gc.partitions import gc_runs
 def record_mark(instance: DagsterInstance, run_key: str, *, digest: str = "", candidates: int = 3) -> str:
     """Record that ``mark`` was materialized; its digest."""
     digest = digest or f"sha256:{run_key}"
-    metadata = {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": candidates}
+    metadata: dict[str, str | int] = {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": candidates}
     _record(instance, "mark", run_key, metadata)
     return digest
 

@@ -31,9 +31,13 @@ def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
 
 def evaluate(instance: DagsterInstance, settings: Settings, tick: datetime = TICK) -> list[RunRequest | SkipReason]:
     context = build_schedule_context(
-        instance=instance, scheduled_execution_time=tick, repository_def=build_definitions(settings).get_repository_def()
+        instance=instance,
+        scheduled_execution_time=tick,
+        repository_def=build_definitions(settings).get_repository_def(),
     )
-    return list(mark_schedule(settings)(context))  # type: ignore[call-overload]
+    answers = mark_schedule(settings)(context)
+    assert isinstance(answers, Iterator)
+    return list(answers)
 
 
 def partitions(instance: DagsterInstance) -> list[str]:

@@ -24,11 +24,8 @@ IMMEDIATELY = SweepSettings(policy="immediately")
 
 @pytest.fixture(params=["ephemeral", "sqlite"])
 def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DagsterInstance]:
-    if request.param == "ephemeral":
-        opened = DagsterInstance.ephemeral()
-    else:
-        opened = DagsterInstance.local_temp(str(tmp_path))
-    with opened:
+    on_disk = request.param == "sqlite"
+    with DagsterInstance.local_temp(str(tmp_path)) if on_disk else DagsterInstance.ephemeral() as opened:
         yield opened
 
 

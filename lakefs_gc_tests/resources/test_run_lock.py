@@ -1,0 +1,90 @@
+"""Rule 10, on the run records of a real instance."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dagster import (
+    AssetExecutionContext,
+    DagsterInstance,
+    DagsterRunStatus,
+    Definitions,
+    DynamicPartitionsDefinition,
+    ExecuteInProcessResult,
+    asset,
+    materialize,
+)
+
+from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.resources.run_lock import refuse_second_run
+
+RUNS = DynamicPartitionsDefinition(name="gc_runs")
+ACTIVE = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+AT_REST = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.SUCCESS,
+    DagsterRunStatus.FAILURE,
+    DagsterRunStatus.CANCELED,
+]
+
+
+@asset(partitions_def=RUNS)
+def guarded(context: AssetExecutionContext) -> None:
+    """An asset that may run once for each repository."""
+    refuse_second_run(context)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
+    with DagsterInstance.local_temp(str(tmp_path)) as opened:
+        yield opened
+
+
+def other_run(instance: DagsterInstance, partition: str, status: DagsterRunStatus) -> str:
+    """The record of a run in another process."""
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": partition} if partition else {}
+    return instance.create_run_for_job(job, tags=tags, status=status).run_id
+
+
+def run(instance: DagsterInstance, partition: str) -> ExecuteInProcessResult:
+    instance.add_dynamic_partitions("gc_runs", [partition])
+    return materialize([guarded], instance=instance, partition_key=partition)
+
+
+@pytest.mark.parametrize("status", ACTIVE, ids=lambda status: status.value)
+@pytest.mark.parametrize("partition", ["lake/other", "lake/one"])
+def test_second_run_of_a_repository_is_refused(
+    instance: DagsterInstance, status: DagsterRunStatus, partition: str
+) -> None:
+    run_id = other_run(instance, partition, status)
+    with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is under way") as refused:
+        run(instance, "lake/one")
+    assert "terminate it in the UI" in refused.value.remedy
+
+
+@pytest.mark.parametrize("status", AT_REST, ids=lambda status: status.value)
+def test_runs_that_wait_or_ended_are_in_nobodys_way(instance: DagsterInstance, status: DagsterRunStatus) -> None:
+    other_run(instance, "lake/other", status)
+    assert run(instance, "lake/one").success
+
+
+@pytest.mark.parametrize("partition", ["lake-2/one", "pond/one", ""])
+def test_other_repositories_are_in_nobodys_way(instance: DagsterInstance, partition: str) -> None:
+    other_run(instance, partition, DagsterRunStatus.STARTED)
+    assert run(instance, "lake/one").success
+
+
+def test_of_two_runs_the_older_goes_on(instance: DagsterInstance) -> None:
+    """Two that start at once do not refuse each other: the one that was stored first wins."""
+    checked: list[str] = []
+
+    @asset(partitions_def=RUNS)
+    def first(context: AssetExecutionContext) -> None:
+        other_run(instance, "lake/younger", DagsterRunStatus.STARTED)
+        refuse_second_run(context)
+        checked.append(context.run.run_id)
+
+    instance.add_dynamic_partitions("gc_runs", ["lake/one"])
+    assert materialize([first], instance=instance, partition_key="lake/one").success
+    assert checked

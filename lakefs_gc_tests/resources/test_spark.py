@@ -1,0 +1,68 @@
+"""The Spark session of a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG, SparkResource, start_spark
+
+
+def test_the_session_that_runs_is_used(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    first, second = SparkResource(spark_config=spark_config), SparkResource(spark_config=spark_config)
+    assert first.session.sparkContext is second.session.sparkContext is SparkContext._active_spark_context
+    assert start_spark(spark_config).sparkContext is spark.sparkContext
+
+
+def test_cores_are_what_spark_makes_of_the_master(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    resource = SparkResource(spark_config=spark_config)
+    assert resource.cores == spark.sparkContext.defaultParallelism == 2
+
+
+def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.speculation") == "false"
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "4", "what is configured wins"
+    assert DEFAULT_SPARK_CONFIG["spark.speculation"] == "false"
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+_CONNECT = """
+from pyspark.sql import functions as F
+from lakefs_gc.engine.dataset import StageOutput, WorkPlace, utc_now
+from lakefs_gc.resources.spark import SparkResource
+
+resource = SparkResource(spark_config={"spark.remote": "local[2]", "spark.sql.shuffle.partitions": "4"})
+session = resource.session
+print(type(session).__module__, resource.cores, session.conf.get("spark.sql.session.timeZone"))
+rows = session.range(10).select(F.col("id").cast("string").alias("address"), F.lit(3).alias("size"))
+output = StageOutput(rows, utc_now(), measures={"size_bytes": F.sum("size")})
+manifest = WorkPlace("file://" + __import__("os").getcwd() + "/work").write(session, "lake/one", "committed", output)
+print(manifest.rows, manifest.facts["size_bytes"])
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
+def test_works_with_spark_connect(tmp_path: Path) -> None:
+    """A real server, in a process of its own; it has no ``sparkContext`` and no ``rdd``."""
+    done = run_python(_CONNECT, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split("\n")[-3:-1] == ["pyspark.sql.connect.session 2 UTC", "10 30"]

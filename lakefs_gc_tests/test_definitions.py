@@ -1,0 +1,149 @@
+"""What Dagster loads: the graph, its names, and that loading needs nothing but Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dagster import AssetKey, AssetSpec, DagsterInstance, DefaultSensorStatus, Definitions, in_process_executor
+
+from lakefs_gc.config import ScheduleSettings, Settings, SweepSettings
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.engine import schemas
+from lakefs_gc.partitions import gc_runs
+
+# Asset: group, kinds, and what it is made from.
+GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
+    "store_listing": ("collect", {"spark", "s3"}, set()),
+    "uncommitted": ("collect", {"spark", "lakefs"}, {"store_listing"}),
+    "active_ranges": ("collect", {"spark", "lakefs"}, {"store_listing", "uncommitted"}),
+    "committed": ("collect", {"spark", "lakefs"}, {"store_listing", "active_ranges"}),
+    "foreign_references": ("collect", {"spark", "lakefs"}, {"store_listing"}),
+    "candidates": (
+        "decide",
+        {"spark"},
+        {"store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"},
+    ),
+    "mark": (
+        "decide",
+        {"lakefs", "parquet"},
+        {"store_listing", "uncommitted", "committed", "foreign_references", "candidates"},
+    ),
+    "sweep_approval": ("delete", {"lakefs"}, {"mark"}),
+    "sweep": ("delete", {"spark", "s3"}, {"mark", "sweep_approval"}),
+}
+JOBS = {
+    "gc_mark": {
+        "store_listing",
+        "uncommitted",
+        "active_ranges",
+        "committed",
+        "foreign_references",
+        "candidates",
+        "mark",
+    },
+    "gc_approve": {"sweep_approval"},
+    "gc_sweep": {"sweep"},
+}
+
+
+def specs(definitions: Definitions) -> dict[str, AssetSpec]:
+    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+
+
+def test_graph_is_the_one_that_people_know() -> None:
+    found = specs(build_definitions(Settings()))
+    assert {
+        name: (spec.group_name, set(spec.kinds), {dep.asset_key.to_user_string() for dep in spec.deps})
+        for name, spec in found.items()
+    } == GRAPH
+
+
+def test_every_asset_is_described_owned_and_partitioned_by_run() -> None:
+    for name, spec in specs(build_definitions(Settings(owner="team:lake-people"))).items():
+        assert len(spec.description or "") > 30, name
+        assert list(spec.owners) == ["team:lake-people"], name
+        assert spec.partitions_def == gc_runs, name
+        if name in schemas.BY_STAGE:
+            columns = spec.metadata["dagster/column_schema"].columns
+            assert [column.name for column in columns] == schemas.BY_STAGE[name].fieldNames(), name
+            assert all(column.description for column in columns), name
+
+
+def test_jobs_run_their_assets_in_one_process() -> None:
+    definitions = build_definitions(Settings())
+    assert {job.name for job in definitions.resolve_all_job_defs()} - {"__ASSET_JOB"} == set(JOBS)
+    for name, assets in JOBS.items():
+        job = definitions.resolve_job_def(name)
+        assert job.description, name
+        assert {key.to_user_string() for key in job.asset_layer.executable_asset_keys} == assets
+        assert job.executor_def is in_process_executor, name
+        assert job.partitions_def == gc_runs
+        # What the queue goes by, wherever the run comes from: UI, schedule, sensor, backfill.
+        tags = job.get_tags_for_partition_key("lake/2026-01-31", None)
+        assert tags["lakefs_gc/repository"] == "lake"
+    # A run of selected assets, too: the Materialize button.
+    assert definitions.resolve_implicit_global_asset_job_def().executor_def is in_process_executor
+
+
+def test_schedule_and_sensor() -> None:
+    repository = build_definitions(Settings()).get_repository_def()
+    assert [(s.name, s.job_name) for s in repository.schedule_defs] == [("mark_repositories", "gc_mark")]
+    assert [(s.name, s.job_name) for s in repository.sensor_defs] == [("sweep_after_mark", "gc_sweep")]
+    assert repository.sensor_defs[0].default_status is DefaultSensorStatus.RUNNING
+    assert all(schedule.description for schedule in repository.schedule_defs)
+    assert all(sensor.description for sensor in repository.sensor_defs)
+
+
+def test_two_code_locations_in_one_process_do_not_mix() -> None:
+    sweep, schedule = SweepSettings(policy="after"), ScheduleSettings(cron="1 1 * * *")
+    common = [{"owner": f"team:{x}", "work_url": f"file:///{x}", "spark": {"spark.app.name": x}} for x in "ab"]
+    first = build_definitions(Settings.model_validate(common[0] | {"sweep": sweep}))
+    second = build_definitions(Settings.model_validate(common[1] | {"schedule": schedule}))
+    for definitions, letter, hours, cron in ((first, "a", "24 hours", "0 3 * * *"), (second, "b", "", "1 1 * * *")):
+        assert {owner for spec in specs(definitions).values() for owner in spec.owners} == {f"team:{letter}"}
+        resources = definitions.resources or {}
+        assert resources["parquet"].work_url == f"file:///{letter}"
+        assert resources["spark"].spark_config == {"spark.app.name": letter}
+        repository = definitions.get_repository_def()
+        assert hours in str(repository.sensor_defs[0].description)
+        assert repository.schedule_defs[0].cron_schedule == cron
+        assert AssetKey("mark") in set(repository.asset_graph.get_all_asset_keys())
+
+
+_LOADING = """
+import socket
+
+def refuse(*args, **kwargs):
+    raise AssertionError("loading the definitions must reach nothing")
+
+socket.socket.connect = socket.create_connection = refuse
+from lakefs_gc.definitions import defs
+from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
+definitions = defs(DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION))
+from pyspark import SparkContext
+assert SparkContext._gateway is None, "a JVM was started"
+print(len(definitions.get_repository_def().asset_graph.get_all_asset_keys()))
+"""
+
+
+def test_loads_without_network_java_or_lakefs(tmp_path: Path) -> None:
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    loaded = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning:lakefs_gc", "-c", _LOADING],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert loaded.returncode == 0, loaded.stderr
+    assert loaded.stdout.strip() == str(len(GRAPH))
+    assert "lakefs_gc" not in loaded.stderr, "no warning of ours"
+
+
+def test_definitions_are_valid_for_an_instance() -> None:
+    with DagsterInstance.ephemeral():
+        Definitions.validate_loadable(build_definitions(Settings()))
