@@ -49,8 +49,15 @@ class LedgerWriter:
     def __init__(self, store: ObjectStore, folder: str, shard: int, sequence: str) -> None:
         self._store = store
         # The time-ordered sequence of the sweep sorts its records; the random part keeps attempts apart.
-        self._prefix = f"{folder}{sequence}-{shard:05d}-{uuid4().hex[:12]}"
+        self._shard = f"{folder}{sequence}-{shard:05d}-"
+        self._prefix = f"{self._shard}{uuid4().hex[:12]}"
         self._chunk = 0
+
+    def begun(self) -> set[str]:
+        """Addresses that an earlier attempt at this shard, in this sweep, said it would delete."""
+        keys = (key for batch in self._store.list(self._shard) for key in batch.column("address").to_pylist())
+        files = self._store.read_many(key for key in keys if key.endswith(f"-{INTENT}.parquet"))
+        return {address for key, content in files for address in _records(key, content)["address"].to_pylist()}
 
     def intent(self, records: pa.RecordBatch) -> None:
         """Say what is about to be deleted."""
@@ -77,8 +84,10 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
     files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder), "file string")
     records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
     rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
-    best = F.max_by(F.struct("size", "outcome", "error"), F.struct(rank, F.col("recorded")))
-    return records.groupBy("address").agg(best.alias("best")).select("address", "best.*")
+    best = F.max_by(F.struct("outcome", "error"), F.struct(rank, F.col("recorded")))
+    # Not every record has the size: a mark may not say it, and what is gone cannot be asked.
+    found = records.groupBy("address").agg(F.max("size").alias("size"), best.alias("best"))
+    return found.select("address", "size", "best.*")
 
 
 @worker
@@ -91,9 +100,12 @@ def _list_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
 @worker
 def _read_files(batches: Batches, store: StoreLocation) -> Batches:
     for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        try:
-            table = pq.read_table(io.BytesIO(content), schema=RECORD)
-        except pa.ArrowException as error:
-            raise CorruptFileError(key, f"not a ledger file: {error}") from None
-        for batch in table.to_batches():
+        for batch in _records(key, content).to_batches():
             yield batch.append_column("recorded", pa.repeat(key, batch.num_rows))
+
+
+def _records(key: str, content: bytes) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(content), schema=RECORD)
+    except pa.ArrowException as error:
+        raise CorruptFileError(key, f"not a ledger file: {error}") from None

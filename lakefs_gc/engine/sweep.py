@@ -184,8 +184,10 @@ def _delete(
     namespace = worker_store(store)
     context = TaskContext.get()
     writer = ledger.LedgerWriter(namespace, folder, context.partitionId() if context else 0, sequence)
+    # Spark tries a task again when its executor is lost: what the first try has deleted is not found gone by chance.
+    begun = writer.begun()
     for chunk in _chunks(batches, objects_per_request):
-        _delete_chunk(namespace, writer, chunk, cutoff)
+        _delete_chunk(namespace, writer, chunk, cutoff, begun)
         yield pa.record_batch({"objects": [len(chunk)]})
 
 
@@ -211,7 +213,9 @@ def _chunks(batches: Batches, rows: int) -> Iterator[list[_Planned]]:
         yield chunk
 
 
-def _delete_chunk(store: ObjectStore, writer: ledger.LedgerWriter, chunk: list[_Planned], cutoff: datetime) -> None:
+def _delete_chunk(
+    store: ObjectStore, writer: ledger.LedgerWriter, chunk: list[_Planned], cutoff: datetime, begun: set[str]
+) -> None:
     there = store.stat_many([o.address for o in chunk if o.verdict != ledger.RESURRECTED])
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
@@ -220,7 +224,8 @@ def _delete_chunk(store: ObjectStore, writer: ledger.LedgerWriter, chunk: list[_
         if planned.verdict == ledger.RESURRECTED:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "referenced again since the mark"))
         elif info is None:
-            outcome = ledger.DELETED if planned.verdict == _RESUME else ledger.ALREADY_GONE
+            ours = planned.verdict == _RESUME or planned.address in begun
+            outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
             records.append((planned.address, planned.size, outcome, ""))
         elif info.last_modified > (planned.last_modified or cutoff) + _CLOCK_GRAIN:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "written again since the mark"))

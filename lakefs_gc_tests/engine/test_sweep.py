@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.ledger import RECORD, LedgerWriter
+from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.sweep import _delete
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
@@ -138,6 +139,25 @@ def test_an_intent_without_outcome_is_counted_as_ours(spark: SparkSession, repos
         keys[3]: "deleted",
     }
     assert result.outcomes["deleted"].size_bytes == 9
+
+
+def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkSession) -> None:
+    """The first try was lost after it deleted; the second, of the same shard and sweep, knows whose work that was."""
+    keys = strays(repository, 3)
+    plan = {"address": keys, "size": [None] * 3, "last_modified": [None] * 3, "verdict": ["delete"] * 3}
+    folder, sequence = MarkPaths.of("m1").ledger, "20260701T000000000000"
+    lost = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:1]]
+    LedgerWriter(repository.store, folder, 0, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
+    LedgerWriter(repository.store, folder, 1, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
+    repository.store.delete_many(keys[:2])
+    again = _delete(repository.location, folder, sequence, 2, utc_now())
+    assert [batch["objects"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
+    found = read_ledger(spark, repository.location, folder, 1).collect()
+    assert {row["address"]: (row["outcome"], row["size"]) for row in found} == {
+        keys[0]: ("deleted", 3),
+        keys[1]: ("already_gone", None),
+        keys[2]: ("deleted", 3),
+    }
 
 
 @pytest.fixture
