@@ -92,6 +92,7 @@ class Sandbox:
 
         Raises ``ConfigurationError`` for a store that a sandbox cannot use.
         """
+        self.folder = folder
         self.options = options or SandboxOptions()
         self.clock = clock
         self.namespaces = Namespaces(store)

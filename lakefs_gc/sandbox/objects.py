@@ -46,6 +46,8 @@ class Upload:
     metadata: dict[str, str] = field(default_factory=dict)
     conditions: Conditions = field(default_factory=Conditions)
     force: bool = False
+    e_tag: str = ""
+    """Instead of the MD5 of the content, for an upload in parts."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Uploa
         address_type=AddressType.RELATIVE,
         size_bytes=source.size_bytes,
         last_modified_ns=to_ns(sandbox.clock()),
-        e_tag=source.e_tag,
+        e_tag=request.e_tag or source.e_tag,
         metadata=request.metadata,
         content_type=request.content_type,
     )
@@ -181,23 +183,25 @@ def copy(
     source_ref: str,
     source_path: str,
     *,
+    source_repository: Repository | None = None,
     replacing: Replacing | None = None,
     force: bool = False,
 ) -> Record:
     """Copy an object: its bytes to a new address of this repository, and an entry at the path.
 
-    A copy of what is staged, within its branch, shares the address instead.  ``replacing`` has what the copy does not
-    take over from its source.
+    A copy of what is staged, within its branch, shares the address instead.  ``source_repository`` is another one
+    than the copy's, ``replacing`` has what the copy does not take over from its source.
     """
+    origin = source_repository or repository
     if not _has_branch(sandbox, repository, branch):
         raise ApiError(404, f"branch '{branch}' not found")
-    if sandbox.options.shallow_copies and source_ref in ("", branch):
+    if sandbox.options.shallow_copies and origin.name == repository.name and source_ref in ("", branch):
         shared = _share(sandbox, repository, branch, path, source_path, replacing, force=force)
         if shared is not None:
             return shared
-    source = find(sandbox, repository, source_ref or branch, source_path).entry
+    source = find(sandbox, origin, source_ref or branch, source_path).entry
     address = sandbox.addresses.new_address()
-    store, key = sandbox.namespaces.place(repository.storage_namespace, source)
+    store, key = sandbox.namespaces.place(origin.storage_namespace, source)
     try:
         store.copy_to(key, sandbox.namespaces.store(repository.storage_namespace), address)
     except ObjectNotFoundError:

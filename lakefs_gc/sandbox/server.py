@@ -20,6 +20,7 @@ from lakefs_gc.sandbox.app import create_app
 from lakefs_gc.sandbox.auth import Credentials
 from lakefs_gc.sandbox.clock import Clock, system_clock
 from lakefs_gc.sandbox.context import Sandbox, SandboxOptions
+from lakefs_gc.sandbox.gateway.app import Gateway
 from lakefs_gc.storage.base import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
 
 def _server(sandbox: Sandbox) -> uvicorn.Server:
     config = uvicorn.Config(
-        create_app(sandbox),
+        Gateway(sandbox, create_app(sandbox)),
         log_config=None,  # the caller's logging; requests are logged by ``uvicorn.access``
         lifespan="off",
         timeout_graceful_shutdown=_STOP_SECONDS,

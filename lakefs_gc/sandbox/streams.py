@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO
+
+from lakefs_gc.sandbox.problems import ApiError
+
+_PIECE_BYTES = 1 << 20
 
 
 class HashingReader(io.RawIOBase):
@@ -57,3 +62,34 @@ class OpenedStream:
     def close(self) -> None:
         """Close the stream."""
         self._manager.__exit__(None, None, None)
+
+
+def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]:
+    """``size_bytes`` of a stream from the byte ``first`` on, in pieces; closes the stream at the end."""
+    try:
+        stream.skip(first)
+        while size_bytes > 0 and (piece := stream.read(min(size_bytes, _PIECE_BYTES))):
+            size_bytes -= len(piece)
+            yield piece
+    finally:
+        stream.close()
+
+
+def byte_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """First and last byte that the header ``Range`` asks for, None without one.  Raises ``ApiError`` 416."""
+    if header is None:
+        return None
+    first, separator, last = header.removeprefix("bytes=").partition("-")
+    if not header.startswith("bytes=") or not separator or not (first + last).isdecimal():
+        raise _not_satisfiable()
+    if not first:
+        begin, end = max(size_bytes - int(last), 0), size_bytes - 1
+    else:
+        begin, end = int(first), min(int(last), size_bytes - 1) if last else size_bytes - 1
+    if begin > end:
+        raise _not_satisfiable()
+    return begin, end
+
+
+def _not_satisfiable() -> ApiError:
+    return ApiError(416, "Requested Range Not Satisfiable")

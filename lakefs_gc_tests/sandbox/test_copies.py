@@ -104,8 +104,8 @@ def test_a_copy_of_what_is_staged_on_the_branch_shares_the_address(lake: Lake) -
 def test_every_other_copy_is_an_object_of_its_own(lake: Lake) -> None:
     lake.branch("dev")
     committed, elsewhere = lake.put("committed"), lake.put("x", "dev")
-    lake.put("x")  # the same path on the branch of the copy
     commits.commit(lake.sandbox, lake.repository, "main", CommitParameters("one"))
+    lake.put("x")  # the same path, staged on the branch of the copy
     copies = [
         lake.copy("committed", "1").entry.address,
         lake.copy("committed", "2", "main").entry.address,

@@ -136,6 +136,7 @@ def test_uploads_raw_and_multipart_with_metadata_and_conditions(local: Place) ->
         auth=auth,
     )
     assert (head.status_code, head.headers["content-length"]) == (200, str(len(big)))
+    assert head.headers["content-type"] == "text/csv"
     e_tag = head.headers["etag"]
     unmodified = local.get(
         f"/repositories/{REPOSITORY}/refs/main/objects",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -17,12 +16,11 @@ from lakefs_gc.sandbox.problems import ApiError
 from lakefs_gc.sandbox.records import Record, list_level
 from lakefs_gc.sandbox.refs import Repository
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, paginated, text_map
-from lakefs_gc.sandbox.streams import OpenedStream
+from lakefs_gc.sandbox.streams import byte_range, pieces
 
 _METADATA_HEADER = "x-lakefs-meta-"
 _INTERNAL_METADATA_HEADER = "x-lakefs-internal-"
 _INTERNAL_METADATA_PREFIX = "::lakefs::"
-_PIECE_BYTES = 1 << 20
 
 
 def _shown(repository: Repository, path: str, entry: Entry, *, with_metadata: bool = True) -> dict[str, Any]:
@@ -96,22 +94,22 @@ def get_object(call: Call) -> Response:
     headers = _headers(entry)
     if call.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304)
-    part = _range(call, entry.size_bytes)
+    part = byte_range(call.headers.get("range"), entry.size_bytes)
     stream = objects.open_bytes(call.sandbox, repository, entry)
     first, last = part if part else (0, entry.size_bytes - 1)
     size = last - first + 1
     headers |= {"Content-Length": str(size), "Cache-Control": "private, no-store", "Expires": "0"}
     if part:
         headers["Content-Range"] = f"bytes {first}-{last}/{entry.size_bytes}"
-    body = _pieces(stream, first, size)
-    return StreamingResponse(body, 206 if part else 200, headers, media_type=entry.content_type)
+    body = pieces(stream, first, size)
+    return StreamingResponse(body, 206 if part else 200, headers)
 
 
 def head_object(call: Call) -> Response:
     """``HEAD /repositories/{repository}/refs/{ref}/objects``: it does not look into the store."""
     try:
         entry = _find(call, call.repository()).entry
-        part = _range(call, entry.size_bytes)
+        part = byte_range(call.headers.get("range"), entry.size_bytes)
     except ApiError as error:
         return Response(status_code=error.status)
     first, last = part if part else (0, entry.size_bytes - 1)
@@ -119,7 +117,7 @@ def head_object(call: Call) -> Response:
     headers |= {"Cache-Control": "no-store, must-revalidate", "Expires": "0"}
     if part:
         headers["Content-Range"] = f"bytes {first}-{last}/{entry.size_bytes}"
-    return Response(None, 206 if part else 200, headers, media_type=entry.content_type)
+    return Response(None, 206 if part else 200, headers)
 
 
 def _find(call: Call, repository: Repository) -> Record:
@@ -128,38 +126,11 @@ def _find(call: Call, repository: Repository) -> Record:
 
 def _headers(entry: Entry) -> dict[str, str]:
     modified = datetime.fromtimestamp(entry.last_modified_ns // 1_000_000_000, UTC)
-    return {"ETag": f'"{entry.e_tag}"', "Last-Modified": format_datetime(modified, usegmt=True)}
-
-
-def _pieces(stream: OpenedStream, first: int, size: int) -> Iterator[bytes]:
-    try:
-        stream.skip(first)
-        while size > 0 and (piece := stream.read(min(size, _PIECE_BYTES))):
-            size -= len(piece)
-            yield piece
-    finally:
-        stream.close()
-
-
-def _range(call: Call, size: int) -> tuple[int, int] | None:
-    """First and last byte that the header ``Range`` asks for.  Raises ``ApiError`` 416."""
-    header = call.headers.get("range")
-    if header is None:
-        return None
-    first, separator, last = header.removeprefix("bytes=").partition("-")
-    if not header.startswith("bytes=") or not separator or not (first + last).isdecimal():
-        raise _not_satisfiable()
-    if not first:
-        begin, end = max(size - int(last), 0), size - 1
-    else:
-        begin, end = int(first), min(int(last), size - 1) if last else size - 1
-    if begin > end:
-        raise _not_satisfiable()
-    return begin, end
-
-
-def _not_satisfiable() -> ApiError:
-    return ApiError(416, "Requested Range Not Satisfiable")
+    return {
+        "ETag": f'"{entry.e_tag}"',
+        "Last-Modified": format_datetime(modified, usegmt=True),
+        "Content-Type": entry.content_type,  # as a media type, Starlette would add a character set
+    }
 
 
 def _refuse_presign(call: Call) -> None:

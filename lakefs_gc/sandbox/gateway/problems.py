@@ -1,0 +1,68 @@
+"""Errors as an S3 client understands them.
+
+Source: lakeFS ``pkg/gateway/errors/errors.go``.
+"""
+
+from __future__ import annotations
+
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.sandbox.problems import ApiError
+
+
+class S3Error(LakeFSGCError):
+    """A refusal: an HTTP status, and S3's code and message for it."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message, status=status, code=code)
+        self.status = status
+        self.code = code
+
+
+def no_such_bucket() -> S3Error:
+    """404 for a repository, or the branch to write to, that does not exist."""
+    return S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
+
+
+def no_such_key() -> S3Error:
+    """404 for an object that does not exist."""
+    return S3Error(404, "NoSuchKey", "The specified key does not exist.")
+
+
+def no_such_upload() -> S3Error:
+    """404 for an upload in parts that was never begun, or is over."""
+    return S3Error(404, "NoSuchUpload", "The specified multipart upload does not exist.")
+
+
+def invalid_part() -> S3Error:
+    """400 for the completion of an upload with a part that was not sent, or not so."""
+    return S3Error(400, "InvalidPart", "One or more of the specified parts could not be found.")
+
+
+def invalid_argument(message: str) -> S3Error:
+    """400 for a parameter that makes no sense."""
+    return S3Error(400, "InvalidArgument", message)
+
+
+def malformed_xml() -> S3Error:
+    """400 for a body that is not the document it should be."""
+    return S3Error(400, "MalformedXML", "The XML you provided was not well-formed.")
+
+
+def not_implemented() -> S3Error:
+    """501 for what the gateway does not do."""
+    return S3Error(501, "NotImplemented", "The sandbox's S3 gateway does not implement this.")
+
+
+def s3_error(error: ApiError) -> S3Error:
+    """What the API would refuse, in S3's terms."""
+    if error.status == 404:
+        return no_such_bucket() if error.message.startswith(("repository", "branch")) else no_such_key()
+    code = {
+        400: "InvalidArgument",
+        403: "AccessDenied",
+        410: "NoSuchVersion",
+        412: "PreconditionFailed",
+        416: "InvalidRange",
+    }.get(error.status, "InternalError")
+    # As lakeFS: an object whose bytes are gone is a version that is not there.
+    return S3Error(404 if error.status == 410 else error.status, code, error.message)

@@ -1,0 +1,242 @@
+"""The S3 gateway, by the unmodified boto3."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import httpx
+import lakefs_sdk
+import pytest
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from lakefs_gc.sandbox.clock import system_clock
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.sandbox.conftest import FakeClock
+from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, make_place
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    # boto3 signs with the time that it is.
+    location = StoreLocation((tmp_path / "objects").as_uri())
+    with SandboxServer(tmp_path / "state", location, clock=system_clock) as server:
+        yield make_place(server, (tmp_path / "objects" / "demo").as_uri(), "local://demo")
+
+
+def client_of(server: SandboxServer, **fields: Any) -> Any:
+    credentials = {
+        "aws_access_key_id": server.access_key_id,
+        "aws_secret_access_key": server.secret_access_key,
+        "region_name": "us-east-1",
+    }
+    config = Config(retries={"max_attempts": 1}, signature_version=fields.pop("signature_version", "s3v4"))
+    return boto3.client("s3", endpoint_url=server.endpoint_url, config=config, **(credentials | fields))
+
+
+@pytest.fixture
+def s3(place: Place) -> Any:
+    return client_of(place.server)
+
+
+def refusal(status: int, call: Callable[..., Any], **fields: Any) -> str:
+    """The code of a call that must be refused with this status."""
+    with pytest.raises(ClientError) as caught:
+        call(**fields)
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    return str(caught.value.response["Error"]["Code"])
+
+
+def test_an_object_there_and_back(place: Place, s3: Any) -> None:
+    body = os.urandom(2 * MIB)
+    key = "main/dir/ä b+c%20&=?#"
+    metadata = {"team": "data"}
+    put = s3.put_object(Bucket=REPOSITORY, Key=key, Body=body, ContentType="text/csv", Metadata=metadata)
+    assert put["ETag"] == f'"{hashlib.md5(body).hexdigest()}"'
+    got = s3.get_object(Bucket=REPOSITORY, Key=key)
+    assert got["Body"].read() == body
+    assert (got["ContentType"], got["Metadata"], got["ETag"]) == ("text/csv", metadata, put["ETag"])
+    head = s3.head_object(Bucket=REPOSITORY, Key=key)
+    assert (head["ContentLength"], head["Metadata"]) == (len(body), metadata)
+    stat = place.client.objects_api.stat_object(REPOSITORY, "main", key.removeprefix("main/"))
+    assert stat.metadata == {"X-Amz-Meta-team": "data"}, "as lakeFS keeps it"
+    assert place.key(key.removeprefix("main/")).startswith("data/")
+    s3.delete_object(Bucket=REPOSITORY, Key=key)
+    assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key=key) == "NoSuchKey"
+    s3.delete_object(Bucket=REPOSITORY, Key=key)
+
+
+@pytest.mark.parametrize(
+    ("header", "part"), [("bytes=2-5", b"2345"), ("bytes=7-", b"789"), ("bytes=-3", b"789"), ("bytes=8-99", b"89")]
+)
+def test_ranges(header: str, part: bytes, s3: Any) -> None:
+    s3.put_object(Bucket=REPOSITORY, Key="main/x", Body=b"0123456789")
+    got = s3.get_object(Bucket=REPOSITORY, Key="main/x", Range=header)
+    assert (got["Body"].read(), got["ContentLength"]) == (part, len(part))
+    assert refusal(416, s3.get_object, Bucket=REPOSITORY, Key="main/x", Range="bytes=10-") == "InvalidRange"
+
+
+def listed(s3: Any, **fields: Any) -> tuple[list[str], list[str], int]:
+    """Keys, common prefixes and number of pages of a whole listing."""
+    keys, prefixes, pages = [], [], 0
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=REPOSITORY, **fields):
+        keys += [item["Key"] for item in page.get("Contents", [])]
+        prefixes += [item["Prefix"] for item in page.get("CommonPrefixes", [])]
+        pages += 1
+    return keys, prefixes, pages
+
+
+def test_listings(place: Place, s3: Any) -> None:
+    paths = ["a/1", "a/2", "a&b <c>", "b", "c/d/1", "c/e", "line\nfeed"]
+    for path in paths:
+        s3.put_object(Bucket=REPOSITORY, Key=f"main/{path}", Body=path.encode())
+    everything = sorted(f"main/{path}" for path in paths)
+    assert listed(s3, Prefix="main/") == (everything, [], 1)
+    assert listed(s3, Prefix="main/", PaginationConfig={"PageSize": 2}) == (everything, [], 4)
+    keys, prefixes, _ = listed(s3, Prefix="main/", Delimiter="/", PaginationConfig={"PageSize": 1})
+    assert (keys, prefixes) == (["main/a&b <c>", "main/b", "main/line\nfeed"], ["main/a/", "main/c/"])
+    assert listed(s3, Prefix="main/c/", Delimiter="/")[:2] == (["main/c/e"], ["main/c/d/"])
+    assert listed(s3, Prefix="main/", StartAfter="main/b")[0] == everything[everything.index("main/b") + 1 :]
+    assert listed(s3, Prefix="none/") == ([], [], 1)
+    place.branch("dev")
+    assert listed(s3, Delimiter="/") == ([], ["dev/", "main/"], 1)
+    assert listed(s3, Prefix="de") == ([], ["dev/"], 1)
+    old = s3.list_objects(Bucket=REPOSITORY, Prefix="main/", MaxKeys=3)
+    following = s3.list_objects(Bucket=REPOSITORY, Prefix="main/", Marker=old["NextMarker"])
+    assert [item["Key"] for item in old["Contents"] + following["Contents"]] == everything
+    assert [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]] == [REPOSITORY]
+    assert s3.list_objects_v2(Bucket=REPOSITORY, Prefix="main/b")["Contents"][0]["Size"] == 1
+
+
+def test_deleting_many(s3: Any) -> None:
+    for key in ("main/a", "main/b<&>", "main/c"):
+        s3.put_object(Bucket=REPOSITORY, Key=key, Body=b"x")
+    keys = [{"Key": key} for key in ("main/a", "main/b<&>", "main/none", "nowhere/x")]
+    answer = s3.delete_objects(Bucket=REPOSITORY, Delete={"Objects": keys})
+    assert [item["Key"] for item in answer["Deleted"]] == ["main/a", "main/b<&>", "main/none"]
+    assert [(item["Key"], item["Code"]) for item in answer["Errors"]] == [("nowhere/x", "NoSuchBucket")]
+    assert listed(s3, Prefix="main/")[0] == ["main/c"]
+
+
+def test_copies(place: Place, s3: Any) -> None:
+    s3.put_object(Bucket=REPOSITORY, Key="main/a b", Body=b"x", Metadata={"k": "v"})
+    source = {"Bucket": REPOSITORY, "Key": "main/a b"}
+    s3.copy_object(Bucket=REPOSITORY, Key="main/same", CopySource=source)
+    assert place.key("same") == place.key("a b"), "staged, in its branch: shared"
+    assert s3.head_object(Bucket=REPOSITORY, Key="main/same")["Metadata"] == {"k": "v"}
+    assert [address for address, _ in place.server.sandbox.copies.addresses(REPOSITORY)] == [place.key("a b")]
+    place.branch("dev")
+    s3.copy_object(Bucket=REPOSITORY, Key="dev/other", CopySource=source)
+    assert place.key("other", "dev") != place.key("a b")
+    replaced = {"MetadataDirective": "REPLACE", "Metadata": {"new": "1"}, "ContentType": "text/csv"}
+    s3.copy_object(Bucket=REPOSITORY, Key="main/a b", CopySource=source, **replaced)
+    head = s3.head_object(Bucket=REPOSITORY, Key="main/a b")
+    assert (head["Metadata"], head["ContentType"]) == ({"new": "1"}, "text/csv")
+    namespace = lakefs_sdk.RepositoryCreation(name="second", storage_namespace="local://second")
+    place.client.repositories_api.create_repository(namespace)
+    s3.copy_object(Bucket="second", Key="main/foreign", CopySource=source)
+    assert s3.get_object(Bucket="second", Key="main/foreign")["Body"].read() == b"x"
+    second = place.server.sandbox.namespaces.store("local://second")
+    keys = [key for batch in second.list("data/") for key in batch.column("address").to_pylist()]
+    assert len(keys) == 1, "a copy into another repository is an object of its own"
+    missing = {"Bucket": REPOSITORY, "Key": "main/none"}
+    assert refusal(404, s3.copy_object, Bucket=REPOSITORY, Key="main/x", CopySource=missing) == "NoSuchKey"
+
+
+def test_uploads_in_parts(place: Place, s3: Any) -> None:
+    body = os.urandom(12 * MIB + 5)
+    config = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
+    extra = {"ContentType": "text/csv", "Metadata": {"k": "v"}}
+    s3.upload_fileobj(io.BytesIO(body), REPOSITORY, "main/big", Config=config, ExtraArgs=extra)
+    head = s3.head_object(Bucket=REPOSITORY, Key="main/big")
+    digests = [hashlib.md5(body[i : i + 5 * MIB]).digest() for i in range(0, len(body), 5 * MIB)]
+    assert head["ETag"] == f'"{hashlib.md5(b"".join(digests)).hexdigest()}-3"'
+    assert (head["ContentLength"], head["ContentType"], head["Metadata"]) == (len(body), "text/csv", {"k": "v"})
+    target = io.BytesIO()
+    s3.download_fileobj(REPOSITORY, "main/big", target, Config=config)
+    assert target.getvalue() == body == place.store.read(place.key("big"))
+
+
+def test_an_upload_in_parts_that_is_aborted_leaves_nothing(place: Place, s3: Any, tmp_path: Path) -> None:
+    where = {"Bucket": REPOSITORY, "Key": "main/x"}
+    upload = where | {"UploadId": s3.create_multipart_upload(**where)["UploadId"]}
+    e_tag = s3.upload_part(**upload, PartNumber=1, Body=b"one")["ETag"]
+    wrong = {"Parts": [{"PartNumber": 1, "ETag": '"' + "0" * 32 + '"'}]}
+    assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=wrong) == "InvalidPart"
+    backwards = {"Parts": [{"PartNumber": 2, "ETag": e_tag}, {"PartNumber": 1, "ETag": e_tag}]}
+    assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=backwards) == "InvalidPart"
+    elsewhere = upload | {"Key": "main/y"}
+    assert refusal(404, s3.upload_part, **elsewhere, PartNumber=1, Body=b"x") == "NoSuchUpload"
+    s3.abort_multipart_upload(**upload)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": e_tag}]}
+    assert refusal(404, s3.complete_multipart_upload, **upload, MultipartUpload=parts) == "NoSuchUpload"
+    assert [batch for batch in place.store.list("data/") if batch.num_rows] == []
+    assert list((tmp_path / "state" / "uploads").iterdir()) == []
+    nowhere = {"Bucket": REPOSITORY, "Key": "none/x"}
+    assert refusal(404, s3.create_multipart_upload, **nowhere) == "NoSuchBucket"
+
+
+def test_refusals(place: Place, s3: Any) -> None:
+    assert refusal(404, s3.put_object, Bucket="no-such", Key="main/x", Body=b"x") == "NoSuchBucket"
+    assert refusal(404, s3.put_object, Bucket=REPOSITORY, Key="none/x", Body=b"x") == "NoSuchBucket"
+    assert refusal(404, s3.list_objects_v2, Bucket="no-such") == "NoSuchBucket"
+    assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key="main/none") == "NoSuchKey"
+    assert refusal(404, s3.head_object, Bucket=REPOSITORY, Key="main/none") == "404"
+    assert refusal(400, s3.put_object, Bucket=REPOSITORY, Key="main", Body=b"x") == "InvalidArgument"
+    assert refusal(501, s3.get_object_acl, Bucket=REPOSITORY, Key="main/x") == "NotImplemented"
+    s3.put_object(Bucket=REPOSITORY, Key="main/x", Body=b"x")
+    fields = {"Bucket": REPOSITORY, "Key": "main/x"}
+    assert refusal(412, s3.put_object, **fields, Body=b"y", IfNoneMatch="*") == "PreconditionFailed"
+    place.store.delete_many([place.key("x")])
+    assert refusal(404, s3.get_object, **fields) == "NoSuchVersion", "as lakeFS: the bytes are gone"
+
+
+def test_only_the_sandbox_s_credentials_sign(place: Place) -> None:
+    wrong_secret = client_of(place.server, aws_secret_access_key="wrong")
+    assert refusal(403, wrong_secret.list_objects_v2, Bucket=REPOSITORY) == "SignatureDoesNotMatch"
+    unknown = client_of(place.server, aws_access_key_id="unknown")
+    assert refusal(403, unknown.list_objects_v2, Bucket=REPOSITORY) == "InvalidAccessKeyId"
+    unsigned = httpx.get(f"{place.server.endpoint_url}/{REPOSITORY}/main/x")
+    assert unsigned.status_code == 404, "no request of the gateway: the API has no such place"
+
+
+def test_a_presigned_request_is_for_its_time_and_its_key(place: Place, s3: Any) -> None:
+    s3.put_object(Bucket=REPOSITORY, Key="main/a b", Body=b"x")
+    fields = {"Bucket": REPOSITORY, "Key": "main/a b"}
+    url = s3.generate_presigned_url("get_object", Params=fields, ExpiresIn=60)
+    assert httpx.get(url).content == b"x"
+    assert httpx.get(url.replace("a%20b", "b")).status_code == 403
+    upload = s3.generate_presigned_url("put_object", Params=fields | {"Key": "main/up"}, ExpiresIn=60)
+    assert httpx.put(upload, content=b"up").status_code == 200
+    assert place.read("up") == b"up"
+    old = s3.generate_presigned_url("get_object", Params=fields, ExpiresIn=0)
+    assert httpx.get(old).status_code == 403
+
+
+def test_a_body_that_is_not_the_signed_one_is_refused(place: Place, s3: Any) -> None:
+    def tamper(request: Any, **_: Any) -> None:
+        request.body = b"evil"
+
+    s3.meta.events.register("before-send.s3.PutObject", tamper)
+    code = refusal(400, s3.put_object, Bucket=REPOSITORY, Key="main/x", Body=b"good")
+    assert code == "XAmzContentSHA256Mismatch"
+    assert place.paths() == []
+
+
+def test_a_stale_request_is_refused(tmp_path: Path) -> None:
+    late = FakeClock(system_clock())
+    late.advance(minutes=16)
+    location = StoreLocation((tmp_path / "objects").as_uri())
+    with SandboxServer(tmp_path / "state", location, options=SandboxOptions(), clock=late) as server:
+        assert refusal(403, client_of(server).list_buckets) == "RequestTimeTooSkewed"
