@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
@@ -82,14 +83,19 @@ class GCRun:
     def key_of(self, url: str) -> str:
         """The key, relative to the namespace, of a URL that the server gave.
 
+        A server with a local store names the folder itself, ``local:///folder/...``, instead of the namespace.
         Raises ``NamespaceError`` for a URL outside the namespace.
         """
-        if not url.startswith(self.namespace):
-            raise NamespaceError(
-                f"the server names {url}, which is not in the namespace {self.namespace}",
-                remedy="the repository may have moved while the run was under way; start a new run",
-            )
-        return url.removeprefix(self.namespace)
+        folders = [self.namespace]
+        if self.store.url.startswith("file://"):
+            folders.append("local://" + unquote(urlsplit(self.store.folder_url).path))
+        for folder in folders:
+            if url.startswith(folder):
+                return url.removeprefix(folder)
+        raise NamespaceError(
+            f"the server names {url}, which is not in the namespace {self.namespace}",
+            remedy="the repository may have moved while the run was under way; start a new run",
+        )
 
 
 def begin_run(

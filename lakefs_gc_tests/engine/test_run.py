@@ -153,6 +153,14 @@ def test_urls_of_the_server_stay_in_the_namespace(lake: Lake, repository: LakeRe
             run.key_of(url)
 
 
+def test_a_server_with_a_local_store_names_the_folder(lake: Lake, repository: LakeRepository) -> None:
+    run = begin(lake)
+    folder = str(repository.folder).rstrip("/")
+    assert run.key_of(f"local://{folder}/_lakefs/retention/x") == "_lakefs/retention/x"
+    with pytest.raises(NamespaceError):
+        run.key_of(f"local://{folder}-2/x")
+
+
 def test_run_keys() -> None:
     key = new_run_key("my-repo", datetime(2026, 1, 31, 3, 4, 5, 6, UTC))
     assert key == "my-repo/2026-01-31T03-04-05-000006"
