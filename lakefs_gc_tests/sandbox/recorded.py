@@ -85,7 +85,7 @@ class Replay:
             self._ask_api(client, exchange)
 
     def _ask_gateway(self, client: httpx.Client, call: str, params: dict[str, Any]) -> None:
-        """The sandbox has no S3 gateway yet: the same through the API."""
+        """Through the API: boto3 signs with the time that it is, and the sandbox lives in the time of the recording."""
         branch, _, path = params["Key"].partition("/")
         url = f"/api/v1/repositories/{params['Bucket']}/branches/{branch}/objects"
         if call in ("put_object", "upload_part") and "aborted" not in path:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from botocore.exceptions import ClientError
 
 from lakefs_gc.sandbox.clock import system_clock
 from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.gateway.body import spooled_body
+from lakefs_gc.sandbox.gateway.documents import read_keys_to_delete
+from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
@@ -98,16 +102,18 @@ def listed(s3: Any, **fields: Any) -> tuple[list[str], list[str], int]:
 
 
 def test_listings(place: Place, s3: Any) -> None:
-    paths = ["a/1", "a/2", "a&b <c>", "b", "c/d/1", "c/e", "line\nfeed"]
+    paths = ["a/1", "a/2", "a&b <c>", "b", "c/d/1", "c/e", "control\x01", "p%20q"]
     for path in paths:
         s3.put_object(Bucket=REPOSITORY, Key=f"main/{path}", Body=path.encode())
     everything = sorted(f"main/{path}" for path in paths)
     assert listed(s3, Prefix="main/") == (everything, [], 1)
     assert listed(s3, Prefix="main/", PaginationConfig={"PageSize": 2}) == (everything, [], 4)
     keys, prefixes, _ = listed(s3, Prefix="main/", Delimiter="/", PaginationConfig={"PageSize": 1})
-    assert (keys, prefixes) == (["main/a&b <c>", "main/b", "main/line\nfeed"], ["main/a/", "main/c/"])
+    assert (keys, prefixes) == (["main/a&b <c>", "main/b", "main/control\x01", "main/p%20q"], ["main/a/", "main/c/"])
     assert listed(s3, Prefix="main/c/", Delimiter="/")[:2] == (["main/c/e"], ["main/c/d/"])
     assert listed(s3, Prefix="main/", StartAfter="main/b")[0] == everything[everything.index("main/b") + 1 :]
+    assert listed(s3, Prefix="main/", StartAfter="a")[0] == everything
+    assert listed(s3, Prefix="main/", StartAfter="n") == ([], [], 1)
     assert listed(s3, Prefix="none/") == ([], [], 1)
     place.branch("dev")
     assert listed(s3, Delimiter="/") == ([], ["dev/", "main/"], 1)
@@ -174,6 +180,7 @@ def test_an_upload_in_parts_that_is_aborted_leaves_nothing(place: Place, s3: Any
     e_tag = s3.upload_part(**upload, PartNumber=1, Body=b"one")["ETag"]
     wrong = {"Parts": [{"PartNumber": 1, "ETag": '"' + "0" * 32 + '"'}]}
     assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=wrong) == "InvalidPart"
+    assert s3.upload_part(**upload, PartNumber=2, Body=b"one")["ETag"] == e_tag
     backwards = {"Parts": [{"PartNumber": 2, "ETag": e_tag}, {"PartNumber": 1, "ETag": e_tag}]}
     assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=backwards) == "InvalidPart"
     elsewhere = upload | {"Key": "main/y"}
@@ -232,6 +239,50 @@ def test_a_body_that_is_not_the_signed_one_is_refused(place: Place, s3: Any) -> 
     code = refusal(400, s3.put_object, Bucket=REPOSITORY, Key="main/x", Body=b"good")
     assert code == "XAmzContentSHA256Mismatch"
     assert place.paths() == []
+
+
+def test_a_header_that_nobody_signed_is_refused(place: Place, s3: Any) -> None:
+    def tamper(request: Any, **_: Any) -> None:
+        request.headers["x-amz-copy-source"] = f"{REPOSITORY}/main/secret"
+
+    s3.put_object(Bucket=REPOSITORY, Key="main/secret", Body=b"x")
+    s3.meta.events.register("before-send.s3.PutObject", tamper)
+    assert refusal(403, s3.put_object, Bucket=REPOSITORY, Key="main/x", Body=b"good") == "AccessDenied"
+    assert place.paths() == ["secret"]
+
+
+async def _pieces_of(data: bytes) -> AsyncIterator[bytes]:
+    for i in range(0, len(data), 7):
+        yield data[i : i + 7]
+
+
+def read_body(data: bytes, payload_hash: str) -> bytes:
+    async def read() -> bytes:
+        async with spooled_body(_pieces_of(data), payload_hash) as content:
+            return content.read()
+
+    return asyncio.run(read())
+
+
+def test_a_body_in_chunks_loses_its_framing() -> None:
+    """As newer SDKs send what they cannot read twice."""
+    chunked = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+    framed = b"5\r\nhello\r\n9;x=y\r\n\r\n, world\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
+    assert read_body(framed, chunked) == b"hello\r\n, world"
+    for malformed in (framed[:9], framed.replace(b"5", b"z"), framed.replace(b"5", b"4"), b""):
+        with pytest.raises(S3Error) as caught:
+            read_body(malformed, chunked)
+        assert (caught.value.status, caught.value.code) == (400, "InvalidArgument")
+    with pytest.raises(S3Error) as caught:
+        read_body(framed, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+    assert caught.value.status == 501
+
+
+@pytest.mark.parametrize("body", [b"", b"<Delete", b"<!DOCTYPE x><Delete/>", b"<Delete><Object/></Delete>"])
+def test_a_document_that_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(S3Error) as caught:
+        read_keys_to_delete(body)
+    assert (caught.value.status, caught.value.code) == (400, "MalformedXML")
 
 
 def test_a_stale_request_is_refused(tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> st
     date, region, service, end = claim.scope
     if "host" not in claim.signed_headers or not date_text.startswith(date) or end != "aws4_request":
         raise _malformed()
+    if any(name.startswith("x-amz-") and name not in claim.signed_headers for name in request.headers):
+        raise S3Error(403, "AccessDenied", "There were headers present in the request which were not signed")
     canonical = "\n".join(
         [
             request.method,
