@@ -52,7 +52,7 @@ COMPARED = {
     "old-layout": 54,
     "read-only": 31,
     "retention-graph": 223,
-    "slices-and-copies": 160,
+    "slices-and-copies": 175,
 }
 
 

@@ -302,7 +302,8 @@ def complete_upload(call: GatewayCall) -> Response:
     with content:
         objects.upload(call.sandbox, call.repository(), branch, upload, content)
     call.uploads.end(upload_id, _whole(call))
-    fields = {"Bucket": call.bucket, "Key": call.key, "ETag": f'"{e_tag}"'}
+    location = f"http://{call.headers['host']}/{quote(_whole(call))}"
+    fields = {"Location": location, "Bucket": call.bucket, "Key": call.key, "ETag": f'"{e_tag}"'}
     return document("CompleteMultipartUploadResult", fields)
 
 
