@@ -148,6 +148,10 @@ def test_what_was_swept_after_its_approval_is_not_swept_again(instance: DagsterI
     record_sweep(instance, FIRST, digest)
     for settings in (MANUAL, AFTER, IMMEDIATELY):
         assert evaluate(instance, SensorCursor(), settings, in_hours(100))[0] == []
+    # Or swept at once: there naming the mark is its approval.
+    record_sweep(instance, "lake/three", record_mark(instance, "lake/three"))
+    for settings in (AFTER, IMMEDIATELY):
+        assert evaluate(instance, SensorCursor(), settings, in_hours(100))[0] == []
     # A sweep of another mark, or of another partition, says nothing about this one.
     record_approval(instance, SECOND, record_mark(instance, SECOND))
     record_sweep(instance, SECOND, "sha256:of-another")
