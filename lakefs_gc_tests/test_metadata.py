@@ -76,12 +76,12 @@ def test_every_column_is_described(stage: str) -> None:
 
 def test_stage_shows_its_numbers_and_not_its_machinery() -> None:
     facts = {"size_bytes": 2048, "age: under a day": 2048, "age: over a year": 0, "run": {"run_key": "x"}, "pages": 3}
-    shown = stage_metadata(manifest(facts), schemas.STORE_LISTING, "file:///work/data")
+    shown = stage_metadata(manifest(facts), schemas.STORE_LISTING, "file:///place/data")
     assert (shown["dagster/row_count"], shown["bytes"], shown["size"]) == (7, 2048, "2.0 KiB")
     assert (shown["pages"], shown["duration_seconds"]) == (3, 1.5)
     assert "under a day" in shown["bytes_by_age"].md_str
     assert not {"run", "size_bytes", "age: under a day"} & set(shown)
-    assert "bytes" not in stage_metadata(manifest({}), schemas.UNCOMMITTED, "file:///work/data")
+    assert "bytes" not in stage_metadata(manifest({}), schemas.UNCOMMITTED, "file:///place/data")
 
 
 def test_failures_say_what_happened_and_what_to_do() -> None:
