@@ -121,9 +121,7 @@ def _keep_plan(
     cores: int,
 ) -> None:
     marked = _read_mark(spark, run.store, mark)
-    earlier = ledger.read_ledger(spark, run.store, folder, cores).select(
-        "address", F.col("outcome").alias("recorded"), F.col("size").alias("recorded_size")
-    )
+    earlier = ledger.read_ledger(spark, run.store, folder, cores).select("address", F.col("outcome").alias("recorded"))
     live = referenced.distinct().withColumn("live", F.lit(True))
     verdict = (
         F.when(F.col("recorded").isin(ledger.DELETED, ledger.ALREADY_GONE), F.lit("done"))
@@ -137,10 +135,7 @@ def _keep_plan(
         run.run_key,
         "sweep_plan",
         StageOutput(
-            # A mark of lakeFS's own client has no sizes; an intent of an earlier sweep has.
-            plan.withColumn("size", F.coalesce("size", "recorded_size")).select(
-                "address", "size", "last_modified", "verdict"
-            ),
+            plan.select("address", "size", "last_modified", "verdict"),
             clock(),
             {"mark_id": mark.mark_id},
             {"misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))},

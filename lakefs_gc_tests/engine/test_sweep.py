@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -60,7 +61,8 @@ def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeReposi
     assert collector.sweep(mark, live=[referenced]) == result
     assert keys[5] in repository.objects()
     added = set(keys_below(repository.store, MarkPaths.of(mark.mark_id).ledger)) - before
-    assert all(key.endswith("outcome.parquet") for key in added)  # no intent: nothing was to be deleted
+    recorded = [pq.read_table(repository.folder / key)["address"].to_pylist() for key in added]
+    assert {address for addresses in recorded for address in addresses} == {referenced, rewritten}
 
     # What is no longer referenced goes.
     assert counts(collector.sweep(mark, live=[])) == {"deleted": 8, "already_gone": 1, "resurrected": 1}
