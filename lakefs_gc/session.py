@@ -23,6 +23,7 @@ from lakefs_gc.definitions import build_definitions
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.jobs import gc_approve, gc_mark, gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
+from lakefs_gc.resources.run_lock import process_tags
 
 Facts = dict[str, Any]
 
@@ -72,7 +73,7 @@ class GCSession:
 
     def materialize(self, job: str, run_key: str, config: Mapping[str, Config]) -> dict[str, Facts]:
         """Run a job for one partition; the metadata of each materialization, as plain values, by asset."""
-        tags = dict(repository_tags(run_key))
+        tags = {**repository_tags(run_key), **process_tags()}
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         try:
             result = self._definitions.resolve_job_def(job).execute_in_process(

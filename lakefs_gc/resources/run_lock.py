@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Mapping
+
 from dagster import AssetExecutionContext, DagsterRunStatus, RunsFilter
 
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import RunInProgressError
 
 _PARTITION_TAG = "dagster/partition"
+_PROCESS_TAG = "lakefs_gc/process"
 
 
 def refuse_second_run(context: AssetExecutionContext) -> None:
@@ -22,8 +27,30 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
         partition = run.tags.get(_PARTITION_TAG, "")
         if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
             continue
+        if _process_is_gone(run.tags):
+            context.instance.report_run_failed(run, "the process of the run was killed")
+            continue
         if own is None or record.storage_id < own.storage_id:
             raise RunInProgressError(
                 f"run {run.run_id} of {repository} is under way (partition {partition})",
                 remedy="wait until it ends, or terminate it in the UI; then start this one again",
             )
+
+
+def process_tags() -> Mapping[str, str]:
+    """The tag of a run in this process, by which a later run can tell that it was killed."""
+    return {_PROCESS_TAG: f"{socket.gethostname()}:{os.getpid()}"}
+
+
+def _process_is_gone(tags: Mapping[str, str]) -> bool:
+    """Whether a run belongs to a process of this machine that is no more: nobody watches runs of a command line."""
+    host, _, number = tags.get(_PROCESS_TAG, "").rpartition(":")
+    if host != socket.gethostname() or not number.isdigit():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # somebody else's, and alive
+    return False

@@ -1,5 +1,8 @@
 """Rule 10, on the run records of a real instance."""
 
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from dagster import (
 )
 
 from lakefs_gc.errors import RunInProgressError
-from lakefs_gc.resources.run_lock import refuse_second_run
+from lakefs_gc.resources.run_lock import process_tags, refuse_second_run
 
 RUNS = DynamicPartitionsDefinition(name="gc_runs")
 ACTIVE = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
@@ -61,6 +64,27 @@ def test_second_run_of_a_repository_is_refused(
     with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is under way") as refused:
         run(instance, "lake/one")
     assert "terminate it in the UI" in refused.value.remedy
+
+
+def test_a_run_whose_process_was_killed_is_in_nobodys_way(instance: DagsterInstance) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": f"{socket.gethostname()}:{ended.pid}"}
+    killed = instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+    assert run(instance, "lake/one").success
+    left = instance.get_run_by_id(killed.run_id)
+    assert left is not None
+    assert left.status is DagsterRunStatus.FAILURE
+
+
+def test_a_run_of_a_living_process_or_of_another_machine_is_respected(instance: DagsterInstance) -> None:
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    for process in (process_tags()["lakefs_gc/process"], "another-machine:1"):
+        tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
+        instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+        with pytest.raises(RunInProgressError):
+            run(instance, "lake/one")
 
 
 @pytest.mark.parametrize("status", AT_REST, ids=lambda status: status.value)
