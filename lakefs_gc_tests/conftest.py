@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +18,19 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 
 BUCKET = "lakefs-gc-tests"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The working directory of all tests: ``dagster.yaml`` and ``lakefs-gc.toml`` of a checkout are a developer's own."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        # For the processes that tests start, Spark's workers among them.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        for name in ("DAGSTER_HOME", "LAKEFS_GC_CONFIG"):
+            patch.delenv(name, raising=False)
+        yield folder
 
 
 @pytest.fixture(scope="session")

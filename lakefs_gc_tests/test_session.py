@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +37,16 @@ def test_without_an_instance_nothing_is_left_behind(tmp_path: Path, monkeypatch:
         assert work.parent.exists()
     assert not work.parent.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_instance_of_the_working_directory_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``dagster dev`` uses there, so that its sensor sees an approval of the command line."""
+    (tmp_path / "dagster.yaml").write_bytes(files("lakefs_gc").joinpath("dagster.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    with GCSession.open(Settings()) as session, pytest.raises(ConfigurationError):
+        session.mark(RUN)
+    with DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert [run.job_name for run in instance.get_runs()] == ["gc_mark"]
 
 
 def test_configured_work_place_is_kept(tmp_path: Path) -> None:
