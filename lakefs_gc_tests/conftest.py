@@ -22,7 +22,7 @@ BUCKET = "lakefs-gc-tests"
 
 @pytest.fixture(scope="session", autouse=True)
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The working directory of all tests: ``dagster.yaml`` and ``lakefs-gc.toml`` of a checkout are a developer's own."""
+    """The working directory of all tests: the settings and the Dagster instance of a checkout are a developer's own."""
     folder = tmp_path_factory.mktemp("elsewhere")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
