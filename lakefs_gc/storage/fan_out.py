@@ -16,18 +16,6 @@ it.
 """
 
 
-def list_shards(store: ObjectStore, prefix: str, count: int) -> tuple[list[list[str]], pa.RecordBatch]:
-    """Split a prefix for parallel listing.
-
-    Returns at most ``count`` shards, each a list of sub-prefixes one level below ``prefix`` (for ``data/``:
-    slices), and the objects directly at ``prefix``, which are in no shard.  Together they are what
-    ``store.list(prefix)`` gives.  Sub-prefixes are dealt out in turn, so that neighbours, which tend to be
-    alike in size, spread.  Only names are held: tens of thousands of slices are a few megabytes.
-    """
-    sub_prefixes, objects = store.list_level(prefix)
-    return [sub_prefixes[start::count] for start in range(min(count, len(sub_prefixes)))], objects
-
-
 def list_concurrently(store: ObjectStore, prefixes: Iterable[str], concurrency: int = 16) -> Iterator[pa.RecordBatch]:
     """The objects below each prefix, ``concurrency`` prefixes at once, as batches of about ``BATCH_ROWS``
     rows.

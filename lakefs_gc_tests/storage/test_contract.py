@@ -15,7 +15,7 @@ import pytest
 
 from lakefs_gc.errors import NamespaceError, ObjectNotFoundError
 from lakefs_gc.storage.base import LISTING_SCHEMA, DeletionOutcome, ObjectStore, StoreLocation
-from lakefs_gc.storage.fan_out import list_concurrently, list_shards
+from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.open import open_store
 
 ODD_KEYS = [
@@ -115,12 +115,12 @@ def test_a_level(store: ObjectStore) -> None:
     assert store.list_level("nothing/")[0] == []
 
 
-def test_shards_and_what_lies_between_them_are_everything(store: ObjectStore) -> None:
+def test_sub_prefixes_and_what_lies_between_them_are_everything(store: ObjectStore) -> None:
     keys = [f"data/slice{number}/{name}" for number in range(5) for name in "ab"] + ["data/loose"]
     fill(store, keys)
-    shards, objects = list_shards(store, "data/", 2)
-    assert sorted(len(shard) for shard in shards) == [2, 3]
-    below = keys_of(list_concurrently(store, [prefix for shard in shards for prefix in shard], 3))
+    prefixes, objects = store.list_level("data/")
+    assert len(prefixes) == 5
+    below = keys_of(list_concurrently(store, prefixes, 3))
     assert sorted(below + objects["address"].to_pylist()) == sorted(keys)
 
 
