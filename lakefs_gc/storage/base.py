@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,11 +64,25 @@ class ObjectInfo:
     e_tag: str
 
 
+@dataclass(frozen=True)
+class ContentFacts:
+    """What a store itself says of an object's content: size in bytes, and checksums of the whole of it.
+
+    ``checksums`` is by algorithm: ``md5`` and ``sha256`` in hex, others (``crc64nvme``) as the store writes them.
+    Empty where the store has none, or none that is certain.
+    """
+
+    size_bytes: int
+    checksums: Mapping[str, str]
+
+
 class DeletionOutcome(StrEnum):
     """What the store itself answered for one key."""
 
     DELETED = "deleted"
     FAILED = "failed"
+    LOCKED = "locked"
+    """An object lock or a legal hold keeps it."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +148,13 @@ class ObjectStore(ABC):
         """Facts about each object that exists; a key that does not exist is left out of the answer."""
 
     @abstractmethod
+    def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
+        """MD5 (32 hex digits, lower case) of the content of each object of which it is known for certain.
+
+        Left out of the answer: objects that do not exist, and those whose ETag may be something else.
+        """
+
+    @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it
         exists.
@@ -147,24 +168,34 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put_stream(self, key: str, source: BinaryIO) -> None:
-        """Write a whole object from a stream, atomically: nothing is written if ``source`` raises."""
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
+        """Write a whole object from a stream, atomically: nothing is written if ``source`` raises.
 
-    def copy_to(self, key: str, destination: ObjectStore, destination_key: str) -> None:
+        With ``if_absent`` return False, and write nothing, if it exists.  On S3 that is a HEAD before the upload: of
+        two writers in the same moment both may be told True.
+        """
+
+    def content_facts(self, key: str) -> ContentFacts | None:
+        """What the store says of an object's content, without reading it; None when it does not exist."""
+        info = self.stat_many([key]).get(key)
+        return ContentFacts(info.size_bytes, {}) if info else None
+
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
         """Copy one object: by the store itself where both are one kind and place, else by streaming.
 
-        Raises ``ObjectNotFoundError``.  The destination has the object whole, or not at all.
+        Raises ``ObjectNotFoundError``.  The destination has the object whole, or not at all.  With ``if_absent``
+        return False, and write nothing, if it exists.
         """
         retry = RetryPolicy()
         for failures in itertools.count(1):
             try:
                 with self.open_read(key) as source:
-                    destination.put_stream(destination_key, source)
-                return
+                    return destination.put_stream(destination_key, source, if_absent=if_absent)
             except StoreUnavailableError:  # the stream broke on its way: once more from the start
                 if failures >= retry.tries:
                     raise
                 time.sleep(retry.pause_seconds(failures))
+        raise AssertionError("unreachable")
 
     @abstractmethod
     def delete_many(self, keys: Sequence[str]) -> Deletions:
@@ -174,6 +205,13 @@ class ObjectStore(ABC):
         that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow
         down is no failure: it is waited out.
         """
+
+    def delete_versions(self, keys: Sequence[str]) -> Deletions:
+        """Delete for good: every version and delete marker of each key, where the store keeps such.
+
+        Otherwise as ``delete_many``; ``LOCKED`` for a key with a version that a lock holds.
+        """
+        return self.delete_many(keys)
 
     @abstractmethod
     def now(self) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -39,6 +40,7 @@ from lakefs_gc.storage.keys import check_key, check_prefix
 
 SCHEME = "file://"
 BATCH_ROWS = 32_000
+_CHUNK_BYTES = 1024**2
 _TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
@@ -151,6 +153,14 @@ class LocalStore(ObjectStore):
                     found[key] = ObjectInfo(facts.st_size, _time(facts), "")
         return found
 
+    def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
+        """See ``ObjectStore``.  Reads each file."""
+        found = {}
+        for key in keys:
+            with suppress(ObjectNotFoundError), self.open_read(key) as file:
+                found[key] = _md5(file)
+        return found
+
     # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
@@ -159,14 +169,21 @@ class LocalStore(ObjectStore):
         """
         return self._write(key, BytesIO(data), if_absent)
 
-    def put_stream(self, key: str, source: BinaryIO) -> None:
-        self._write(key, source, False)
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
+        return self._write(key, source, if_absent)
 
-    def _write(self, key: str, source: BinaryIO, if_absent: bool) -> bool:
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.  Between folders by the kernel, which on some file systems moves no byte."""
+        if not isinstance(destination, LocalStore):
+            return super().copy_to(key, destination, destination_key, if_absent=if_absent)
+        with self.open_read(key) as source:
+            return destination._write(destination_key, source, if_absent, whole_file=True)
+
+    def _write(self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False) -> bool:
         level, name = _split(key)
         with self._errors(key):
             try:
-                folder, temporary = self._new_file(level, source)
+                folder, temporary = self._new_file(level, source, whole_file)
             except NotADirectoryError as error:
                 raise StorageError(
                     f"{self.location.folder_url}{key}: a file or a symbolic link is where a folder must be",
@@ -190,7 +207,7 @@ class LocalStore(ObjectStore):
                 os.close(folder)
         return True
 
-    def _new_file(self, level: str, source: BinaryIO) -> tuple[int, str]:
+    def _new_file(self, level: str, source: BinaryIO, whole_file: bool = False) -> tuple[int, str]:
         """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
         disk.
 
@@ -211,7 +228,8 @@ class LocalStore(ObjectStore):
                 raise
         try:
             with os.fdopen(descriptor, "wb") as file:
-                shutil.copyfileobj(source, file, 1024 * 1024)
+                if not (whole_file and _copied_by_kernel(source, descriptor)):
+                    shutil.copyfileobj(source, file, 1024 * 1024)
                 file.flush()
                 os.fsync(descriptor)
         except BaseException:
@@ -323,6 +341,23 @@ class LocalStore(ObjectStore):
         return StorageError(f"{where}: {error.strerror}", remedy="check the disk, then run again")
 
 
+def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
+    """Copy a file that nothing was read of yet; False, and nothing is written, where the kernel cannot."""
+    copied_bytes = 0
+    while True:
+        try:
+            step = os.copy_file_range(source.fileno(), descriptor, 1 << 30)
+        except (OSError, AttributeError) as error:  # macOS has no such call
+            unable = isinstance(error, AttributeError) or error.errno in (errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP)
+            if copied_bytes or not (unable or (isinstance(error, OSError) and error.errno == errno.EINVAL)):
+                raise
+            return False
+        if not step:
+            # Some file systems (/proc, some FUSE) say the end at once: an empty answer proves nothing.
+            return copied_bytes > 0
+        copied_bytes += step
+
+
 def _split(key: str) -> tuple[str, str]:
     """Folder (empty, or ending in '/') and name.  Refuses what no file name can be."""
     check_key(key)
@@ -347,6 +382,13 @@ def _time(facts: os.stat_result) -> datetime:
     """Modification time, cut to microseconds: rounding up could put it after now."""
     seconds, microseconds = divmod(facts.st_mtime_ns // 1000, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+
+def _md5(file: BinaryIO) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _batch(rows: Rows) -> pa.RecordBatch:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,22 +17,28 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import Deletion, Deletions, ObjectInfo, ObjectStore, StoreLocation, SubPrefixes
+from lakefs_gc.storage.base import (
+    ContentFacts,
+    Deletion,
+    Deletions,
+    ObjectInfo,
+    ObjectStore,
+    StoreLocation,
+    SubPrefixes,
+)
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3_checksums import content_facts
 from lakefs_gc.storage.s3_client import RAW_PAGE, S3_FAILURES, RetryingClient
+from lakefs_gc.storage.s3_copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3_delete import delete_keys
 from lakefs_gc.storage.s3_errors import error_code, http_status
 from lakefs_gc.storage.s3_listing import Page, parse_page
+from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions
 
 SCHEME = "s3://"
-_GIB = 1024**3
-_TRANSFER = TransferConfig(
-    multipart_threshold=5 * _GIB,  # the most that one CopyObject moves
-    multipart_chunksize=_GIB // 2,  # 10,000 parts of it are 5 TB, the largest object
-    max_concurrency=4,
-)
+_MD5 = re.compile(r"[0-9a-f]{32}")
 _STREAM = TransferConfig(max_concurrency=2)
 
 
@@ -56,12 +63,15 @@ class S3Store(ObjectStore):
     The client is made when it is first needed, in each process anew: a store may be used after a fork.
     """
 
-    def __init__(self, location: StoreLocation, retry: RetryPolicy | None = None) -> None:
+    def __init__(
+        self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None
+    ) -> None:
         """Raises ``ConfigurationError`` for a URL without a bucket, or with a path that is no plain
         folder.
         """
         self.location = location
         self.retry = retry or RetryPolicy()
+        self.copy_limits = copy_limits or CopyLimits()
         self.bucket, self.root = _bucket_and_root(location)
         self._clients: dict[int, RetryingClient] = {}
 
@@ -139,11 +149,34 @@ class S3Store(ObjectStore):
             self.now()  # a HEAD cannot tell a missing key from a missing bucket; this raises for the latter
         return {key: info for key, info in facts.items() if info is not None}
 
-    def _stat(self, key: str) -> ObjectInfo | None:
+    def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
+        """See ``ObjectStore``.  One HEAD for each key: only that says how an object is encrypted.
+
+        Source: AWS S3 API reference, "ETag": the MD5 of objects that were not uploaded in parts and are stored plain or
+        with SSE-S3; with SSE-C and SSE-KMS it is something else.
+        """
+        known = map_unordered(self._content_md5, keys, concurrency)
+        return {key: md5 for key, md5 in known if md5}
+
+    def _content_md5(self, key: str) -> str:
+        head = self._head(key) or {}
+        e_tag = head.get("ETag", "").strip('"').lower()
+        encrypted = head.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in head
+        return e_tag if _MD5.fullmatch(e_tag) and not encrypted else ""
+
+    def _head(self, key: str) -> Mapping[str, Any] | None:
         s3, name = self._s3(), self._name(key)
         try:
-            head = s3.call(lambda: s3.client.head_object(Bucket=self.bucket, Key=name), action="GetObject", key=name)
+            return cast(
+                Mapping[str, Any],
+                s3.call(lambda: s3.client.head_object(Bucket=self.bucket, Key=name), action="GetObject", key=name),
+            )
         except ObjectNotFoundError:
+            return None
+
+    def _stat(self, key: str) -> ObjectInfo | None:
+        head = self._head(key)
+        if head is None:
             return None
         return ObjectInfo(
             size_bytes=head["ContentLength"],
@@ -196,30 +229,41 @@ class S3Store(ObjectStore):
 
         return s3.call(put_new, action="PutObject", key=name)
 
-    def put_stream(self, key: str, source: BinaryIO) -> None:
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
         """See ``ObjectStore``.  In parts where it is large; a broken upload is aborted and leaves nothing."""
         s3, name = self._s3(), self._name(key)
+        if if_absent and self._stat(key) is not None:
+            return False
         s3.call(
             lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_STREAM),
             action="PutObject",
             key=name,
             tries=1,  # it consumes its source
         )
+        return True
 
-    def copy_to(self, key: str, destination: ObjectStore, destination_key: str) -> None:
+    def content_facts(self, key: str) -> ContentFacts | None:
+        """See ``ObjectStore``.  One HEAD."""
+        return content_facts(self._s3(), self._name(key))
+
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
         """See ``ObjectStore``.  By the store itself within one endpoint (in parts above 5 GiB), else
         streamed.
         """
-        s3 = self._s3()
+        s3, source = self._s3(), {"Bucket": self.bucket, "Key": self._name(key)}
         if not isinstance(destination, S3Store) or destination._s3().endpoint != s3.endpoint:
-            super().copy_to(key, destination, destination_key)
-            return
-        there, target = destination._s3(), destination._name(destination_key)
-        source = {"Bucket": self.bucket, "Key": self._name(key)}
-        there.call(
-            lambda: there.client.copy(source, destination.bucket, target, SourceClient=s3.client, Config=_TRANSFER),
-            action=f"GetObject of s3://{self.bucket}/{source['Key']} and s3:PutObject",
-            key=target,
+            return super().copy_to(key, destination, destination_key, if_absent=if_absent)
+        if if_absent and destination._stat(destination_key) is not None:
+            return False
+        head = s3.call(lambda: s3.client.head_object(**source), action="GetObject", key=source["Key"])
+        return copy_object(
+            destination._s3(),
+            source,
+            head,
+            destination.bucket,
+            destination._name(destination_key),
+            limits=self.copy_limits,
+            if_absent=if_absent,
         )
 
     def delete_many(self, keys: Sequence[str]) -> Deletions:
@@ -229,6 +273,12 @@ class S3Store(ObjectStore):
         names = [self._name(key) for key in keys]
         errors = delete_keys(self._s3(), names)
         return [Deletion.of(key, errors[name]) for key, name in zip(keys, names, strict=True)]
+
+    def delete_versions(self, keys: Sequence[str]) -> Deletions:
+        """See ``ObjectStore``.  One listing for each key, then bulk deletes of all its versions."""
+        names = [self._name(key) for key in keys]
+        found = delete_versions(self._s3(), names)
+        return [Deletion(key, found[name].outcome, found[name].error) for key, name in zip(keys, names, strict=True)]
 
     def now(self) -> datetime:
         """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""
@@ -248,12 +298,7 @@ class S3Store(ObjectStore):
 
     def keeps_deleted_bytes(self) -> str:
         """See ``ObjectStore``.  Needs ``s3:GetBucketVersioning``."""
-        s3 = self._s3()
-        answer = s3.call(
-            lambda: s3.client.get_bucket_versioning(Bucket=self.bucket), action="GetBucketVersioning", key=""
-        )
-        status = answer.get("Status", "")
-        return f"the bucket {self.bucket} keeps versions (versioning: {status})" if status else ""
+        return bytes_kept(self._s3(), self.root)
 
     # -- helpers ---------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -30,75 +30,107 @@ _GONE_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
 _NO_ANSWER = "the store's answer does not mention the key"
 
 
+class Target(NamedTuple):
+    """What one delete is about: a key, or with ``version`` one version of it (a delete marker, too) for good."""
+
+    name: str
+    version: str = ""
+
+
 def delete_keys(s3: RetryingClient, names: Sequence[str]) -> dict[str, str]:
-    """Delete, and say for each name the store's error, or '' when it is gone.
+    """``delete_targets`` for keys: the error for each name, or ''."""
+    errors = delete_targets(s3, map(Target, names))
+    return {target.name: error for target, error in errors.items()}
+
+
+def delete_targets(s3: RetryingClient, targets: Iterable[Target]) -> dict[Target, str]:
+    """Delete, and say for each target the store's error, or '' when it is gone.
 
     - A name with a control character, which XML does not carry, gets a request of its own.
-    - When the store refuses a whole request as malformed, it is halved until the name that spoils it is
+    - When the store refuses a whole request as malformed, it is halved until the target that spoils it is
       alone.
-    - Names that the store failed for the moment (SlowDown, InternalError) are tried again after a pause.
-    - A name that the answer does not mention is a failure.
+    - Targets that the store failed for the moment (SlowDown, InternalError) are tried again after a pause.
+    - A target that the answer does not mention is a failure.
 
     Raises ``AccessDeniedError``, ``ObjectNotFoundError`` (the bucket) or ``StoreUnavailableError`` when a
     whole request fails for a reason that no choice of names would change.
     """
-    errors: dict[str, str] = {}
+    errors: dict[Target, str] = {}
     plain = []
-    for name in dict.fromkeys(names):
-        if _NOT_FOR_XML.search(name):
-            errors[name] = _delete_one(s3, name)
+    for target in dict.fromkeys(targets):
+        if _NOT_FOR_XML.search(target.name):
+            errors[target] = _delete_one(s3, target)
         else:
-            plain.append(name)
+            plain.append(target)
     for start in range(0, len(plain), MAX_KEYS):
         errors.update(_delete_batch(s3, plain[start : start + MAX_KEYS]))
     return errors
 
 
-def _delete_batch(s3: RetryingClient, names: list[str]) -> dict[str, str]:
-    errors: dict[str, str] = {}
+def _delete_batch(s3: RetryingClient, targets: list[Target]) -> dict[Target, str]:
+    errors: dict[Target, str] = {}
     failures = 0
     while True:
-        answer = _request(s3, names)
+        answer = _request(s3, targets)
         if answer is None:  # refused as a whole
-            return errors | _delete_halves(s3, names)
-        errors.update({name: error for name, (_, error) in answer.items()})
-        names = [name for name, (code, _) in answer.items() if code in RETRYABLE_CODES]
+            return errors | _delete_halves(s3, targets)
+        errors.update({target: error for target, (_, error) in answer.items()})
+        targets = [target for target, (code, _) in answer.items() if code in RETRYABLE_CODES]
         failures += 1
-        if not names or failures >= s3.retry.tries:
+        if not targets or failures >= s3.retry.tries:
             return errors
-        s3.pause(failures, f"s3:DeleteObject of {len(names)} keys: {errors[names[0]]}")
+        s3.pause(failures, f"s3:DeleteObject of {len(targets)} keys: {errors[targets[0]]}")
 
 
-def _request(s3: RetryingClient, names: list[str]) -> dict[str, tuple[str, str]] | None:
-    """Code and message for each name ('' and '' when it is gone); None if the store refuses these names
+def _request(s3: RetryingClient, targets: list[Target]) -> dict[Target, tuple[str, str]] | None:
+    """Code and message for each target ('' and '' when it is gone); None if the store refuses these
     together.
     """
-    request = {"Objects": [{"Key": name} for name in names], "Quiet": False}
+    request = {"Objects": [_parameters(target) for target in targets], "Quiet": False}
 
     def delete() -> dict[str, Any] | None:
         try:
             answer: dict[str, Any] = s3.client.delete_objects(Bucket=s3.bucket, Delete=request)
         except ClientError as error:
             if 400 <= http_status(error) < 500 and not _is_about_request(error):
-                log.warning("bulk delete refused: keys=%d answer=%s", len(names), describe(error))
+                log.warning("bulk delete refused: keys=%d answer=%s", len(targets), describe(error))
                 return None
             raise
         return answer
 
-    answer = s3.call(delete, action="DeleteObject", key=names[0])
+    answer = s3.call(delete, action=_action(targets[0]), key=targets[0].name)
     if answer is None:
         return None
-    failed = {entry.get("Key", ""): entry for entry in answer.get("Errors", [])}
-    deleted = {entry.get("Key", "") for entry in answer.get("Deleted", [])}
+    of_versions = bool(targets[0].version)
+    failed = {_mentioned(entry, of_versions): entry for entry in answer.get("Errors", [])}
+    deleted = {_mentioned(entry, of_versions) for entry in answer.get("Deleted", [])}
     outcomes = {}
-    for name in names:
-        if name in failed:  # wins over a mention as deleted
-            code, message = str(failed[name].get("Code", "")), str(failed[name].get("Message", ""))
+    for target in targets:
+        if target in failed:  # wins over a mention as deleted
+            code, message = str(failed[target].get("Code", "")), str(failed[target].get("Message", ""))
             text = ": ".join(part for part in (code, message) if part) or "the store names no reason"
-            outcomes[name] = ("", "") if code in _GONE_CODES else (code, text)
+            outcomes[target] = ("", "") if code in _GONE_CODES else (code, text)
         else:
-            outcomes[name] = ("", "" if name in deleted else _NO_ANSWER)
+            outcomes[target] = ("", "" if target in deleted else _NO_ANSWER)
     return outcomes
+
+
+def _parameters(target: Target) -> dict[str, str]:
+    return {"Key": target.name, "VersionId": target.version} if target.version else {"Key": target.name}
+
+
+def _mentioned(entry: dict[str, Any], of_versions: bool) -> Target:
+    """What an entry of the answer is about.
+
+    After a plain delete a store may name the version that stays behind; of a delete marker that is gone some name only
+    ``DeleteMarkerVersionId``.
+    """
+    version = entry.get("VersionId") or entry.get("DeleteMarkerVersionId", "")
+    return Target(entry.get("Key", ""), version if of_versions else "")
+
+
+def _action(target: Target) -> str:
+    return "DeleteObjectVersion" if target.version else "DeleteObject"
 
 
 def _is_about_request(error: ClientError) -> bool:
@@ -106,17 +138,21 @@ def _is_about_request(error: ClientError) -> bool:
     return error_code(error) in NOT_ABOUT_KEYS or http_status(error) in (401, 403, 404, 405) or is_retryable(error)
 
 
-def _delete_halves(s3: RetryingClient, names: list[str]) -> dict[str, str]:
-    if len(names) == 1:
-        return {names[0]: _delete_one(s3, names[0])}
-    middle = len(names) // 2
-    return _delete_batch(s3, names[:middle]) | _delete_batch(s3, names[middle:])
+def _delete_halves(s3: RetryingClient, targets: list[Target]) -> dict[Target, str]:
+    if len(targets) == 1:
+        return {targets[0]: _delete_one(s3, targets[0])}
+    middle = len(targets) // 2
+    return _delete_batch(s3, targets[:middle]) | _delete_batch(s3, targets[middle:])
 
 
-def _delete_one(s3: RetryingClient, name: str) -> str:
-    """DeleteObject, which carries the name in its URL; the error for this name, or ''."""
+def _delete_one(s3: RetryingClient, target: Target) -> str:
+    """DeleteObject, which carries the name in its URL; the error for this target, or ''."""
     try:
-        s3.call(lambda: s3.client.delete_object(Bucket=s3.bucket, Key=name), action="DeleteObject", key=name)
+        s3.call(
+            lambda: s3.client.delete_object(Bucket=s3.bucket, **_parameters(target)),
+            action=_action(target),
+            key=target.name,
+        )
     except StorageError as error:
         code = str(error.facts.get("code", ""))
         if code in NOT_ABOUT_KEYS:

@@ -124,7 +124,7 @@ def describe(error: BaseException) -> str:
 def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpoint: str) -> StorageError:
     """The error to raise for ``error``, which happened in ``action`` (an IAM action without ``s3:``)."""
     code, status, facts = error_code(error), http_status(error), describe(error)
-    bucket_action = action in {"ListBucket", "ListBucketMultipartUploads"}
+    bucket_action = action in {"ListBucket", "ListBucketVersions", "ListBucketMultipartUploads"}
     resource = f"arn:aws:s3:::{bucket}" if bucket_action else f"arn:aws:s3:::{bucket}/{key}"
     where = f"s3://{bucket}/{key} at {endpoint}"
     note: dict[str, Any] = {"action": f"s3:{action}", "bucket": bucket, "code": code, "status": status}

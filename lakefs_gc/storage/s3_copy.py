@@ -1,0 +1,139 @@
+"""Copies within one S3 endpoint, made by the store itself: no byte comes here.
+
+Source: AWS S3 API reference (CopyObject, up to 5 GiB; UploadPartCopy for what is larger, 5 MiB to 5 GiB a part).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lakefs_gc.errors import ObjectNotFoundError, StorageError
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.s3_client import RetryingClient
+from lakefs_gc.storage.s3_errors import error_code, http_status
+
+log = logging.getLogger(__name__)
+
+_GIB = 1024**3
+# What CreateMultipartUpload has to be told; CopyObject takes it along by itself.
+_HEADERS = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Metadata")
+
+
+@dataclass(frozen=True)
+class CopyLimits:
+    """How large copies are made: in one call up to ``single_bytes``, else in parts of ``part_bytes``."""
+
+    single_bytes: int = 5 * _GIB
+    part_bytes: int = _GIB // 2  # 10,000 parts of it are 5 TB, the largest object
+    parts_at_once: int = 4
+
+
+@dataclass(frozen=True)
+class _Copy:
+    s3: RetryingClient
+    source: dict[str, str]
+    bucket: str
+    key: str
+    e_tag: str
+    if_absent: bool
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """One request about the copy, retried."""
+        return self.s3.call(
+            lambda: getattr(self.s3.client, method)(Bucket=self.bucket, Key=self.key, **parameters),
+            action=f"GetObject of s3://{self.source['Bucket']}/{self.source['Key']} and s3:PutObject",
+            key=self.key,
+        )
+
+    def create(self, method: str, **parameters: Any) -> bool:
+        """The request by which the object comes to be; False when it was there and must not be."""
+        if not self.if_absent:
+            self.call(method, **parameters)
+            return True
+        try:
+            self.call(method, **parameters, IfNoneMatch="*")
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and (http_status(cause) == 501 or error_code(cause) == "NotImplemented"):
+                self.call(method, **parameters)  # the caller has looked whether it is there
+                return True
+            if isinstance(cause, ClientError) and http_status(cause) == 412 and self.exists():
+                return False
+            raise
+        return True
+
+    def exists(self) -> bool:
+        try:
+            self.call("head_object")
+        except ObjectNotFoundError:
+            return False
+        return True
+
+
+def copy_object(
+    s3: RetryingClient,
+    source: dict[str, str],
+    head: dict[str, Any],
+    bucket: str,
+    key: str,
+    *,
+    limits: CopyLimits,
+    if_absent: bool = False,
+) -> bool:
+    """Copy ``source`` (``Bucket``, ``Key``), whose HEAD is ``head``; False when ``if_absent`` and it was there.
+
+    Raises ``StorageError`` when the source changes meanwhile.  A copy in parts that fails is aborted.
+    """
+    copy = _Copy(s3, source, bucket, key, head.get("ETag", ""), if_absent)
+    same = {"CopySourceIfMatch": copy.e_tag} if copy.e_tag else {}
+    if head["ContentLength"] <= limits.single_bytes:
+        return copy.create("copy_object", CopySource=source, **same)
+    headers = {name: head[name] for name in _HEADERS if head.get(name)}
+    upload = copy.call("create_multipart_upload", **headers)["UploadId"]
+    try:
+        parts = _copy_parts(copy, upload, head["ContentLength"], same, limits)
+        return _complete(copy, upload, parts)
+    except BaseException:
+        _abort(copy, upload)
+        raise
+
+
+def _copy_parts(
+    copy: _Copy, upload: str, size_bytes: int, same: dict[str, str], limits: CopyLimits
+) -> list[dict[str, Any]]:
+    starts: Iterable[int] = range(0, size_bytes, limits.part_bytes)
+
+    def part(numbered: tuple[int, int]) -> str:
+        number, start = numbered
+        end = min(start + limits.part_bytes, size_bytes) - 1
+        answer = copy.call(
+            "upload_part_copy",
+            UploadId=upload,
+            PartNumber=number,
+            CopySource=copy.source,
+            CopySourceRange=f"bytes={start}-{end}",
+            **same,
+        )
+        return str(answer["CopyPartResult"]["ETag"])
+
+    done = map_unordered(part, enumerate(starts, start=1), limits.parts_at_once)
+    return [{"PartNumber": number, "ETag": e_tag} for (number, _), e_tag in sorted(done)]
+
+
+def _complete(copy: _Copy, upload: str, parts: list[dict[str, Any]]) -> bool:
+    made = copy.create("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts})
+    if not made:
+        _abort(copy, upload)
+    return made
+
+
+def _abort(copy: _Copy, upload: str) -> None:
+    try:
+        copy.call("abort_multipart_upload", UploadId=upload)
+    except StorageError as error:  # the error that led here is the one to show
+        log.warning("a copy in parts could not be aborted: key=%s error=%s", copy.key, error.message)

@@ -1,0 +1,159 @@
+"""Buckets that keep the bytes of what is deleted: versions, delete markers, and object lock.
+
+Source: AWS S3 API reference (ListObjectVersions, DeleteObjects, HeadObject, GetBucketVersioning,
+GetObjectLockConfiguration, GetBucketLifecycleConfiguration).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
+from lakefs_gc.storage.base import Deletion, DeletionOutcome
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.s3_client import RetryingClient
+from lakefs_gc.storage.s3_delete import Target, delete_targets
+
+_LISTINGS_AT_ONCE = 16
+# AWS: "Access Denied because object protected by object lock"; MinIO: "Object is WORM protected and cannot be ...".
+_SAYS_LOCKED = re.compile("object.?lock|WORM|legal.?hold|retention", re.IGNORECASE)
+_MAY_BE_LOCKED = re.compile("AccessDenied|not allowed|InvalidRequest|Forbidden")
+
+
+def bytes_kept(s3: RetryingClient, prefix: str) -> str:
+    """Why the bytes of objects below ``prefix`` stay after a delete; empty when they go.
+
+    Raises ``AccessDeniedError`` when the credentials do not allow to ask for the versioning.
+    """
+    versioning = s3.call(
+        lambda: s3.client.get_bucket_versioning(Bucket=s3.bucket), action="GetBucketVersioning", key=""
+    ).get("Status", "")
+    if not versioning:
+        return ""  # object lock needs versions
+    parts = [f"the bucket {s3.bucket} keeps versions (versioning: {versioning})"]
+    parts += [text for text in (_lock_of_bucket(s3), _expiry(s3, prefix)) if text]
+    return "; ".join(parts)
+
+
+def _lock_of_bucket(s3: RetryingClient) -> str:
+    try:
+        configuration = s3.call(
+            lambda: s3.client.get_object_lock_configuration(Bucket=s3.bucket),
+            action="GetBucketObjectLockConfiguration",
+            key="",
+        ).get("ObjectLockConfiguration", {})
+    except AccessDeniedError:
+        return "whether it locks objects is unknown: not allowed to call s3:GetBucketObjectLockConfiguration"
+    except StorageError:
+        return ""  # 404: none; 501 and the like: the store has no such thing
+    if configuration.get("ObjectLockEnabled") != "Enabled":
+        return ""
+    rule = configuration.get("Rule", {}).get("DefaultRetention", {})
+    period = f"{rule['Days']} days" if "Days" in rule else f"{rule['Years']} years" if "Years" in rule else ""
+    by_default = f", by default for {period} ({rule.get('Mode', '')})" if period else ""
+    return f"object lock is on{by_default}: what is locked cannot be deleted before its lock ends"
+
+
+def _expiry(s3: RetryingClient, prefix: str) -> str:
+    try:
+        rules = s3.call(
+            lambda: s3.client.get_bucket_lifecycle_configuration(Bucket=s3.bucket),
+            action="GetLifecycleConfiguration",
+            key="",
+        ).get("Rules", [])
+    except AccessDeniedError:
+        return "whether a lifecycle rule expires them is unknown: not allowed to call s3:GetLifecycleConfiguration"
+    except StorageError:
+        return "no lifecycle rule expires them"
+    days = [rule["NoncurrentVersionExpiration"].get("NoncurrentDays") for rule in rules if _covers(rule, prefix)]
+    if not days:
+        return "no lifecycle rule expires them"
+    return f"a lifecycle rule expires noncurrent versions after {min(day or 0 for day in days)} days"
+
+
+def _covers(rule: dict[str, Any], prefix: str) -> bool:
+    """Whether a rule expires the noncurrent versions of everything below ``prefix``."""
+    condition = rule.get("Filter", {})
+    narrower = set(condition) - {"Prefix"}  # tags, sizes, And
+    of_rule = condition.get("Prefix", rule.get("Prefix", ""))
+    return (
+        rule.get("Status") == "Enabled"
+        and "NoncurrentVersionExpiration" in rule
+        and not narrower
+        and prefix.startswith(of_rule)
+    )
+
+
+def delete_versions(s3: RetryingClient, names: Iterable[str]) -> dict[str, Deletion]:
+    """Delete every version and delete marker of each name, for good; one outcome for each name.
+
+    ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when one could not for another reason;
+    the others of its versions are gone then all the same.  Raises as ``delete_targets``.
+    """
+    outcomes: dict[str, Deletion] = {}
+    targets: list[Target] = []
+    for name, versions in map_unordered(lambda name: list(_versions(s3, name)), names, _LISTINGS_AT_ONCE):
+        outcomes[name] = Deletion.of(name, "")
+        targets += versions
+    for target, error in delete_targets(s3, targets).items():
+        if not error or outcomes[target.name].outcome is DeletionOutcome.FAILED:
+            continue
+        lock = lock_of(s3, target, error)
+        outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED
+        outcomes[target.name] = Deletion(target.name, outcome, lock or error)
+    return outcomes
+
+
+def _versions(s3: RetryingClient, name: str) -> Iterator[Target]:
+    marker: dict[str, str] = {}
+    while True:
+        page = _page(s3, name, marker)
+        for entry in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
+            if entry["Key"] == name:  # a prefix fits longer keys, too
+                yield Target(name, entry["VersionId"])
+        if not page.get("IsTruncated"):
+            return
+        names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
+        following = {parameter: page[field] for parameter, field in names.items() if page.get(field)}
+        if not following or following == marker:
+            raise StorageError(
+                f"s3://{s3.bucket}/{name}: the store's listing of versions does not go on",
+                remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+            )
+        marker = following
+
+
+def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, Any]:
+    answer: dict[str, Any] = s3.call(
+        lambda: s3.client.list_object_versions(Bucket=s3.bucket, Prefix=name, **marker),
+        action="ListBucketVersions",
+        key=name,
+    )
+    return answer
+
+
+def lock_of(s3: RetryingClient, target: Target, error: str) -> str:
+    """What holds an object that could not be deleted: until when, or a legal hold; empty when nothing is known to.
+
+    Stores answer "AccessDenied" for a lock as for a missing right: the object's own headers tell them apart.
+    """
+    if not (_SAYS_LOCKED.search(error) or _MAY_BE_LOCKED.search(error)):
+        return ""
+    request = {"Bucket": s3.bucket, "Key": target.name}
+    if target.version:
+        request["VersionId"] = target.version
+    try:
+        head = s3.call(lambda: s3.client.head_object(**request), action="GetObjectVersion", key=target.name)
+    except ObjectNotFoundError:
+        return ""
+    except StorageError:
+        return error if _SAYS_LOCKED.search(error) else ""
+    if head.get("ObjectLockLegalHoldStatus") == "ON":
+        return "locked: a legal hold"
+    until = head.get("ObjectLockRetainUntilDate")
+    if isinstance(until, datetime) and until > datetime.now(UTC):
+        return f"locked until {until.astimezone(UTC).isoformat()} ({head.get('ObjectLockMode', '')})"
+    return error if _SAYS_LOCKED.search(error) else ""

@@ -1,0 +1,170 @@
+"""Buckets that keep what is deleted: versions for good, and locks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage import s3_versions
+from lakefs_gc.storage.base import DeletionOutcome, StoreLocation
+from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3 import S3Store
+from lakefs_gc.storage.s3_delete import Target
+from lakefs_gc.storage.s3_versions import lock_of
+from lakefs_gc_tests.storage.faulty_s3 import FaultyS3, Request, error
+
+NewBucket = Callable[..., S3Store]
+
+
+@pytest.fixture
+def new_bucket(s3_server: SeaweedFS, s3_namespace: StoreLocation) -> NewBucket:
+    """Makes a bucket with versions, or with object lock, and opens a namespace in it."""
+
+    def make(*, locks: bool = False) -> S3Store:
+        bucket = f"versions-{uuid.uuid4().hex[:12]}"
+        client = s3_server.client()
+        client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=locks)
+        if not locks:
+            client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        return S3Store(StoreLocation(f"s3://{bucket}/repo"))
+
+    return make
+
+
+def versions(server: SeaweedFS, store: S3Store) -> list[str]:
+    """Keys of all versions and delete markers, each as often as it is there."""
+    page: dict[str, Any] = server.client().list_object_versions(Bucket=store.bucket)
+    found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+    return sorted(entry["Key"].removeprefix(store.root) for entry in found)
+
+
+def test_versions_go_for_good(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
+    store = new_bucket()
+    for key in ("data/s/a", "data/s/a", "data/s/ab", "data/s/b", "data/s/live"):
+        store.put(key, b"x")
+    assert [d.outcome for d in store.delete_many(["data/s/a"])] == [DeletionOutcome.DELETED]
+    assert versions(s3_server, store).count("data/s/a") == 3, "two versions and a delete marker"
+
+    answer = store.delete_versions(["data/s/a", "data/s/b", "data/s/none", "data/s/a"])
+    assert [(d.key, d.outcome, d.error) for d in answer] == [
+        (key, DeletionOutcome.DELETED, "") for key in ("data/s/a", "data/s/b", "data/s/none", "data/s/a")
+    ]
+    assert versions(s3_server, store) == ["data/s/ab", "data/s/live"]
+
+
+def test_more_versions_than_a_page_has(
+    new_bucket: NewBucket, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_bucket()
+    for _ in range(7):
+        store.put("data/s/a", b"x")
+    client = store._s3().client
+    listing, pages = client.list_object_versions, []
+
+    def by_two(**parameters: Any) -> Any:
+        pages.append(parameters)
+        return listing(**parameters, MaxKeys=2)
+
+    monkeypatch.setattr(client, "list_object_versions", by_two)
+    assert store.delete_versions(["data/s/a"])[0].outcome is DeletionOutcome.DELETED
+    assert len(pages) >= 4
+    assert versions(s3_server, store) == []
+
+
+def test_what_a_lock_holds_is_an_outcome_of_its_own(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
+    store, client = new_bucket(locks=True), s3_server.client()
+    until = datetime.now(UTC) + timedelta(days=2)
+    at = {"Bucket": store.bucket, "Body": b"x"}
+    client.put_object(**at, Key=store.root + "retained", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until)
+    client.put_object(**at, Key=store.root + "held", ObjectLockLegalHoldStatus="ON")
+    store.put("retained", b"newer and free")
+    store.put("free", b"x")
+    retained, held, free = store.delete_versions(["retained", "held", "free"])
+    assert [d.outcome for d in (retained, held, free)] == [
+        DeletionOutcome.LOCKED,
+        DeletionOutcome.LOCKED,
+        DeletionOutcome.DELETED,
+    ]
+    assert f"locked until {until:%Y-%m-%d}" in retained.error
+    assert "COMPLIANCE" in retained.error
+    assert "legal hold" in held.error
+    assert versions(s3_server, store) == ["held", "retained"], "only what is locked is left"
+
+
+def test_a_missing_right_is_no_lock(new_bucket: NewBucket) -> None:
+    store = new_bucket(locks=True)
+    store.put("free", b"x")
+    s3, name = store._s3(), store.root + "free"
+    assert lock_of(s3, Target(name), "AccessDenied: Access Denied.") == ""
+    assert lock_of(s3, Target(name), "AccessDenied: object protected by object lock").startswith("AccessDenied")
+    assert lock_of(s3, Target(name), "InternalError") == ""
+    assert lock_of(s3, Target(store.root + "none"), "AccessDenied") == ""
+
+
+def test_says_that_bytes_stay(new_bucket: NewBucket, s3_server: SeaweedFS, s3_namespace: StoreLocation) -> None:
+    assert S3Store(s3_namespace).keeps_deleted_bytes() == ""
+    versioned, locking = new_bucket(), new_bucket(locks=True)
+    assert "keeps versions (versioning: Enabled)" in versioned.keeps_deleted_bytes()
+    assert "no lifecycle rule expires them" in versioned.keeps_deleted_bytes()
+    assert "object lock" not in versioned.keeps_deleted_bytes()
+    assert "object lock is on" in locking.keeps_deleted_bytes()
+    rule = {
+        "ID": "old versions",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 9},
+    }
+    s3_server.client().put_bucket_lifecycle_configuration(
+        Bucket=versioned.bucket, LifecycleConfiguration={"Rules": [rule]}
+    )
+    assert "a lifecycle rule expires noncurrent versions after 9 days" in versioned.keeps_deleted_bytes()
+
+
+def test_which_lifecycle_rules_cover_a_namespace() -> None:
+    rule: dict[str, Any] = {"Status": "Enabled", "NoncurrentVersionExpiration": {"NoncurrentDays": 9}}
+    covers = s3_versions._covers
+    assert covers(rule | {"Filter": {"Prefix": "re"}}, "repo/")
+    assert covers(rule | {"Prefix": ""}, "repo/")
+    assert not covers(rule | {"Filter": {"Prefix": "repo/data/"}}, "repo/")
+    assert not covers(rule | {"Filter": {"And": {"Prefix": "", "Tags": []}}}, "repo/")
+    assert not covers(rule | {"Filter": {}, "Status": "Disabled"}, "repo/")
+    assert not covers({"Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}, "repo/")
+
+
+def test_what_may_not_be_asked_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versioning is known, lock and lifecycle may not be asked for."""
+    with FaultyS3() as server:
+        for name, value in {
+            "AWS_ENDPOINT_URL_S3": server.endpoint,
+            "AWS_ACCESS_KEY_ID": "k",
+            "AWS_SECRET_ACCESS_KEY": "s",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        versioned = b"<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>"
+
+        def answer(request: Request) -> Any:
+            if "versioning" in request.query:
+                return type(error(403, "AccessDenied"))(200, versioned)
+            return error(403, "AccessDenied")
+
+        server.faults.append(answer)
+        text = S3Store(StoreLocation("s3://bucket/repo"), RetryPolicy(tries=1)).keeps_deleted_bytes()
+    assert "versioning: Suspended" in text
+    assert "unknown: not allowed to call s3:GetBucketObjectLockConfiguration" in text
+    assert "unknown: not allowed to call s3:GetLifecycleConfiguration" in text
+
+
+def test_a_folder_keeps_nothing(tmp_path: Path) -> None:
+    store = LocalStore(StoreLocation(tmp_path.as_uri()))
+    store.put("data/s/a", b"x")
+    assert store.keeps_deleted_bytes() == ""
+    assert [d.outcome for d in store.delete_versions(["data/s/a"])] == [DeletionOutcome.DELETED]
+    assert store.content_facts("data/s/a") is None
