@@ -56,6 +56,12 @@ class SafetyParameters(_Section):
         description="Read the metadata of every other repository that these credentials can see, and keep what they "
         "refer to by full address.  Costs a read of each of their ranges.",
     )
+    max_twin_lookups: int = Field(
+        default=10_000,
+        ge=0,
+        description="How many paths of branches may be looked up to find objects that a branch shows and the server's "
+        "uncommitted list leaves out.  Beyond that, objects that may be such are kept, and counted as shielded.",
+    )
     max_uncommitted_pages: int = Field(
         default=100_000,
         gt=0,
@@ -82,6 +88,36 @@ class SweepSettings(_Section):
     )
     objects_per_request: int = Field(
         default=1000, ge=1, le=1000, description="Keys in one bulk delete; 1000 is the most that S3 takes."
+    )
+    delete_versions: bool = Field(
+        default=False,
+        description="In a bucket that keeps versions, delete every version and delete marker of a swept object, for "
+        "good.  Nothing of S3's own brings them back then; a backup of ours does.",
+    )
+
+
+class BackupSettings(_Section):
+    """Copies of what a sweep deletes: the undo."""
+
+    url: str = Field(
+        default="",
+        description="Where backups go: s3://bucket/prefix or file:///folder, outside every repository's namespace.  "
+        "Without it nothing can be backed up.",
+    )
+    required_before_sweep: bool = Field(
+        default=False, description="Refuse to sweep a mark that has no complete, verified backup."
+    )
+    keep_days: float = Field(
+        default=30.0,
+        gt=0,
+        description="How long a backup is kept after the sweep of its mark (after it was made, for a mark that nobody "
+        "approved).  Removed at the end of the next backup, or by `lakefs-gc backups --prune`.",
+    )
+    copies_at_once: int = Field(
+        default=8,
+        ge=1,
+        le=256,
+        description="Copies that one Spark task has under way.  One that is streamed needs up to 40 MiB.",
     )
 
 
@@ -111,6 +147,7 @@ class Settings(_Section):
     )
     safety: SafetyParameters = SafetyParameters()
     sweep: SweepSettings = SweepSettings()
+    backup: BackupSettings = BackupSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     spark: dict[str, str] = Field(
         default_factory=dict, description='Spark configuration, e.g. {"spark.master": "local[8]"}.'

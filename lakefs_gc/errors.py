@@ -161,6 +161,22 @@ class SweepIncompleteError(LakeFSGCError):
     exit_code = 5
 
 
+class BackupError(SafetyError):
+    """A backup is missing, incomplete, changed, of another mark, or was to lie where lakeFS keeps its data."""
+
+
+class BackupIncompleteError(LakeFSGCError):
+    """At least one object of a mark could not be copied, or its copy not be proved; ``facts`` has the counts."""
+
+    exit_code = 5
+
+
+class RestoreIncompleteError(LakeFSGCError):
+    """At least one object did not come back as it was; ``facts`` has the count of each outcome."""
+
+    exit_code = 5
+
+
 # -- the machine ----------------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,7 @@ def sweep(
         referenced,
         work_place=parquet.work_place,
         objects_per_request=configured.sweep.objects_per_request,
+        delete_versions=configured.sweep.delete_versions,
         clock=utc_now,
         cores=cores,
     )

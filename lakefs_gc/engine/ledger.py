@@ -26,7 +26,9 @@ DELETED = "deleted"
 ALREADY_GONE = "already_gone"
 RESURRECTED = "resurrected"
 FAILED = "failed"
-OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, FAILED)
+LOCKED = "locked"
+"""An object lock or a legal hold keeps the object; a later sweep tries again."""
+OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, FAILED)
 
 RECORD = pa.schema(
     [

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
-from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, read_part
+from lakefs_gc.engine.marked_objects import read_marked
+from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import MarkError, SweepIncompleteError
@@ -35,6 +36,7 @@ _DELETE = "delete"
 _RESUME = "resume"  # an earlier attempt said that it would delete the object, and not how that ended
 _TASKS_PER_CORE = 2
 _ERRORS_SHOWN = 10
+_NOT_DELETED = {DeletionOutcome.FAILED: ledger.FAILED, DeletionOutcome.LOCKED: ledger.LOCKED}
 # HEAD and GET tell whole seconds where a listing tells milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
 
@@ -84,10 +86,12 @@ def sweep(
     objects_per_request: int,
     clock: Clock,
     cores: int,
+    delete_versions: bool = False,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
 
     ``referenced`` is what the second look found.  Sweeping a mark again goes on where the last sweep stopped.
+    ``delete_versions`` deletes every version of an object for good, where the store keeps such.
     Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says.
     """
     began_at = clock()
@@ -100,7 +104,9 @@ def sweep(
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
             .sortWithinPartitions("address")
-            .mapInArrow(_delete(run.store, folder, sequence, objects_per_request, mark.cutoff), "objects long")
+            .mapInArrow(
+                _delete(run.store, folder, sequence, objects_per_request, mark.cutoff, delete_versions), "objects long"
+            )
             .agg(F.sum("objects"))
             .collect()
         )
@@ -120,7 +126,7 @@ def _keep_plan(
     clock: Clock,
     cores: int,
 ) -> None:
-    marked = _read_mark(spark, run.store, mark)
+    marked = read_marked(spark, run.store, mark)
     earlier = ledger.read_ledger(spark, run.store, folder, cores).select("address", F.col("outcome").alias("recorded"))
     live = referenced.distinct().withColumn("live", F.lit(True))
     verdict = (
@@ -153,28 +159,15 @@ def _keep_plan(
         )
 
 
-def _read_mark(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFrame:
-    """The marked objects, distinct, each part verified."""
-    parts = spark.createDataFrame(
-        [(part.key, part.objects, part.size_bytes, part.sha256) for part in mark.parts],
-        "key string, objects long, size_bytes long, sha256 string",
-    )
-    marked = parts.repartition(max(1, len(mark.parts))).mapInArrow(
-        _read_parts(store), "address string, size long, last_modified timestamp"
-    )
-    return marked.groupBy("address").agg(F.max("size").alias("size"), F.min("last_modified").alias("last_modified"))
-
-
-@worker
-def _read_parts(batches: Batches, store: StoreLocation) -> Batches:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from read_part(worker_store(store), MarkPart(**row)).to_batches()
-
-
 @worker
 def _delete(
-    batches: Batches, store: StoreLocation, folder: str, sequence: str, objects_per_request: int, cutoff: datetime
+    batches: Batches,
+    store: StoreLocation,
+    folder: str,
+    sequence: str,
+    objects_per_request: int,
+    cutoff: datetime,
+    delete_versions: bool = False,
 ) -> Batches:
     namespace = worker_store(store)
     context = TaskContext.get()
@@ -182,7 +175,7 @@ def _delete(
     # Spark tries a task again when its executor is lost: what the first try has deleted is not found gone by chance.
     begun = writer.begun()
     for chunk in _chunks(batches, objects_per_request):
-        _delete_chunk(namespace, writer, chunk, cutoff, begun)
+        _delete_chunk(namespace, writer, chunk, cutoff, begun, delete_versions)
         yield pa.record_batch({"objects": [len(chunk)]})
 
 
@@ -209,11 +202,17 @@ def _chunks(batches: Batches, rows: int) -> Iterator[list[_Planned]]:
 
 
 def _delete_chunk(
-    store: ObjectStore, writer: ledger.LedgerWriter, chunk: list[_Planned], cutoff: datetime, begun: set[str]
+    store: ObjectStore,
+    writer: ledger.LedgerWriter,
+    chunk: list[_Planned],
+    cutoff: datetime,
+    begun: set[str],
+    delete_versions: bool,
 ) -> None:
     there = store.stat_many([o.address for o in chunk if o.verdict != ledger.RESURRECTED])
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
+    hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there
     for planned in chunk:
         info = there.get(planned.address)
         if planned.verdict == ledger.RESURRECTED:
@@ -221,18 +220,20 @@ def _delete_chunk(
         elif info is None:
             ours = planned.verdict == _RESUME or planned.address in begun
             outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
-            records.append((planned.address, planned.size, outcome, ""))
+            if delete_versions:
+                hidden[planned.address] = (planned.size, outcome)
+            else:
+                records.append((planned.address, planned.size, outcome, ""))
         elif info.last_modified > (planned.last_modified or cutoff) + _CLOCK_GRAIN:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "written again since the mark"))
         else:
             doomed.append((planned.address, info.size_bytes))
     writer.intent(_records([(address, size, ledger.INTENT, "") for address, size in doomed]))
-    sizes = dict(doomed)
-    for deletion in store.delete_many([address for address, _ in doomed]):
-        deleted = deletion.outcome is DeletionOutcome.DELETED
-        records.append(
-            (deletion.key, sizes[deletion.key], ledger.DELETED if deleted else ledger.FAILED, deletion.error)
-        )
+    expected = {address: (size, ledger.DELETED) for address, size in doomed} | hidden
+    delete = store.delete_versions if delete_versions else store.delete_many
+    for deletion in delete(list(expected)):
+        size, outcome = expected[deletion.key]
+        records.append((deletion.key, size, _NOT_DELETED.get(deletion.outcome, outcome), deletion.error))
     writer.outcome(_records(records))
 
 

@@ -168,9 +168,10 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         """Write a whole object from a stream, atomically: nothing is written if ``source`` raises.
 
+        ``size_bytes`` is how much about to expect, where that is known: stores cut large objects into parts by it.
         With ``if_absent`` return False, and write nothing, if it exists.  On S3 that is a HEAD before the upload: of
         two writers in the same moment both may be told True.
         """
@@ -187,10 +188,12 @@ class ObjectStore(ABC):
         return False, and write nothing, if it exists.
         """
         retry = RetryPolicy()
+        facts = self.stat_many([key]).get(key)
         for failures in itertools.count(1):
             try:
                 with self.open_read(key) as source:
-                    return destination.put_stream(destination_key, source, if_absent=if_absent)
+                    size_bytes = facts.size_bytes if facts else 0
+                    return destination.put_stream(destination_key, source, if_absent=if_absent, size_bytes=size_bytes)
             except StoreUnavailableError:  # the stream broke on its way: once more from the start
                 if failures >= retry.tries:
                     raise

@@ -169,7 +169,7 @@ class LocalStore(ObjectStore):
         """
         return self._write(key, BytesIO(data), if_absent)
 
-    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         return self._write(key, source, if_absent)
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:

@@ -35,11 +35,12 @@ from lakefs_gc.storage.s3_copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3_delete import delete_keys
 from lakefs_gc.storage.s3_errors import error_code, http_status
 from lakefs_gc.storage.s3_listing import Page, parse_page
-from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions
+from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions, deletion
 
 SCHEME = "s3://"
 _MD5 = re.compile(r"[0-9a-f]{32}")
-_STREAM = TransferConfig(max_concurrency=2)
+_PART_BYTES = 8 * 1024**2
+_MOST_PARTS = 9_000  # S3 takes 10,000
 
 
 class _Creation:
@@ -229,13 +230,13 @@ class S3Store(ObjectStore):
 
         return s3.call(put_new, action="PutObject", key=name)
 
-    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False) -> bool:
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         """See ``ObjectStore``.  In parts where it is large; a broken upload is aborted and leaves nothing."""
         s3, name = self._s3(), self._name(key)
         if if_absent and self._stat(key) is not None:
             return False
         s3.call(
-            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_STREAM),
+            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_stream_config(size_bytes)),
             action="PutObject",
             key=name,
             tries=1,  # it consumes its source
@@ -272,7 +273,7 @@ class S3Store(ObjectStore):
         """
         names = [self._name(key) for key in keys]
         errors = delete_keys(self._s3(), names)
-        return [Deletion.of(key, errors[name]) for key, name in zip(keys, names, strict=True)]
+        return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
     def delete_versions(self, keys: Sequence[str]) -> Deletions:
         """See ``ObjectStore``.  One listing for each key, then bulk deletes of all its versions."""
@@ -313,6 +314,13 @@ class S3Store(ObjectStore):
                 if pid not in self._clients:
                     self._clients[pid] = RetryingClient(self.bucket, self.retry)
         return self._clients[pid]
+
+
+def _stream_config(size_bytes: int) -> TransferConfig:
+    """Parts for a stream of about this size; four of them are in memory at once."""
+    config = TransferConfig(max_concurrency=2, multipart_chunksize=max(_PART_BYTES, -(-size_bytes // _MOST_PARTS)))
+    config.max_in_memory_upload_chunks = 2  # ten are s3transfer's own default
+    return config
 
 
 def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:

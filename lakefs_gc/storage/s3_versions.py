@@ -98,12 +98,11 @@ def delete_versions(s3: RetryingClient, names: Iterable[str]) -> dict[str, Delet
     for name, versions in map_unordered(lambda name: list(_versions(s3, name)), names, _LISTINGS_AT_ONCE):
         outcomes[name] = Deletion.of(name, "")
         targets += versions
-    for target, error in delete_targets(s3, targets).items():
-        if not error or outcomes[target.name].outcome is DeletionOutcome.FAILED:
-            continue
-        lock = lock_of(s3, target, error)
-        outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED
-        outcomes[target.name] = Deletion(target.name, outcome, lock or error)
+    failed = [(target, error) for target, error in delete_targets(s3, targets).items() if error]
+    for (target, error), lock in map_unordered(lambda item: lock_of(s3, *item), failed, _LISTINGS_AT_ONCE):
+        if outcomes[target.name].outcome is not DeletionOutcome.FAILED:
+            outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED
+            outcomes[target.name] = Deletion(target.name, outcome, lock or error)
     return outcomes
 
 
@@ -133,6 +132,16 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
         key=name,
     )
     return answer
+
+
+def deletion(key: str, error: str) -> Deletion:
+    """The outcome of a plain delete that ended with this error, or '' when the store deleted the key.
+
+    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why.
+    """
+    if _SAYS_LOCKED.search(error):
+        return Deletion(key, DeletionOutcome.LOCKED, error)
+    return Deletion.of(key, error)
 
 
 def lock_of(s3: RetryingClient, target: Target, error: str) -> str:

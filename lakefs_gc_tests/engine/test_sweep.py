@@ -46,6 +46,7 @@ def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeReposi
         "deleted": 21,
         "already_gone": 3,
         "resurrected": 6,
+        "locked": 0,
         "failed": 0,
     }
     assert collector.errors[referenced] == "referenced again since the mark"

@@ -11,7 +11,6 @@ import pytest
 
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage import local
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
@@ -107,7 +106,7 @@ def test_local_copies_where_the_kernel_cannot(tmp_path: Path, monkeypatch: pytes
     def unable(*_: object) -> int:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(local.os, "copy_file_range", unable)
+    monkeypatch.setattr(os, "copy_file_range", unable)
     assert store.copy_to("data/s/a", store, "by hand")
     assert store.copy_to("data/s/empty", store, "empty")
     assert store.read("by kernel") == store.read("by hand") == content
