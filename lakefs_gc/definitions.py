@@ -16,11 +16,13 @@ from lakefs_gc.assets import (
     candidates,
     committed,
     foreign_references,
+    hidden_twins,
     mark,
     store_listing,
     sweep,
     sweep_approval,
     uncommitted,
+    unreferenced,
 )
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.engine import schemas
@@ -39,6 +41,8 @@ _MODULES = (
     active_ranges,
     committed,
     foreign_references,
+    unreferenced,
+    hidden_twins,
     candidates,
     mark,
     sweep_approval,

@@ -25,6 +25,7 @@ _COLUMNS = {
     "entries": "How many entries the range must have; null where only its file can say.",
     "repository": "The repository that refers to the address.",
     "reason": "expired: only commits that are not active refer to it.  never_committed: no commit does.",
+    "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.",
     "outcome": "deleted, already_gone, resurrected (referenced again since the mark) or failed.",
     "error": "What the store answered when it failed; else empty.",
 }

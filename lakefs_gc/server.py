@@ -86,6 +86,7 @@ class LakeFSServer:
         self._repositories = lakefs_sdk.RepositoriesApi(self._client)
         self._branches = lakefs_sdk.BranchesApi(self._client)
         self._commits = lakefs_sdk.CommitsApi(self._client)
+        self._objects = lakefs_sdk.ObjectsApi(self._client)
         self._internal = lakefs_sdk.InternalApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
@@ -137,6 +138,16 @@ class LakeFSServer:
         """Metarange id of a commit; empty for the first commit of a repository."""
         commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
         return str(commit.meta_range_id)
+
+    def shown_address(self, repository: str, ref: str, path: str) -> str:
+        """URL of the object that ``ref`` shows at ``path``; empty when it shows none, or is not there any more."""
+        try:
+            stats = self._call(
+                f"stat {path} of {ref}", self._objects.stat_object, repository, ref, path, user_metadata=False
+            )
+        except RepositoryNotFoundError:
+            return ""
+        return str(stats.physical_address)
 
     def retention_rules(self, repository: str) -> GCRules | None:
         """The garbage collection rules; None when none are set: then every commit is active."""

@@ -27,6 +27,7 @@ from lakefs_gc.engine.candidates import candidates
 from lakefs_gc.engine.committed import committed
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest, StageOutput, WorkPlace, utc_now
 from lakefs_gc.engine.foreign_references import foreign_references
+from lakefs_gc.engine.hidden_twins import hidden_twins
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark, read_mark, read_part
 from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
@@ -34,6 +35,7 @@ from lakefs_gc.engine.second_look import second_look
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.engine.sweep import SweepResult, sweep
 from lakefs_gc.engine.uncommitted import uncommitted
+from lakefs_gc.engine.unreferenced import unreferenced
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
@@ -45,7 +47,16 @@ from lakefs_gc_tests.sandbox.place import sdk_client
 OLD_HOURS = 48.0
 """Older than the grace period of a day."""
 
-STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references", "candidates")
+STAGES = (
+    "store_listing",
+    "uncommitted",
+    "active_ranges",
+    "committed",
+    "foreign_references",
+    "unreferenced",
+    "hidden_twins",
+    "candidates",
+)
 CORES = 1
 """As the stages see it: few tasks for little data."""
 
@@ -226,15 +237,36 @@ class Collector:
             return committed(self.run, self.dataset("active_ranges"), clock, cores=CORES)
         if stage == "foreign_references":
             return foreign_references(spark, self.run, server, self.settings, safety, clock, cores=CORES)
+        if stage == "unreferenced":
+            return unreferenced(
+                self.run,
+                listing=self.dataset("store_listing"),
+                uncommitted=self.dataset("uncommitted"),
+                active_ranges=self.dataset("active_ranges"),
+                committed=self.dataset("committed"),
+                foreign_references=self.dataset("foreign_references"),
+                server=server,
+                clock=clock,
+            )
+        if stage == "hidden_twins":
+            return hidden_twins(
+                spark,
+                self.run,
+                uncommitted=self.dataset("uncommitted"),
+                unreferenced=self.dataset("unreferenced"),
+                work_place=self.work_place,
+                server=server,
+                safety=safety,
+                clock=clock,
+                cores=CORES,
+            )
         return candidates(
             spark,
             self.run,
             listing=self.dataset("store_listing"),
-            uncommitted=self.dataset("uncommitted"),
             active_ranges=self.dataset("active_ranges"),
-            committed=self.dataset("committed"),
-            foreign_references=self.dataset("foreign_references"),
-            server=server,
+            unreferenced=self.dataset("unreferenced"),
+            hidden_twins=self.dataset("hidden_twins"),
             clock=clock,
             cores=CORES,
         )

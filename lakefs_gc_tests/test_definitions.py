@@ -21,11 +21,13 @@ GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
     "active_ranges": ("collect", {"spark", "lakefs"}, {"store_listing", "uncommitted"}),
     "committed": ("collect", {"spark", "lakefs"}, {"store_listing", "active_ranges"}),
     "foreign_references": ("collect", {"spark", "lakefs"}, {"store_listing"}),
-    "candidates": (
+    "unreferenced": (
         "decide",
         {"spark"},
         {"store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"},
     ),
+    "hidden_twins": ("decide", {"spark", "lakefs"}, {"store_listing", "uncommitted", "unreferenced"}),
+    "candidates": ("decide", {"spark"}, {"store_listing", "active_ranges", "unreferenced", "hidden_twins"}),
     "mark": (
         "decide",
         {"lakefs", "parquet"},
@@ -41,6 +43,8 @@ JOBS = {
         "active_ranges",
         "committed",
         "foreign_references",
+        "unreferenced",
+        "hidden_twins",
         "candidates",
         "mark",
     },

@@ -7,7 +7,6 @@ from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
-from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.spark import SparkResource
 
 
@@ -15,23 +14,19 @@ from lakefs_gc.resources.spark import SparkResource
 @failures_shown()
 def candidates(
     store_listing: Dataset,
-    uncommitted: Dataset,
     active_ranges: Dataset,
-    committed: Dataset,
-    foreign_references: Dataset,
-    lakefs: LakeFSResource,
+    unreferenced: Dataset,
+    hidden_twins: Dataset,
     spark: SparkResource,
 ) -> StageOutput:
-    """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
+    """Unreferenced, and not kept for another reason; with the reason why it is garbage."""
     return stage.candidates(
         spark.session,
         GCRun.of(store_listing.manifest),
         listing=store_listing,
-        uncommitted=uncommitted,
         active_ranges=active_ranges,
-        committed=committed,
-        foreign_references=foreign_references,
-        server=lakefs.server(),
+        unreferenced=unreferenced,
+        hidden_twins=hidden_twins,
         clock=utc_now,
         cores=spark.cores,
     )

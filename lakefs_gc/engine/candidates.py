@@ -1,6 +1,6 @@
-"""Stage 5: which objects may be deleted.
+"""Stage 8: which objects may be deleted, and why.
 
-candidates = listing (older than the cutoff, where garbage can be) - committed - uncommitted - foreign references
+candidates = unreferenced - hidden twins
 """
 
 from __future__ import annotations
@@ -16,14 +16,10 @@ from lakefs_gc.engine.active_ranges import ALL_COMMITS, METADATA_FOLDER, metadat
 from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
-from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.errors import CorruptRangeError, InputOrderError, SafetyError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
-from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -36,34 +32,26 @@ def candidates(
     run: GCRun,
     *,
     listing: Dataset,
-    uncommitted: Dataset,
     active_ranges: Dataset,
-    committed: Dataset,
-    foreign_references: Dataset,
-    server: LakeFSServer,
+    unreferenced: Dataset,
+    hidden_twins: Dataset,
     clock: Clock,
     cores: int,
 ) -> StageOutput:
-    """Subtract what is referenced from what is stored.  Columns: ``schemas.CANDIDATES``.
+    """Take out what is kept, and say why each of the rest is garbage.  Columns: ``schemas.CANDIDATES``.
 
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
-    1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
+    1).
     """
     began_at = clock()
-    check_inputs(run.run_key, listing, uncommitted, active_ranges, committed)
-    check_inputs(run.run_key, listing, foreign_references)
-    _check_made_from(committed, active_ranges)
-    _check_made_from(active_ranges, uncommitted)
-    if committed.manifest.rows == 0:
-        refuse_unproved_emptiness(server, run)
-    old_enough = listing.dataframe.where(F.col("last_modified") < F.lit(run.cutoff))
-    unreferenced = old_enough.where(F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))
-    for referenced in (committed, uncommitted, foreign_references):
-        unreferenced = unreferenced.join(referenced.dataframe.select("address"), "address", "left_anti")
+    check_inputs(run.run_key, listing, active_ranges, unreferenced, hidden_twins)
+    check_made_from(unreferenced, listing, active_ranges)
+    check_made_from(hidden_twins, unreferenced)
+    left = unreferenced.dataframe.join(hidden_twins.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
-        dataframe=_with_reason(spark, run, unreferenced, active_ranges, cores),
+        dataframe=_with_reason(spark, run, left, active_ranges, cores),
         began_at=began_at,
-        facts={"cutoff": run.cutoff.isoformat()},
+        facts={"cutoff": unreferenced.manifest.facts["cutoff"]},
         measures={
             "size_bytes": F.sum("size"),
             **age_measures(run.started_at),
@@ -71,36 +59,11 @@ def candidates(
             "expired_bytes": F.sum(F.when(F.col("reason") == schemas.EXPIRED, F.col("size"))),
         },
         inputs={
-            dataset.manifest.stage: dataset.manifest.materialization_id
-            for dataset in (listing, uncommitted, active_ranges, committed, foreign_references)
+            **unreferenced.manifest.inputs,
+            "unreferenced": unreferenced.manifest.materialization_id,
+            "hidden_twins": hidden_twins.manifest.materialization_id,
         },
     )
-
-
-def _check_made_from(later: Dataset, earlier: Dataset) -> None:
-    stage = earlier.manifest.stage
-    if later.manifest.inputs.get(stage) != earlier.manifest.materialization_id:
-        raise InputOrderError(
-            f"{later.manifest.stage} was made from another materialization of {stage} than the one that is there now",
-            remedy=f"materialize {later.manifest.stage} and everything after it again, or start a new run",
-        )
-
-
-def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:
-    """Rule 3: an empty committed set is only believed when the content of every branch is empty or outside."""
-    store = open_store(run.store)
-    for branch, commit_id in server.branch_heads(run.repository):
-        metarange_id = server.metarange_of(run.repository, commit_id)
-        if not metarange_id:
-            continue
-        file = METADATA_FOLDER + metarange_id
-        for range_id in read_metarange(store.read(file), file).column("range_id").to_pylist():
-            key = METADATA_FOLDER + range_id
-            if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.namespace, None)):
-                raise SafetyError(
-                    f"no committed object was found in {run.repository}, but branch {branch} has some",
-                    remedy="look at the rules and at the lakeFS server's log of prepare_commits; nothing was marked",
-                )
 
 
 def _with_reason(

@@ -196,3 +196,17 @@ def check_inputs(run_key: str, *in_order: Dataset | DatasetManifest) -> None:
                 f"({earlier.ended_at.isoformat()}): an object that moved in between would be in neither",
                 remedy=f"materialize {later.stage} and everything after it again, or start a new run",
             )
+
+
+def check_made_from(later: Dataset, *earlier: Dataset) -> None:
+    """Rule 1: ``later`` was made from these very materializations.
+
+    Raises ``InputOrderError``, which says what to materialize again.
+    """
+    for stage, materialization_id in ((e.manifest.stage, e.manifest.materialization_id) for e in earlier):
+        if later.manifest.inputs.get(stage) != materialization_id:
+            raise InputOrderError(
+                f"{later.manifest.stage} was made from another materialization of {stage} than the one that is there "
+                "now",
+                remedy=f"materialize {later.manifest.stage} and everything after it again, or start a new run",
+            )

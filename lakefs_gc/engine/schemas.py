@@ -9,6 +9,8 @@ active_ranges       a range that an active commit refers to: ``range_id``, ``ent
 committed           an address that an active commit refers to: ``address`` (distinct), ``size``,
                     ``last_modified`` of the newest such entry
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
+unreferenced        an object that no list refers to: ``address``, ``size``, ``last_modified``
+hidden_twins        an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
 sweep               what happened to a marked object: ``address``, ``size``, ``outcome``, ``error``
 ==================  ====================================================================================
@@ -27,6 +29,8 @@ UNCOMMITTED = StructType([_ADDRESS])
 ACTIVE_RANGES = StructType([StructField("range_id", StringType(), False), StructField("entries", LongType())])
 COMMITTED = STORE_LISTING
 FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
+UNREFERENCED = STORE_LISTING
+HIDDEN_TWINS = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])
 CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType(), nullable=False)])
 SWEEP = StructType(
     [
@@ -43,12 +47,19 @@ EXPIRED = "expired"
 NEVER_COMMITTED = "never_committed"
 """Reason: no range that is left in the namespace refers to the object."""
 
+SHOWN = "shown_by_a_branch"
+"""Why: a branch shows the object, and the server's list leaves it out."""
+SHIELDED = "shielded"
+"""Why: it may be such an object, and nobody can tell, or there are too many to ask for each."""
+
 BY_STAGE = {
     "store_listing": STORE_LISTING,
     "uncommitted": UNCOMMITTED,
     "active_ranges": ACTIVE_RANGES,
     "committed": COMMITTED,
     "foreign_references": FOREIGN_REFERENCES,
+    "unreferenced": UNREFERENCED,
+    "hidden_twins": HIDDEN_TWINS,
     "candidates": CANDIDATES,
     "sweep": SWEEP,
 }

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
-from lakefs_gc.engine.candidates import refuse_unproved_emptiness
 from lakefs_gc.engine.committed import committed
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.foreign_references import foreign_references
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
+from lakefs_gc.engine.unreferenced import refuse_unproved_emptiness
 from lakefs_gc.server import LakeFSServer
 
 _PREFIX = "second_look_"

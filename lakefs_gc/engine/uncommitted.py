@@ -43,9 +43,12 @@ def uncommitted(
 ) -> StageOutput:
     """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
 
-    ``facts`` has ``run_id``, which names the mark, ``pages`` and ``files``.  Raises ``IncompleteAnswerError``.
+    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files`` and ``heads`` (branch to commit id, as
+    they were just before).  Raises ``IncompleteAnswerError``.
     """
     began_at = clock()
+    # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
+    heads = dict(server.branch_heads(run.repository))
     prepared = prepare_uncommitted(server, run.repository, safety.max_uncommitted_pages)
     files = _files(open_store(run.store), run, prepared)
     paths = spark.createDataFrame([(file,) for file in files], "file string").repartition(max(1, len(files)))
@@ -53,7 +56,7 @@ def uncommitted(
     return StageOutput(
         dataframe=addresses.distinct(),
         began_at=began_at,
-        facts={"run_id": prepared.run_id, "pages": prepared.pages, "files": len(files)},
+        facts={"run_id": prepared.run_id, "pages": prepared.pages, "files": len(files), "heads": heads},
     )
 
 

@@ -31,7 +31,16 @@ from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
 RUN = "lake/first"
-STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references", "candidates")
+STAGES = (
+    "store_listing",
+    "uncommitted",
+    "active_ranges",
+    "committed",
+    "foreign_references",
+    "unreferenced",
+    "hidden_twins",
+    "candidates",
+)
 
 
 def failure_of(result: ExecuteInProcessResult, step: str) -> dict[str, Any]:
@@ -211,6 +220,6 @@ def test_a_stage_that_is_materialized_again_replaces_the_first_and_makes_the_lat
     assert second["dagster/row_count"] == LIVE + GARBAGE + 1 == parquet_rows(second["dagster/uri"])
     assert second["materialization_id"] != first["materialization_id"]
 
-    failure = failure_of(location.materialize(RUN, "candidates"), "candidates")
+    failure = failure_of(location.materialize(RUN, "unreferenced"), "unreferenced")
     assert failure["error"] == InputOrderError.__name__
     assert "had ended" in failure["description"]

@@ -73,7 +73,7 @@ def test_read_the_other_way_round_the_inputs_are_refused(spark: SparkSession, re
     collector.materialize("uncommitted", "foreign_references")
     assert moving not in collector.addresses("committed") | collector.addresses("uncommitted")
     with pytest.raises(InputOrderError, match=r"active_ranges of .* began .* before uncommitted had ended"):
-        collector.materialize("candidates")
+        collector.materialize("unreferenced")
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ CHANGES: list[tuple[str, Callable[[DatasetManifest], DatasetManifest | None], st
 def test_inputs_that_do_not_fit_are_refused(
     inputs: Inputs, stage: str, change: Callable[[DatasetManifest], DatasetManifest | None], message: str
 ) -> None:
-    inputs.collector.output("candidates")  # they fit as they are
+    inputs.collector.output("unreferenced")  # they fit as they are
     inputs.put(stage, change(inputs.manifests[stage]))
     try:
         with pytest.raises(InputOrderError, match=message):
-            inputs.collector.output("candidates")
+            inputs.collector.output("unreferenced")
     finally:
         inputs.put(stage, inputs.manifests[stage])
 
@@ -165,7 +165,7 @@ def test_an_empty_committed_set_is_no_proof(
     collector.collect(until="foreign_references")
     assert collector.manifest("committed").rows == 0
     with pytest.raises(SafetyError, match="no committed object was found in lake, but branch main has some"):
-        collector.output("candidates")
+        collector.output("unreferenced")
 
 
 def test_a_repository_that_is_really_empty(spark: SparkSession, repository: LakeRepository) -> None:
@@ -208,5 +208,5 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
     )
     collector.work_place.write(spark, collector.run_key, "store_listing", listing)
     inputs.put("store_listing", inputs.manifests["store_listing"])
-    collector.materialize("candidates")
-    assert collector.addresses("candidates") == {"data/s/x", "root"}
+    collector.materialize("unreferenced")
+    assert collector.addresses("unreferenced") == {"data/s/x", "root"}

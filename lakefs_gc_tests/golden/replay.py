@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from lakefs_gc.formats.entry import AddressType
+from lakefs_gc.formats.ranges import read_metarange, read_range
+
 _API = "/api/v1"
 # The exchanges of a collection are the last in a recording, and begin with this one.
 _FIRST_NOTE = "get GC rules"
@@ -32,6 +35,8 @@ class ReplayServer:
         self.asked: list[str] = []
         self._lock = threading.Lock()
         self._answers: dict[Question, list[Answer]] = defaultdict(list)
+        self._scenario = scenario
+        self._shown: dict[str, dict[str, Any]] = {}
         self._repository = _json(scenario / "api" / "repository.json")
         self._branches = _json(scenario / "api" / "branches.json")
         self._commits = {commit["id"]: commit for commit in _json(scenario / "api" / "all_commits.json")}
@@ -52,11 +57,46 @@ class ReplayServer:
             recorded = self._answers.get(question)
             if recorded:
                 return recorded.pop(0) if len(recorded) > 1 else recorded[0]
+            if method == "GET" and parts.path.endswith("/objects/stat"):
+                return self._stat(parts.path.split("/")[-3], dict(parse_qsl(parts.query))["path"])
             found = self._from_files(method, parts.path)
             if found is None:
                 self.unanswered.append(f"{method} {url} {body}")
                 return 500, json.dumps({"message": "not in the recording"})
             return 200, json.dumps(found)
+
+    def _stat(self, branch: str, path: str) -> Answer:
+        """What the branch showed at a path when it was recorded."""
+        if branch not in self._shown:
+            self._shown[branch] = {entry["path"]: entry for entry in self._objects(branch)}
+        entry = self._shown[branch].get(path)
+        return (200, json.dumps(entry)) if entry else (404, json.dumps({"message": "not found"}))
+
+    def _objects(self, branch: str) -> list[dict[str, Any]]:
+        recorded = self._scenario / "api" / "objects" / f"branch-{branch}.jsonl"
+        if recorded.exists():
+            return [json.loads(line) for line in recorded.read_text("utf-8").splitlines()]
+        # A big recording has no listing of its branches.  What is committed stands in: no hazard was recorded there.
+        return list(self._committed_at(branch))
+
+    def _committed_at(self, branch: str) -> Iterator[dict[str, Any]]:
+        (head,) = (b["commit_id"] for b in self._branches if b["id"] == branch)
+        folder = self._scenario / "namespace" / "_lakefs"
+        metarange_id = self._commits[head]["meta_range_id"]
+        ranges = read_metarange((folder / metarange_id).read_bytes(), metarange_id) if metarange_id else None
+        for range_id in ranges.column("range_id").to_pylist() if ranges else ():
+            rows = read_range((folder / range_id).read_bytes(), range_id, keys=True, details=True)
+            for row in rows.to_pylist():
+                full = row["address_type"] == AddressType.FULL
+                namespace = "" if full else self._repository["storage_namespace"].rstrip("/") + "/"
+                yield {
+                    "path": row["key"].decode(),
+                    "path_type": "object",
+                    "physical_address": namespace + row["address"],
+                    "checksum": row["e_tag"],
+                    "size_bytes": row["size"],
+                    "mtime": 0,
+                }
 
     def _from_files(self, method: str, path: str) -> Any:
         own = f"{_API}/repositories/{self._repository['id']}"

@@ -1,0 +1,33 @@
+"""Asset ``unreferenced``: which old objects no list refers to."""
+
+from dagster import asset
+
+from lakefs_gc.engine import unreferenced as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.failures import failures_shown
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+
+
+@asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
+@failures_shown()
+def unreferenced(
+    store_listing: Dataset,
+    uncommitted: Dataset,
+    active_ranges: Dataset,
+    committed: Dataset,
+    foreign_references: Dataset,
+    lakefs: LakeFSResource,
+) -> StageOutput:
+    """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
+    return stage.unreferenced(
+        GCRun.of(store_listing.manifest),
+        listing=store_listing,
+        uncommitted=uncommitted,
+        active_ranges=active_ranges,
+        committed=committed,
+        foreign_references=foreign_references,
+        server=lakefs.server(),
+        clock=utc_now,
+    )

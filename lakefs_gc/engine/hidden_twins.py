@@ -1,0 +1,353 @@
+"""Stage 7: keep what a branch shows although the server's uncommitted list leaves it out.
+
+An object that overwrites a committed path with the same size, ETag, metadata and content type is no change to lakeFS:
+it appears in no diff and in no uncommitted list, and yet the branch shows it, not the committed object
+(``pkg/graveler``, the identity of a value has no address).  Such an object has the size of what the head of its branch
+has at the same path, and its ETag.  So each path of a head whose entry has the size of an unreferenced object is looked
+up through the API, and what a branch shows is kept.
+
+Where that makes too many look-ups, only paths whose ETag may be the object's are looked up.  MD5 against MD5 tells; an
+ETag that says nothing (several parts, SSE-KMS, a client's own) may be anything's.  What is still too much to look up is
+not deleted: it is *shielded*, and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.active_ranges import METADATA_FOLDER
+from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.workers import Batches, driver_errors, strings, worker, worker_store
+from lakefs_gc.errors import NamespaceError, ServerError
+from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.concurrency import map_unordered
+
+logger = logging.getLogger(__name__)
+
+_HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
+_PATHS = StructType(
+    [
+        StructField("range_id", StringType(), False),
+        StructField("path", BinaryType(), False),
+        StructField("size", LongType(), False),
+        StructField("md5", StringType(), False),
+    ]
+)
+_CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
+_READS_AT_ONCE = 8
+_CALLS_AT_ONCE = 16
+_TASKS_PER_CORE = 4
+_MD5 = r"\A[0-9a-f]{32}\z"
+# Sizes are hashed to 2**24 bits (2 MiB): of a million different sizes, one strange size in 17 passes, and the join
+# after it removes that.
+_SIZE_BITS = 24
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+
+Heads = Mapping[str, str]
+"""Branch to commit id."""
+
+
+@dataclass(frozen=True)
+class TwinSearch:
+    """What a search needs beside its suspects.
+
+    ``name`` begins the names of what it keeps in the work place; ``max_lookups`` is how many paths may be asked for.
+    """
+
+    run: GCRun
+    name: str
+    work_place: WorkPlace
+    server: LakeFSServer
+    max_lookups: int
+    clock: Clock
+    cores: int
+
+    def keep(self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType) -> Dataset:
+        name = f"{self.name}_{stage}"
+        self.work_place.write(spark, self.run.run_key, name, StageOutput(dataframe, self.clock()))
+        return self.work_place.read(spark, self.run.run_key, name, schema)
+
+
+def hidden_twins(
+    spark: SparkSession,
+    run: GCRun,
+    *,
+    uncommitted: Dataset,
+    unreferenced: Dataset,
+    work_place: WorkPlace,
+    server: LakeFSServer,
+    safety: SafetyParameters,
+    clock: Clock,
+    cores: int,
+) -> StageOutput:
+    """Look up what may be hidden.  Columns: ``schemas.HIDDEN_TWINS``.
+
+    Raises ``InputOrderError`` (rule 1), and what reading a range and asking the server raise.
+    """
+    began_at = clock()
+    check_inputs(run.run_key, uncommitted, unreferenced)
+    check_made_from(unreferenced, uncommitted)
+    search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
+    return StageOutput(
+        dataframe=find_twins(spark, unreferenced.dataframe, uncommitted.manifest.facts["heads"], search),
+        began_at=began_at,
+        measures={
+            "size_bytes": F.sum("size"),
+            "shielded": F.count_if(F.col("why") == schemas.SHIELDED),
+            "shielded_bytes": F.sum(F.when(F.col("why") == schemas.SHIELDED, F.col("size"))),
+        },
+        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unreferenced)},
+    )
+
+
+def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
+    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.HIDDEN_TWINS``.
+
+    ``suspects`` are read several times: give something that is stored.  ``heads_before`` are the heads of all branches
+    before the server listed what is uncommitted: it leaves an object out by the head of that moment, which is this one
+    or today's.  A branch that moves twice meanwhile is left to the second look, which is taken before any delete.
+    """
+    heads = (heads_before, dict(search.server.branch_heads(search.run.repository)))
+    branches = _branches_by_metarange(heads, search)
+    if not branches:
+        return _none(spark)
+    with driver_errors():
+        sizes = _size_filter(suspects)
+        if sizes is None:
+            return _none(spark)
+        head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
+        same_size = (
+            head_ranges.dataframe.select("range_id")
+            .distinct()
+            .repartition(search.cores * _TASKS_PER_CORE)
+            .mapInArrow(_read_paths(search.run.store, sizes), _PATHS)
+            .join(suspects.select("size"), "size", "left_semi")
+            .select(*_PATHS.names)
+        )
+        paths = search.keep(spark, "paths", same_size, _PATHS)
+        if not paths.manifest.rows:
+            return _none(spark)
+        alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
+        lookups = _lookups(head_ranges.dataframe, paths.dataframe, branches, search.max_lookups)
+        if lookups is None:
+            contents = search.keep(spark, "contents", _with_md5(alike, search), _CONTENTS)
+            narrowed = search.keep(spark, "paths_of_same_content", _alike(paths.dataframe, contents.dataframe), _PATHS)
+            alike = _alike(contents.dataframe, narrowed.dataframe)
+            lookups = _lookups(head_ranges.dataframe, narrowed.dataframe, branches, search.max_lookups)
+        if lookups is None:
+            logger.warning(
+                "more than %d paths of %s may hide an object that no list has: all such objects are kept",
+                search.max_lookups,
+                search.run.repository,
+            )
+            return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
+        shown, unanswered = _look_up(lookups, search)
+        return _kept(spark, alike, shown, unanswered)
+
+
+def _none(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], schemas.HIDDEN_TWINS)
+
+
+def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:
+    """Metarange id to the branches that have it at their head; branches without content are left out."""
+    branches_of: dict[str, set[str]] = {}
+    for observed in heads:
+        for branch, commit_id in observed.items():
+            branches_of.setdefault(commit_id, set()).add(branch)
+    found: dict[str, list[str]] = {}
+    metarange_of = search.server.metarange_of
+    for commit_id, metarange_id in map_unordered(
+        lambda commit_id: metarange_of(search.run.repository, commit_id), branches_of, _CALLS_AT_ONCE
+    ):
+        if metarange_id:
+            found.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
+    return found
+
+
+# -- which paths have a size that a suspect has ----------------------------------------------------------------
+
+
+def _size_filter(suspects: DataFrame) -> bytes | None:
+    """A bit for each size that there is, hashed; None when there is none.  Of constant size, whatever it is asked."""
+    bitmaps = [bytes(row["bitmap"]) for row in suspects.select("size").mapInArrow(_bitmap(), "bitmap binary").collect()]
+    if not bitmaps:
+        return None
+    return reduce(np.bitwise_or, (np.frombuffer(bitmap, np.uint8) for bitmap in bitmaps)).tobytes()
+
+
+@worker
+def _bitmap(batches: Batches) -> Batches:
+    bits = np.zeros(1 << _SIZE_BITS, np.bool_)
+    for batch in batches:
+        bits[_hashed(batch.column("size"))] = True
+    if bits.any():
+        yield pa.record_batch([pa.array([np.packbits(bits).tobytes()], pa.binary())], names=["bitmap"])
+
+
+def _hashed(sizes: pa.Int64Array) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    hashed: np.ndarray[tuple[int], np.dtype[np.uint64]] = sizes.to_numpy(zero_copy_only=False).astype(np.uint64)
+    return (hashed * _GOLDEN_RATIO) >> np.uint64(64 - _SIZE_BITS)
+
+
+def _passes(sizes: pa.Int64Array, bitmap: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> pa.BooleanArray:
+    hashed = _hashed(sizes)
+    return pa.array(
+        (bitmap[hashed >> np.uint64(3)] >> (np.uint64(7) - (hashed & np.uint64(7))).astype(np.uint8)) & 1 > 0
+    )
+
+
+def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
+    metaranges = spark.createDataFrame([(metarange_id,) for metarange_id in branches], "metarange_id string")
+    tasks = min(len(branches), search.cores * _TASKS_PER_CORE)
+    return metaranges.repartition(tasks).mapInArrow(_read_head_metaranges(search.run.store), _HEAD_RANGES)
+
+
+@worker
+def _read_head_metaranges(batches: Batches, store: StoreLocation) -> Batches:
+    keys = (METADATA_FOLDER + metarange_id for metarange_id in strings(batches, "metarange_id"))
+    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+        ranges = read_metarange(data, key).column("range_id")
+        metarange_id = key.removeprefix(METADATA_FOLDER)
+        yield pa.record_batch([pa.repeat(metarange_id, len(ranges)), ranges], names=_HEAD_RANGES.names)
+
+
+@worker
+def _read_paths(batches: Batches, store: StoreLocation, sizes: bytes) -> Batches:
+    bitmap = np.frombuffer(sizes, np.uint8)
+    keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
+    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+        passing = _passes(read_range(data, key).column("size"), bitmap)
+        if not pc.any(passing, min_count=0).as_py():
+            continue
+        entries = read_range(data, key, keys=True, details=True).filter(passing)
+        range_id = pa.repeat(key.removeprefix(METADATA_FOLDER), entries.num_rows)
+        columns = [range_id, entries.column("key"), entries.column("size"), _md5_of(entries.column("e_tag"))]
+        yield pa.record_batch(columns, names=_PATHS.names)
+
+
+def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
+    """ETags that may be an MD5, in lower case; empty for all others."""
+    plain = pc.utf8_lower(pc.utf8_trim(e_tags, '"'))
+    return pc.if_else(pc.match_substring_regex(plain, _MD5), plain, "")
+
+
+# -- which of them to ask for ----------------------------------------------------------------------------------
+
+
+def _with_md5(suspects: DataFrame, search: TwinSearch) -> DataFrame:
+    """The MD5 of each object's content; empty where the store cannot tell.  Columns: ``_CONTENTS``."""
+    return (
+        suspects.select("address", "size")
+        .repartition(search.cores * _TASKS_PER_CORE)
+        .mapInArrow(_ask_for_md5(search.run.store), _CONTENTS)
+    )
+
+
+@worker
+def _ask_for_md5(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        addresses = batch.column("address")
+        known = worker_store(store).content_md5(addresses.to_pylist())
+        md5 = pa.array([known.get(address, "") for address in addresses.to_pylist()], pa.string())
+        yield pa.record_batch([addresses, batch.column("size"), md5], names=_CONTENTS.names)
+
+
+def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
+    """The rows of ``these`` for which ``those`` have one of the same size, and of an MD5 that does not differ."""
+    same_md5 = these.join(those.where("md5 != ''").select("size", "md5"), ["size", "md5"], "left_semi")
+    any_md5 = these.where("md5 = ''").join(those.select("size"), "size", "left_semi")
+    against_any = these.join(those.where("md5 = ''").select("size"), "size", "left_semi")
+    columns = these.columns
+    return reduce(DataFrame.union, (rows.select(*columns) for rows in (same_md5, any_md5, against_any))).distinct()
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    branch: str
+    path: bytes
+    size: int
+    md5: str
+
+
+def _lookups(
+    head_ranges: DataFrame, paths: DataFrame, branches: Mapping[str, list[str]], max_lookups: int
+) -> list[_Lookup] | None:
+    """Each path on each branch whose head has it; None when there are more than ``max_lookups``."""
+    rows = head_ranges.join(paths, "range_id").select("metarange_id", "path", "size", "md5").limit(max_lookups + 1)
+    lookups = (
+        _Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
+        for row in rows.collect()
+        for branch in branches[row["metarange_id"]]
+    )
+    found = list(islice(lookups, max_lookups + 1))
+    return found if len(found) <= max_lookups else None
+
+
+# -- asking ----------------------------------------------------------------------------------------------------
+
+
+def _look_up(lookups: list[_Lookup], search: TwinSearch) -> tuple[set[str], list[_Lookup]]:
+    """The addresses, relative to the namespace, that branches show, and the look-ups that got no answer."""
+    shown: set[str] = set()
+    unanswered: list[_Lookup] = []
+    for lookup, address in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
+        if address is None:
+            unanswered.append(lookup)
+        elif address:
+            shown.add(address)
+    logger.info("%d paths of %s looked up: %d without an answer", len(lookups), search.run.repository, len(unanswered))
+    return shown, unanswered
+
+
+def _ask(lookup: _Lookup, search: TwinSearch) -> str | None:
+    """The address that the branch shows, empty when it shows none of this namespace; None: it cannot be told."""
+    try:
+        path = lookup.path.decode()
+    except UnicodeDecodeError:
+        return None  # no call of the API can name it
+    try:
+        url = search.server.shown_address(search.run.repository, lookup.branch, path)
+    except ServerError as error:
+        if error.facts.get("status") == 410:
+            return None  # marked as deleted; what it points to is not said
+        raise
+    try:
+        return search.run.key_of(url) if url else ""
+    except NamespaceError:
+        return ""
+
+
+def _kept(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[_Lookup]) -> DataFrame:
+    addresses = spark.createDataFrame([(address,) for address in shown], "shown string")
+    is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
+    kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(
+        "address", "size", F.lit(schemas.SHOWN).alias("why")
+    )
+    if not unanswered:
+        return kept
+    unknown = spark.createDataFrame([(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
+    others = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
+    return kept.union(others.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
+
+
+def _as_shown(address: str) -> Column:
+    """An address as a lakeFS server shows it that parses full addresses as URLs: decoded, without a query."""
+    path = F.regexp_extract(address, "^[^?#]*", 0)
+    return F.coalesce(F.try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))
