@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ class RocksDB:
         try:
             shutil.copy(file, folder / "table")
             database.ingest_external_file([str(folder / "table")])
-            forwards = list(database.items())
+            forwards: list[tuple[Any, Any]] = list(database.items())
             assert forwards == list(database.items(backwards=True))[::-1]
             assert all(database[key] == value for key, value in forwards[::97])
         finally:
