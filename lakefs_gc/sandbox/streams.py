@@ -64,6 +64,12 @@ class OpenedStream:
         self._manager.__exit__(None, None, None)
 
 
+def pieces_of(stream: BinaryIO) -> Iterator[bytes]:
+    """All of a stream, in pieces."""
+    while piece := stream.read(_PIECE_BYTES):
+        yield piece
+
+
 def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]:
     """``size_bytes`` of a stream from the byte ``first`` on, in pieces; closes the stream at the end."""
     try:

@@ -16,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.gateway.body import spooled_body
+from lakefs_gc.sandbox.gateway.call import GatewayCall
 from lakefs_gc.sandbox.gateway.documents import error_document
-from lakefs_gc.sandbox.gateway.handlers import GatewayCall, handle
+from lakefs_gc.sandbox.gateway.handlers import handle
 from lakefs_gc.sandbox.gateway.problems import S3Error, s3_error
 from lakefs_gc.sandbox.gateway.signature import SignedRequest, is_signed, verify
 from lakefs_gc.sandbox.gateway.uploads import Uploads
@@ -34,7 +35,7 @@ class Gateway:
     def __init__(self, sandbox: Sandbox, api: ASGIApp) -> None:
         self._sandbox = sandbox
         self._api = api
-        self._uploads = Uploads(sandbox.folder / _UPLOADS_FOLDER)
+        self._uploads = Uploads(sandbox.folder / _UPLOADS_FOLDER, sandbox.clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -23,6 +23,11 @@ def no_such_bucket() -> S3Error:
     return S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
 
 
+def bucket_exists() -> S3Error:
+    """409 for the creation of a bucket that is a repository."""
+    return S3Error(409, "BucketAlreadyExists", "The requested bucket name is not available.")
+
+
 def no_such_key() -> S3Error:
     """404 for an object that does not exist."""
     return S3Error(404, "NoSuchKey", "The specified key does not exist.")
@@ -41,6 +46,11 @@ def invalid_part() -> S3Error:
 def invalid_argument(message: str) -> S3Error:
     """400 for a parameter that makes no sense."""
     return S3Error(400, "InvalidArgument", message)
+
+
+def bad_digest() -> S3Error:
+    """400 for a body whose checksum is not the one that was sent with it."""
+    return S3Error(400, "BadDigest", "The checksum that you specified did not match what we received.")
 
 
 def malformed_xml() -> S3Error:

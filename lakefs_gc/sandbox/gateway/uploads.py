@@ -1,4 +1,7 @@
-"""Uploads in parts: files of the sandbox's own folder until they are completed, so an aborted one leaves nothing."""
+"""Uploads in parts: files of the sandbox's own folder until they are completed, so an aborted one leaves nothing.
+
+One that is neither completed nor aborted is forgotten after ``_LIFETIME``, as a bucket's lifecycle rule would do.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,58 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from lakefs_gc.formats.entry import to_ns
+from lakefs_gc.sandbox.clock import Clock
 from lakefs_gc.sandbox.gateway.problems import invalid_part, no_such_upload
 
 MAX_PART_NUMBER = 10_000
+_LIFETIME = timedelta(days=7)
 _ID = re.compile(r"[0-9a-f]{32}")
 _FACTS_FILE = "upload.json"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that was sent; ``digest`` is its MD5 in hex."""
+
+    number: int
+    digest: str
+    size_bytes: int
+    last_modified_ns: int
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """An upload that was begun and is not over."""
+
+    key: str
+    upload_id: str
+    begun_at_ns: int
 
 
 class Uploads:
     """The uploads in parts that were begun and are not over."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
+        self._clock = clock
+        self._forget_old()
 
     def begin(self, place: str, facts: Mapping[str, object]) -> str:
         """The id of a new upload to a place (bucket and key); ``facts`` are kept for its completion."""
+        self._forget_old()
         upload_id = secrets.token_hex(16)
         folder = self._folder / upload_id
         folder.mkdir(parents=True)
-        (folder / _FACTS_FILE).write_text(json.dumps({"place": place, "facts": dict(facts)}))
+        kept = {"place": place, "begun_at_ns": to_ns(self._clock()), "facts": dict(facts)}
+        (folder / _FACTS_FILE).write_text(json.dumps(kept))
         return upload_id
 
     def facts(self, upload_id: str, place: str) -> dict[str, object]:
@@ -46,19 +78,40 @@ class Uploads:
         facts: dict[str, object] = kept["facts"]
         return facts
 
-    def put_part(self, upload_id: str, place: str, number: int, content: BinaryIO) -> str:
-        """Keep a part, instead of an earlier one of that number; its MD5 in hex."""
+    def unfinished(self, bucket: str) -> Sequence[Unfinished]:
+        """The uploads to a bucket, by key and id."""
+        found = []
+        for folder in self._folders():
+            with suppress(FileNotFoundError):  # over meanwhile, or about to begin
+                kept = json.loads((folder / _FACTS_FILE).read_text())
+                where, _, key = kept["place"].partition("/")
+                if where == bucket:
+                    found.append(Unfinished(key, folder.name, kept["begun_at_ns"]))
+        return sorted(found, key=lambda upload: (upload.key, upload.upload_id))
+
+    def put_part(self, upload_id: str, place: str, number: int, content: Iterable[bytes]) -> Part:
+        """Keep a part, instead of an earlier one of that number."""
         self.facts(upload_id, place)
-        temporary = self._folder / upload_id / f"{secrets.token_hex(8)}.tmp"
+        folder = self._folder / upload_id
+        temporary = folder / f"{secrets.token_hex(8)}.tmp"
         digest = hashlib.md5(usedforsecurity=False)
-        with temporary.open("wb") as file:
-            while piece := content.read(1 << 20):
-                digest.update(piece)
-                file.write(piece)
-        for earlier in self._folder.joinpath(upload_id).glob(f"{number:05}-*"):
+        try:
+            with temporary.open("wb") as file:
+                for piece in content:
+                    digest.update(piece)
+                    file.write(piece)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        for earlier in folder.glob(f"{number:05}-*"):
             earlier.unlink(missing_ok=True)
-        temporary.rename(self._folder / upload_id / f"{number:05}-{digest.hexdigest()}")
-        return digest.hexdigest()
+        part = temporary.rename(folder / f"{number:05}-{digest.hexdigest()}")
+        return _part(part)
+
+    def parts(self, upload_id: str, place: str) -> Sequence[Part]:
+        """The parts that were sent, by number."""
+        self.facts(upload_id, place)
+        return [_part(file) for file in sorted(self._folder.joinpath(upload_id).glob("[0-9]*-*"))]
 
     def open_parts(self, upload_id: str, place: str, parts: Sequence[tuple[int, str]]) -> tuple[BinaryIO, str]:
         """The content of these parts (number and MD5) in their order, and the ETag of the whole.
@@ -79,6 +132,22 @@ class Uploads:
         """Forget an upload, completed or aborted, and its parts."""
         self.facts(upload_id, place)
         shutil.rmtree(self._folder / upload_id)
+
+    def _forget_old(self) -> None:
+        oldest_ns = to_ns(self._clock() - _LIFETIME)
+        for folder in self._folders():
+            with suppress(FileNotFoundError):
+                if json.loads((folder / _FACTS_FILE).read_text())["begun_at_ns"] < oldest_ns:
+                    shutil.rmtree(folder)
+
+    def _folders(self) -> Sequence[Path]:
+        return [folder for folder in self._folder.glob("*") if _ID.fullmatch(folder.name)]
+
+
+def _part(file: Path) -> Part:
+    number, _, digest = file.name.partition("-")
+    facts = file.stat()
+    return Part(int(number), digest, facts.st_size, facts.st_mtime_ns)
 
 
 class _Joined(io.RawIOBase):
