@@ -67,9 +67,12 @@ class Gateway:
     async def _handled(self, request: Request, raw_path: str) -> Response:
         sandbox, headers = self._sandbox, {name.lower(): value for name, value in request.headers.items()}
         signed = SignedRequest(request.method, raw_path, request.query_params.multi_items(), headers)
-        payload_hash = verify(signed, sandbox.credentials, sandbox.clock)
+        verified = verify(signed, sandbox.credentials, sandbox.clock)
         bucket, _, key = unquote(raw_path).removeprefix("/").partition("/")
-        async with spooled_body(request.stream(), payload_hash) as content:
+        # What comes along with the completion of an upload in parts are the checksums of the whole object.
+        is_completion = request.method == "POST" and "uploadId" in request.query_params
+        said = {} if is_completion else headers
+        async with spooled_body(request.stream(), verified, said) as content:
             call = GatewayCall(
                 sandbox, self._uploads, request.method, bucket, key, request.query_params, headers, content
             )

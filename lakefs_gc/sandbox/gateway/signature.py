@@ -36,6 +36,26 @@ class SignedRequest:
 
 
 @dataclass(frozen=True)
+class Verified:
+    """A request whose signature is right.
+
+    ``payload_hash`` is what it says of its body: the SHA-256 in hex, ``UNSIGNED_PAYLOAD`` or another such word.  With
+    the rest the signatures of the body's chunks are checked, where each follows from the one before.
+    """
+
+    payload_hash: str
+    signature: str
+    date: str
+    scope: str
+    key: bytes
+
+    def chunk_signature(self, previous: str, kind: str, *hashes: str) -> str:
+        """The signature of a chunk (``PAYLOAD``, with two hashes) or of the trailers (``TRAILER``, with one)."""
+        text = "\n".join([f"{ALGORITHM}-{kind}", self.date, self.scope, previous, *hashes])
+        return hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True)
 class _Claim:
     access_key_id: str
     scope: tuple[str, str, str, str]
@@ -49,10 +69,10 @@ def is_signed(headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
     return headers.get("authorization", "").startswith(ALGORITHM) or query.get("X-Amz-Algorithm") == ALGORITHM
 
 
-def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> str:
-    """What the request says of its body: its SHA-256 in hex, or ``UNSIGNED-PAYLOAD``, or another such word.
+def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> Verified:
+    """What whoever reads the body compares it with.
 
-    Raises ``S3Error`` 403 unless the signature is the credentials' and of now; whoever reads the body compares it.
+    Raises ``S3Error`` 403 unless the signature is the credentials' and of now.
     """
     query = dict(request.query)
     is_presigned = "X-Amz-Signature" in query
@@ -89,7 +109,7 @@ def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> st
             "SignatureDoesNotMatch",
             "The request signature we calculated does not match the signature you provided.",
         )
-    return claim.payload_hash
+    return Verified(claim.payload_hash, claim.signature, date_text, "/".join(claim.scope), key)
 
 
 def _header_claim(headers: Mapping[str, str]) -> _Claim:

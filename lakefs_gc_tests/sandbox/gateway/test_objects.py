@@ -1,65 +1,27 @@
-"""The S3 gateway, by the unmodified boto3."""
+"""Objects, listings and refusals of the S3 gateway, by the unmodified boto3."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import io
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import httpx
 import lakefs_sdk
 import pytest
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from lakefs_gc.sandbox.clock import system_clock
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc.sandbox.gateway.body import spooled_body
 from lakefs_gc.sandbox.gateway.documents import read_keys_to_delete
 from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, make_place
+from lakefs_gc_tests.sandbox.gateway.client import refusal, s3_client
+from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    # boto3 signs with the time that it is.
-    location = StoreLocation((tmp_path / "objects").as_uri())
-    with SandboxServer(tmp_path / "state", location, clock=system_clock) as server:
-        yield make_place(server, (tmp_path / "objects" / "demo").as_uri(), "local://demo")
-
-
-def client_of(server: SandboxServer, **fields: Any) -> Any:
-    credentials = {
-        "aws_access_key_id": server.access_key_id,
-        "aws_secret_access_key": server.secret_access_key,
-        "region_name": "us-east-1",
-    }
-    config = Config(retries={"max_attempts": 1}, signature_version=fields.pop("signature_version", "s3v4"))
-    return boto3.client("s3", endpoint_url=server.endpoint_url, config=config, **(credentials | fields))
-
-
-@pytest.fixture
-def s3(place: Place) -> Any:
-    return client_of(place.server)
-
-
-def refusal(status: int, call: Callable[..., Any], **fields: Any) -> str:
-    """The code of a call that must be refused with this status."""
-    with pytest.raises(ClientError) as caught:
-        call(**fields)
-    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
-    return str(caught.value.response["Error"]["Code"])
 
 
 def test_an_object_there_and_back(place: Place, s3: Any) -> None:
@@ -149,49 +111,16 @@ def test_copies(place: Place, s3: Any) -> None:
     s3.copy_object(Bucket=REPOSITORY, Key="main/a b", CopySource=source, **replaced)
     head = s3.head_object(Bucket=REPOSITORY, Key="main/a b")
     assert (head["Metadata"], head["ContentType"]) == ({"new": "1"}, "text/csv")
-    namespace = lakefs_sdk.RepositoryCreation(name="second", storage_namespace="local://second")
-    place.client.repositories_api.create_repository(namespace)
+    namespace = place.namespace.removesuffix(place.namespace.rpartition("/")[2]) + "second"
+    body = lakefs_sdk.RepositoryCreation(name="second", storage_namespace=namespace)
+    place.client.repositories_api.create_repository(body)
     s3.copy_object(Bucket="second", Key="main/foreign", CopySource=source)
     assert s3.get_object(Bucket="second", Key="main/foreign")["Body"].read() == b"x"
-    second = place.server.sandbox.namespaces.store("local://second")
+    second = place.server.sandbox.namespaces.store(namespace)
     keys = [key for batch in second.list("data/") for key in batch.column("address").to_pylist()]
     assert len(keys) == 1, "a copy into another repository is an object of its own"
     missing = {"Bucket": REPOSITORY, "Key": "main/none"}
     assert refusal(404, s3.copy_object, Bucket=REPOSITORY, Key="main/x", CopySource=missing) == "NoSuchKey"
-
-
-def test_uploads_in_parts(place: Place, s3: Any) -> None:
-    body = os.urandom(12 * MIB + 5)
-    config = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
-    extra = {"ContentType": "text/csv", "Metadata": {"k": "v"}}
-    s3.upload_fileobj(io.BytesIO(body), REPOSITORY, "main/big", Config=config, ExtraArgs=extra)
-    head = s3.head_object(Bucket=REPOSITORY, Key="main/big")
-    digests = [hashlib.md5(body[i : i + 5 * MIB]).digest() for i in range(0, len(body), 5 * MIB)]
-    assert head["ETag"] == f'"{hashlib.md5(b"".join(digests)).hexdigest()}-3"'
-    assert (head["ContentLength"], head["ContentType"], head["Metadata"]) == (len(body), "text/csv", {"k": "v"})
-    target = io.BytesIO()
-    s3.download_fileobj(REPOSITORY, "main/big", target, Config=config)
-    assert target.getvalue() == body == place.store.read(place.key("big"))
-
-
-def test_an_upload_in_parts_that_is_aborted_leaves_nothing(place: Place, s3: Any, tmp_path: Path) -> None:
-    where = {"Bucket": REPOSITORY, "Key": "main/x"}
-    upload = where | {"UploadId": s3.create_multipart_upload(**where)["UploadId"]}
-    e_tag = s3.upload_part(**upload, PartNumber=1, Body=b"one")["ETag"]
-    wrong = {"Parts": [{"PartNumber": 1, "ETag": '"' + "0" * 32 + '"'}]}
-    assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=wrong) == "InvalidPart"
-    assert s3.upload_part(**upload, PartNumber=2, Body=b"one")["ETag"] == e_tag
-    backwards = {"Parts": [{"PartNumber": 2, "ETag": e_tag}, {"PartNumber": 1, "ETag": e_tag}]}
-    assert refusal(400, s3.complete_multipart_upload, **upload, MultipartUpload=backwards) == "InvalidPart"
-    elsewhere = upload | {"Key": "main/y"}
-    assert refusal(404, s3.upload_part, **elsewhere, PartNumber=1, Body=b"x") == "NoSuchUpload"
-    s3.abort_multipart_upload(**upload)
-    parts = {"Parts": [{"PartNumber": 1, "ETag": e_tag}]}
-    assert refusal(404, s3.complete_multipart_upload, **upload, MultipartUpload=parts) == "NoSuchUpload"
-    assert [batch for batch in place.store.list("data/") if batch.num_rows] == []
-    assert list((tmp_path / "state" / "uploads").iterdir()) == []
-    nowhere = {"Bucket": REPOSITORY, "Key": "none/x"}
-    assert refusal(404, s3.create_multipart_upload, **nowhere) == "NoSuchBucket"
 
 
 def test_refusals(place: Place, s3: Any) -> None:
@@ -201,6 +130,8 @@ def test_refusals(place: Place, s3: Any) -> None:
     assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key="main/none") == "NoSuchKey"
     assert refusal(404, s3.head_object, Bucket=REPOSITORY, Key="main/none") == "404"
     assert refusal(400, s3.put_object, Bucket=REPOSITORY, Key="main", Body=b"x") == "InvalidArgument"
+    assert refusal(409, s3.create_bucket, Bucket=REPOSITORY) == "BucketAlreadyExists"
+    assert refusal(404, s3.create_bucket, Bucket="no-such") == "NoSuchBucket", "as lakeFS: it has no namespace for it"
     assert refusal(501, s3.get_object_acl, Bucket=REPOSITORY, Key="main/x") == "NotImplemented"
     s3.put_object(Bucket=REPOSITORY, Key="main/x", Body=b"x")
     fields = {"Bucket": REPOSITORY, "Key": "main/x"}
@@ -210,9 +141,9 @@ def test_refusals(place: Place, s3: Any) -> None:
 
 
 def test_only_the_sandbox_s_credentials_sign(place: Place) -> None:
-    wrong_secret = client_of(place.server, aws_secret_access_key="wrong")
+    wrong_secret = s3_client(place.server, aws_secret_access_key="wrong")
     assert refusal(403, wrong_secret.list_objects_v2, Bucket=REPOSITORY) == "SignatureDoesNotMatch"
-    unknown = client_of(place.server, aws_access_key_id="unknown")
+    unknown = s3_client(place.server, aws_access_key_id="unknown")
     assert refusal(403, unknown.list_objects_v2, Bucket=REPOSITORY) == "InvalidAccessKeyId"
     unsigned = httpx.get(f"{place.server.endpoint_url}/{REPOSITORY}/main/x")
     assert unsigned.status_code == 404, "no request of the gateway: the API has no such place"
@@ -251,33 +182,6 @@ def test_a_header_that_nobody_signed_is_refused(place: Place, s3: Any) -> None:
     assert place.paths() == ["secret"]
 
 
-async def _pieces_of(data: bytes) -> AsyncIterator[bytes]:
-    for i in range(0, len(data), 7):
-        yield data[i : i + 7]
-
-
-def read_body(data: bytes, payload_hash: str) -> bytes:
-    async def read() -> bytes:
-        async with spooled_body(_pieces_of(data), payload_hash) as content:
-            return content.read()
-
-    return asyncio.run(read())
-
-
-def test_a_body_in_chunks_loses_its_framing() -> None:
-    """As newer SDKs send what they cannot read twice."""
-    chunked = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-    framed = b"5\r\nhello\r\n9;x=y\r\n\r\n, world\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
-    assert read_body(framed, chunked) == b"hello\r\n, world"
-    for malformed in (framed[:9], framed.replace(b"5", b"z"), framed.replace(b"5", b"4"), b""):
-        with pytest.raises(S3Error) as caught:
-            read_body(malformed, chunked)
-        assert (caught.value.status, caught.value.code) == (400, "InvalidArgument")
-    with pytest.raises(S3Error) as caught:
-        read_body(framed, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
-    assert caught.value.status == 501
-
-
 @pytest.mark.parametrize("body", [b"", b"<Delete", b"<!DOCTYPE x><Delete/>", b"<Delete><Object/></Delete>"])
 def test_a_document_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(S3Error) as caught:
@@ -290,4 +194,4 @@ def test_a_stale_request_is_refused(tmp_path: Path) -> None:
     late.advance(minutes=16)
     location = StoreLocation((tmp_path / "objects").as_uri())
     with SandboxServer(tmp_path / "state", location, options=SandboxOptions(), clock=late) as server:
-        assert refusal(403, client_of(server).list_buckets) == "RequestTimeTooSkewed"
+        assert refusal(403, s3_client(server).list_buckets) == "RequestTimeTooSkewed"
