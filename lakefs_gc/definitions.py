@@ -13,6 +13,7 @@ from dagster import (
 
 from lakefs_gc.assets import (
     active_ranges,
+    backup,
     candidates,
     committed,
     foreign_references,
@@ -26,7 +27,7 @@ from lakefs_gc.assets import (
 )
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.engine import schemas
-from lakefs_gc.jobs import gc_approve, gc_mark, gc_sweep
+from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.metadata import column_schema
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
@@ -45,6 +46,7 @@ _MODULES = (
     hidden_twins,
     candidates,
     mark,
+    backup,
     sweep_approval,
     sweep,
 )
@@ -55,7 +57,7 @@ def build_definitions(settings: Settings) -> Definitions:
     spark = SparkResource(spark_config=dict(settings.spark))
     return Definitions(
         assets=[_described(asset, settings) for asset in load_assets_from_modules(_MODULES)],
-        jobs=[gc_mark, gc_approve, gc_sweep],
+        jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
         schedules=[mark_schedule(settings)],
         sensors=[sweep_sensor(settings.sweep)],
         # One process and one Spark session a run: Dagster's own default would start a JVM for every step.

@@ -22,6 +22,14 @@ gc_approve = define_asset_job(
     description="Approve a mark.  Materializing sweep_approval in the UI does the same.",
 )
 
+gc_backup = define_asset_job(
+    "gc_backup",
+    AssetSelection.assets("backup"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="Copy what a mark says to the place of the backups, and prove each copy.",
+)
+
 gc_sweep = define_asset_job(
     "gc_sweep",
     AssetSelection.assets("sweep"),

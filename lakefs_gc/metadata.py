@@ -26,7 +26,10 @@ _COLUMNS = {
     "repository": "The repository that refers to the address.",
     "reason": "expired: only commits that are not active refer to it.  never_committed: no commit does.",
     "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.",
-    "outcome": "deleted, already_gone, resurrected (referenced again since the mark) or failed.",
+    "outcome": "Of a sweep: deleted, already_gone, resurrected (referenced again since the mark), locked (an object "
+    "lock keeps it) or failed.  Of a backup: copied, already_gone or failed.",
+    "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",
+    "checksum": "That checksum, with its algorithm.",
     "error": "What the store answered when it failed; else empty.",
 }
 

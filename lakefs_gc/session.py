@@ -15,13 +15,14 @@ from typing import Any
 
 from dagster import Config, DagsterInstance, Definitions, RunConfig
 
+from lakefs_gc.assets.backup import BackupConfig
 from lakefs_gc.assets.store_listing import ListingConfig
 from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.config import Settings
 from lakefs_gc.definitions import build_definitions
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc.jobs import gc_approve, gc_mark, gc_sweep
+from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
 from lakefs_gc.resources.run_lock import process_tags
 
@@ -66,6 +67,10 @@ class GCSession:
     def approve(self, run_key: str, config: ApprovalConfig) -> Facts:
         """Materialize ``sweep_approval``; its metadata.  Raises ``MarkError`` or ``ApprovalError``."""
         return self.materialize(gc_approve.name, run_key, {"sweep_approval": config})["sweep_approval"]
+
+    def backup(self, run_key: str, config: BackupConfig) -> Facts:
+        """Run ``gc_backup``; metadata of the backup.  Raises what the stage raises."""
+        return self.materialize(gc_backup.name, run_key, {"backup": config})["backup"]
 
     def sweep(self, run_key: str, config: SweepConfig) -> Facts:
         """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""

@@ -33,6 +33,7 @@ GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
         {"lakefs", "parquet"},
         {"store_listing", "uncommitted", "committed", "foreign_references", "candidates"},
     ),
+    "backup": ("undo", {"spark", "s3"}, {"mark"}),
     "sweep_approval": ("delete", {"lakefs"}, {"mark"}),
     "sweep": ("delete", {"spark", "s3"}, {"mark", "sweep_approval"}),
 }
@@ -48,6 +49,7 @@ JOBS = {
         "candidates",
         "mark",
     },
+    "gc_backup": {"backup"},
     "gc_approve": {"sweep_approval"},
     "gc_sweep": {"sweep"},
 }

@@ -9,9 +9,11 @@ from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, read_approval
+from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.run import begin_run
-from lakefs_gc.engine.second_look import second_look
+from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
+from lakefs_gc.engine.sweep_result import SweepResult, failures
 from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import mark_of_run
@@ -70,11 +72,13 @@ def sweep(
             now=utc_now(),
         )
     approval = read_approval(found.store, found.mark)
+    require_backup(configured, found.mark)
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
-    referenced = second_look(
+    look = SecondLook(
         spark.session,
         run,
+        seen_at_mark(spark.session, parquet.work_place, found.mark),
         work_place=parquet.work_place,
         server=server,
         settings=configured,
@@ -86,10 +90,9 @@ def sweep(
         spark.session,
         run,
         found.mark,
-        referenced,
+        look,
         work_place=parquet.work_place,
-        objects_per_request=configured.sweep.objects_per_request,
-        delete_versions=configured.sweep.delete_versions,
+        settings=configured.sweep,
         clock=utc_now,
         cores=cores,
     )
@@ -97,13 +100,13 @@ def sweep(
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:
-        frequent = {"errors": table(stage.failures(output.dataframe))}
+        frequent = {"errors": table(failures(output.dataframe))}
         raise failure_of(error, frequent | metadata) from error
     context.add_output_metadata(metadata)
     return output
 
 
-def sweep_metadata(result: stage.SweepResult) -> Metadata:
+def sweep_metadata(result: SweepResult) -> Metadata:
     """What the UI shows of a sweep."""
     outcomes = result.outcomes.items()
     return {

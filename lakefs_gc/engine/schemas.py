@@ -12,6 +12,8 @@ foreign_references  an address of this namespace that another repository refers 
 unreferenced        an object that no list refers to: ``address``, ``size``, ``last_modified``
 hidden_twins        an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
+backup              what happened to a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
+                    the same), ``checksum`` (``<algorithm>:<value>``), ``error``
 sweep               what happened to a marked object: ``address``, ``size``, ``outcome``, ``error``
 ==================  ====================================================================================
 """
@@ -26,6 +28,7 @@ _LAST_MODIFIED = StructField("last_modified", TimestampType(), nullable=False)
 
 STORE_LISTING = StructType([_ADDRESS, _SIZE, _LAST_MODIFIED])
 UNCOMMITTED = StructType([_ADDRESS])
+SIZED = StructType([_ADDRESS, _SIZE])
 ACTIVE_RANGES = StructType([StructField("range_id", StringType(), False), StructField("entries", LongType())])
 COMMITTED = STORE_LISTING
 FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
@@ -39,6 +42,14 @@ SWEEP = StructType(
         StructField("size", LongType()),
         StructField("outcome", StringType(), nullable=False),
         StructField("error", StringType(), nullable=False),
+    ]
+)
+
+BACKUP = StructType(
+    [
+        _ADDRESS,
+        StructField("size", LongType()),
+        *(StructField(name, StringType(), nullable=False) for name in ("outcome", "proof", "checksum", "error")),
     ]
 )
 
@@ -61,6 +72,7 @@ BY_STAGE = {
     "unreferenced": UNREFERENCED,
     "hidden_twins": HIDDEN_TWINS,
     "candidates": CANDIDATES,
+    "backup": BACKUP,
     "sweep": SWEEP,
 }
 """The columns of the DataFrame of each stage that has one."""

@@ -1,0 +1,90 @@
+"""Asset ``backup``: copies of what a mark says, outside the namespace, each proved."""
+
+from dagster import AssetExecutionContext, Config, MetadataValue, ResourceParam, asset
+from pydantic import Field
+
+from lakefs_gc.assets.mark import mark
+from lakefs_gc.engine import backup as stage
+from lakefs_gc.engine.backups import open_place, prune_backups
+from lakefs_gc.engine.dataset import StageOutput, utc_now
+from lakefs_gc.errors import BackupIncompleteError
+from lakefs_gc.failures import failure_of, failures_shown
+from lakefs_gc.marked import mark_of_run
+from lakefs_gc.metadata import Metadata, human_bytes, table
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.run_lock import refuse_second_run
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
+
+
+class BackupConfig(Config):
+    """What is backed up."""
+
+    mark_id: str = Field(default="", description="The mark; default: the one of this partition.")
+
+
+@asset(
+    partitions_def=gc_runs,
+    group_name="undo",
+    kinds={"spark", "s3"},
+    io_manager_key="parquet",
+    deps=[mark],
+)
+@failures_shown()
+def backup(
+    context: AssetExecutionContext,
+    config: BackupConfig,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
+) -> StageOutput:
+    """Copy every marked object to the place of the backups, and prove that each copy is the same.
+
+    Materializing it again goes on where it stopped.  It fails while one object is neither copied nor gone.  At its end
+    the repository's backups that are past their time are removed.  `lakefs-gc restore` brings a backup back.
+    """
+    refuse_second_run(context)
+    configured, server = settings.get(), lakefs.server()
+    place = open_place(configured, server)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    output, result = stage.backup(
+        spark.session,
+        found.store.location,
+        found.mark,
+        place,
+        configured.backup,
+        work_place=parquet.work_place,
+        run_key=context.partition_key,
+        clock=utc_now,
+        cores=spark.cores,
+    )
+    metadata = backup_metadata(result)
+    try:
+        result.raise_if_incomplete()
+    except BackupIncompleteError as error:
+        raise failure_of(error, {"errors": table(stage.failures(output.dataframe))} | metadata) from error
+    pruned = prune_backups(
+        open_store(place), found.mark.repository, configured.backup.keep_days, utc_now(), found.store
+    )
+    context.add_output_metadata(metadata | {"pruned_backups": len(pruned)})
+    return output
+
+
+def backup_metadata(result: stage.BackupResult) -> Metadata:
+    """What the UI shows of a backup."""
+    return {
+        "outcomes": table(
+            [
+                {"outcome": name, "objects": objects, "size": human_bytes(result.size_bytes[name])}
+                for name, objects in result.objects.items()
+            ]
+        ),
+        "proofs": table([{"proof": proof, "objects": objects} for proof, objects in result.proofs.items()]),
+        **{f"{name}_objects": objects for name, objects in result.objects.items()},
+        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
+        **({"backup_digest": MetadataValue.text(result.backup.digest)} if result.backup else {}),
+    }
