@@ -89,6 +89,22 @@ class SweepSettings(_Section):
     objects_per_request: int = Field(
         default=1000, ge=1, le=1000, description="Keys in one bulk delete; 1000 is the most that S3 takes."
     )
+    objects_per_look: int = Field(
+        default=100_000,
+        ge=1,
+        description="After so many objects a sweep looks again at what is referenced.",
+    )
+    max_look_age_minutes: float = Field(
+        default=15.0,
+        gt=0,
+        description="No delete is begun on the word of a look that is older than this, however slow the store is.",
+    )
+    retries: int = Field(
+        default=2, ge=0, description="How many times a sweep comes back to the deletes that the store refused."
+    )
+    retry_pause_seconds: float = Field(
+        default=5.0, ge=0, description="How long it waits before that; twice as long each time."
+    )
     delete_versions: bool = Field(
         default=False,
         description="In a bucket that keeps versions, delete every version and delete marker of a swept object, for "

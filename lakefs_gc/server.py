@@ -9,8 +9,9 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import lakefs_sdk
 import urllib3
@@ -34,6 +35,7 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 # One page of prepare_uncommitted takes the server a minute by design, a synchronous prepare_commits much longer.
 _READ_TIMEOUT_SECONDS = 600.0
 _TRIES = 5
+_CONNECTIONS = 32  # as many threads may ask at once without a new connection for each call
 _FIRST_PAUSE_SECONDS = 0.5
 _POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -81,12 +83,15 @@ class LakeFSServer:
             password=credentials.secret_access_key,
         )
         configuration.retries = urllib3.Retry(0, redirect=3)
+        configuration.connection_pool_maxsize = _CONNECTIONS
         self.endpoint_url = credentials.endpoint_url
         self._client = lakefs_sdk.ApiClient(configuration)
         self._repositories = lakefs_sdk.RepositoriesApi(self._client)
         self._branches = lakefs_sdk.BranchesApi(self._client)
         self._commits = lakefs_sdk.CommitsApi(self._client)
         self._objects = lakefs_sdk.ObjectsApi(self._client)
+        self._refs = lakefs_sdk.RefsApi(self._client)
+        self._tags = lakefs_sdk.TagsApi(self._client)
         self._internal = lakefs_sdk.InternalApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
@@ -138,6 +143,51 @@ class LakeFSServer:
         """Metarange id of a commit; empty for the first commit of a repository."""
         commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
         return str(commit.meta_range_id)
+
+    def tags(self, repository: str) -> Iterator[tuple[str, str]]:
+        """Name and commit id of every tag."""
+        after = ""
+        while True:
+            page = self._call(f"list tags of {repository}", self._tags.list_tags, repository, after=after, amount=1000)
+            yield from ((tag.id, tag.commit_id) for tag in page.results)
+            if not page.pagination.has_more:
+                return
+            after = _moved(f"list of tags of {repository}", after, page.pagination.next_offset)
+
+    def log(self, repository: str, ref: str) -> Iterator[tuple[str, str, list[str]]]:
+        """Id, metarange id and parents of ``ref`` and of all its ancestors, each after one of its children."""
+        after = ""
+        while True:
+            page = self._call(
+                f"list commits of {repository}", self._refs.log_commits, repository, ref, after=after, amount=1000
+            )
+            yield from ((commit.id, commit.meta_range_id, list(commit.parents)) for commit in page.results)
+            if not page.pagination.has_more:
+                return
+            if not page.results or page.pagination.next_offset == after:
+                raise IncompleteAnswerError(f"the server's list of commits of {repository} does not go on")
+            after = page.pagination.next_offset
+
+    @contextmanager
+    def open_object(self, repository: str, ref: str, path: str) -> Iterator[BinaryIO]:
+        """The content of an object as the server shows it, as a stream.
+
+        Raises ``RepositoryNotFoundError`` where there is none, and ``ServerError`` (410) where its bytes are gone.
+        """
+        answer = self._call(
+            f"read {path} of {ref}",
+            self._objects.get_object_with_http_info,
+            repository,
+            ref,
+            path,
+            _preload_content=False,
+        ).raw_data
+        try:
+            yield answer
+        except urllib3.exceptions.HTTPError as error:  # broken while it was read
+            raise ServerUnavailableError(f"read {path} of {ref}: {_plain(error)}", remedy="try again") from None
+        finally:
+            answer.release_conn()
 
     def shown_address(self, repository: str, ref: str, path: str) -> str:
         """URL of the object that ``ref`` shows at ``path``; empty when it shows none, or is not there any more."""

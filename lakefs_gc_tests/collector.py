@@ -19,7 +19,7 @@ from lakefs_sdk.client import LakeFSClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings
+from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings, SweepSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
 from lakefs_gc.engine.approval import approve
@@ -31,9 +31,10 @@ from lakefs_gc.engine.hidden_twins import hidden_twins
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark, read_mark, read_part
 from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
-from lakefs_gc.engine.second_look import second_look
+from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.store_listing import store_listing
-from lakefs_gc.engine.sweep import SweepResult, sweep
+from lakefs_gc.engine.sweep import Look, sweep
+from lakefs_gc.engine.sweep_result import SweepResult
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unreferenced import unreferenced
 from lakefs_gc.formats.ids import new_reversed_id
@@ -156,10 +157,14 @@ class LakeRepository:
         body = lakefs_sdk.RevertCreation(ref=ref, parent_number=1)
         self._client.branches_api.revert_branch(self.name, branch, body)
 
-    def stage(self, path: str, key_or_url: str, *, branch: str = "main", size_bytes: int = 1) -> None:
+    def stage(
+        self, path: str, key_or_url: str, *, branch: str = "main", size_bytes: int = 1, checksum: str = ""
+    ) -> None:
         """Refer to an object that is in the store already: a key of this namespace, or a whole URL."""
         url = key_or_url if "://" in key_or_url else self.namespace + key_or_url
-        body = lakefs_sdk.ObjectStageCreation(physical_address=url, checksum=f"of-{url}", size_bytes=size_bytes)
+        body = lakefs_sdk.ObjectStageCreation(
+            physical_address=url, checksum=checksum or f"of-{url}", size_bytes=size_bytes
+        )
         with warnings.catch_warnings():  # the SDK says that the call is deprecated; servers have it all the same
             warnings.simplefilter("ignore", DeprecationWarning)
             self._client.internal_api.stage_object(self.name, branch, path, body)
@@ -236,7 +241,9 @@ class Collector:
         if stage == "committed":
             return committed(self.run, self.dataset("active_ranges"), clock, cores=CORES)
         if stage == "foreign_references":
-            return foreign_references(spark, self.run, server, self.settings, safety, clock, cores=CORES)
+            return foreign_references(
+                spark, self.run, server, self.settings, safety, clock, work_place=self.work_place, cores=CORES
+            )
         if stage == "unreferenced":
             return unreferenced(
                 self.run,
@@ -330,22 +337,33 @@ class Collector:
     def read_mark(self, mark_id: str) -> Mark:
         return read_mark(self.repository.store, self.repository.name, self.repository.namespace, mark_id)
 
-    def sweep(self, mark: Mark, *, live: Iterable[str] | None = None, objects_per_request: int = 1000) -> SweepResult:
+    def sweep(
+        self,
+        mark: Mark,
+        *,
+        live: Iterable[str] | None = None,
+        look: Look | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        **settings: float,
+    ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
 
-        Looks again first, unless ``live`` says what is referenced.
+        Looks again first, unless ``live`` says what is referenced.  ``settings`` are of ``SweepSettings``.
         """
         run = self.begin()
-        referenced = self.second_look(run) if live is None else self._frame(live)
+        if live is not None:
+            referenced = self._frame(live)
+            look = lambda suspects: referenced  # noqa: E731
         output, result = sweep(
             self.spark,
             run,
             mark,
-            referenced,
+            look or self.second_look(run, mark),
             work_place=self.work_place,
-            objects_per_request=objects_per_request,
+            settings=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings}),
             clock=self.clock,
             cores=CORES,
+            sleep=sleep,
         )
         self.work_place.write(self.spark, self.run_key, "sweep", output)
         rows = self.dataset("sweep").dataframe.collect()
@@ -355,10 +373,11 @@ class Collector:
             raise ValueError("an object has more than one outcome")
         return result
 
-    def second_look(self, run: GCRun) -> DataFrame:
-        return second_look(
+    def second_look(self, run: GCRun, mark: Mark) -> SecondLook:
+        return SecondLook(
             self.spark,
             run,
+            seen_at_mark(self.spark, self.work_place, mark),
             work_place=self.work_place,
             server=self.server,
             settings=self.settings,

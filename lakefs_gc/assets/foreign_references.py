@@ -1,6 +1,6 @@
 """Asset ``foreign_references``: what other repositories refer to in this namespace."""
 
-from dagster import AssetExecutionContext, asset
+from dagster import AssetExecutionContext, ResourceParam, asset
 
 from lakefs_gc.engine import foreign_references as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
@@ -8,6 +8,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import table
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
@@ -21,6 +22,7 @@ def foreign_references(
     lakefs: LakeFSResource,
     settings: SettingsResource,
     spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
     """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
     configured = settings.get()
@@ -31,6 +33,7 @@ def foreign_references(
         configured,
         configured.safety,
         utc_now,
+        work_place=parquet.work_place,
         cores=spark.cores,
     )
     unreadable = output.facts["unreadable"]

@@ -11,13 +11,14 @@ import logging
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.committed import live_addresses
-from lakefs_gc.engine.dataset import Clock, StageOutput
+from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ConfigurationError, StorageError
@@ -31,7 +32,9 @@ logger = logging.getLogger(__name__)
 _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
 _REPOSITORY = "repository string, store_url string"
-_FILE = "repository string, store_url string, range_id string"
+FILES = "foreign_files"
+FILE = StructType([StructField(name, StringType(), False) for name in ("repository", "store_url", "range_id")])
+"""Columns of the stage ``FILES``: a metadata file of another repository."""
 _FILE_SCHEMA = pa.schema([("repository", pa.string()), ("store_url", pa.string()), ("range_id", pa.string())])
 _REFERENCE = pa.schema([pa.field("address", pa.string(), False), pa.field("repository", pa.string(), False)])
 
@@ -44,24 +47,34 @@ def foreign_references(
     safety: SafetyParameters,
     clock: Clock,
     *,
+    work_place: WorkPlace,
     cores: int,
+    name: str = FILES,
+    seen: DataFrame | None = None,
 ) -> StageOutput:
     """Find the addresses of this namespace in other repositories.  Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``checked`` (how many repositories) and ``unreadable`` (repository to reason: what could not be
-    proved).
+    ``facts`` has ``checked`` (how many repositories), ``unreadable`` (repository to reason: what could not be proved)
+    and ``files_id``.  The list of the files is kept as stage ``name`` (columns ``FILE``); files that are ``seen`` are
+    not read.
     """
     began_at = clock()
     if not safety.check_foreign_references:
         empty = spark.createDataFrame([], schemas.FOREIGN_REFERENCES)
-        return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True})
+        return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True, "files_id": ""})
     readable, unreadable = _probe(server, settings, run.repository)
     repositories = spark.createDataFrame(readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
-    files = repositories.mapInArrow(_list_files(), _FILE).repartition(cores * _TASKS_PER_CORE)
-    references = files.mapInArrow(_read_files(run.namespace), schemas.FOREIGN_REFERENCES)
-    return StageOutput(
-        references.distinct(), began_at, {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
+    listed = work_place.write(
+        spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
     )
+    files = work_place.read(spark, run.run_key, name, FILE).dataframe
+    if seen is not None:
+        files = files.join(seen, FILE.names, "left_anti")
+    references = files.repartition(cores * _TASKS_PER_CORE).mapInArrow(
+        _read_files(run.namespace), schemas.FOREIGN_REFERENCES
+    )
+    facts = {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
+    return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
 
 def _probe(server: LakeFSServer, settings: Settings, own_name: str) -> tuple[list[tuple[str, str]], dict[str, str]]:

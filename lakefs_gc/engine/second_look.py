@@ -1,51 +1,167 @@
-"""Rule 6: before a sweep, look again at everything that is referenced.
+"""Rule 6: before a sweep, and while it is under way, look again at everything that is referenced.
 
-Between a mark and its sweep a revert, a new branch, a longer retention or a copy can bring an object back.  The same
-stages that fed the mark run once more, in the same order, and whatever they find is not deleted.
+Between a mark and its sweep a revert, a new branch, a longer retention or a copy can bring an object back.  The stages
+that fed the mark run once more, in the same order, and whatever they find is not deleted.  A range that was read for
+the mark has nothing of the mark in it, so only ranges that were not are read.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
-from lakefs_gc.engine.committed import committed
+from lakefs_gc.engine.committed import read_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.foreign_references import foreign_references
+from lakefs_gc.engine.foreign_references import FILE, FILES, foreign_references
+from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unreferenced import refuse_unproved_emptiness
+from lakefs_gc.engine.workers import Batches, worker, worker_store
+from lakefs_gc.errors import InputOrderError
 from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
 
-_PREFIX = "second_look_"
+logger = logging.getLogger(__name__)
+
+_TASKS_PER_CORE = 4
+_SIZED = "address string, size long"
 
 
-def second_look(
-    spark: SparkSession,
-    run: GCRun,
-    *,
-    work_place: WorkPlace,
-    server: LakeFSServer,
-    settings: Settings,
-    safety: SafetyParameters,
-    clock: Clock,
-    cores: int,
-) -> DataFrame:
-    """Every address that is referenced now.  Columns: ``address``, not distinct.  Raises what the stages raise."""
+@dataclass(frozen=True)
+class SeenAtMark:
+    """What was read for a mark: its ranges, and the metadata files of other repositories."""
 
-    def keep(stage: str, output: StageOutput) -> Dataset:
-        name = _PREFIX + stage
-        work_place.write(spark, run.run_key, name, output)
-        return work_place.read(spark, run.run_key, name, schemas.BY_STAGE[stage])
+    ranges: DataFrame
+    foreign_files: DataFrame | None
 
-    staged = keep("uncommitted", uncommitted(spark, run, server, safety, clock))
-    ranges = keep("active_ranges", active_ranges(spark, run, staged, server, safety, clock, cores=cores))
-    live = keep("committed", committed(run, ranges, clock, cores=cores))
-    if live.manifest.rows == 0:
-        refuse_unproved_emptiness(server, run)
-    foreign = keep("foreign_references", foreign_references(spark, run, server, settings, safety, clock, cores=cores))
-    return reduce(DataFrame.unionByName, (seen.dataframe.select("address") for seen in (staged, live, foreign)))
+
+def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> SeenAtMark | None:
+    """What need not be read again; None when the work place no longer has it, or another tool made the mark."""
+    if "run_key" not in mark.run:
+        return None
+    run_key = mark.run["run_key"]
+    try:
+        ranges = work_place.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
+        foreign = work_place.manifest(run_key, "foreign_references")
+        files = work_place.read(spark, run_key, FILES, FILE) if foreign.facts["files_id"] else None
+    except InputOrderError as error:
+        logger.info("every active range is read again: %s", error.message)
+        return None
+    inputs = {"active_ranges": ranges.manifest, "foreign_references": foreign}
+    if any(mark.inputs.get(stage) != manifest.materialization_id for stage, manifest in inputs.items()):
+        return None
+    if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
+        return None
+    return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
+
+
+class SecondLook:
+    """Looks, as often as it is asked, each time at what no look before has seen.
+
+    What one look found is kept alive in all later ones.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        run: GCRun,
+        seen: SeenAtMark | None,
+        *,
+        work_place: WorkPlace,
+        server: LakeFSServer,
+        settings: Settings,
+        safety: SafetyParameters,
+        clock: Clock,
+        cores: int,
+    ) -> None:
+        self._spark, self._run, self._work_place, self._server = spark, run, work_place, server
+        self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
+        self._seen_ranges = [seen.ranges] if seen else []
+        self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
+        self._found: list[DataFrame] = []
+        self._looks = 0
+
+    def __call__(self, suspects: DataFrame) -> DataFrame:
+        """Every address that is referenced now, and may be one of ``suspects``.  Columns: ``address``, not distinct.
+
+        ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise.
+        """
+        spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
+        self._looks += 1
+        staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
+        ranges = self._keep(
+            "active_ranges", active_ranges(spark, run, staged, self._server, safety, clock, cores=cores)
+        )
+        unseen = ranges.dataframe
+        for seen in self._seen_ranges:
+            unseen = unseen.join(seen, "range_id", "left_anti")
+        live = self._keep("committed", StageOutput(read_addresses(unseen, run, cores), clock()))
+        if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
+            refuse_unproved_emptiness(self._server, run)
+        foreign = self._keep(
+            "foreign_references",
+            foreign_references(
+                spark,
+                run,
+                self._server,
+                self._settings,
+                safety,
+                clock,
+                work_place=self._work_place,
+                cores=cores,
+                name=self._name(FILES),
+                seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
+            ),
+        )
+        search = TwinSearch(
+            run, self._name("twins"), self._work_place, self._server, safety.max_twin_lookups, clock, cores
+        )
+        twins = self._keep(
+            "hidden_twins",
+            StageOutput(find_twins(spark, self._sized(suspects), staged.manifest.facts["heads"], search), clock()),
+        )
+        self._seen_ranges.append(ranges.dataframe.select("range_id"))
+        if foreign.manifest.facts["files_id"]:
+            self._seen_files.append(self._work_place.read(spark, run.run_key, self._name(FILES), FILE).dataframe)
+        self._found += [live.dataframe, foreign.dataframe]
+        seen_now = (staged.dataframe, twins.dataframe, *self._found)
+        return reduce(DataFrame.unionByName, (found.select("address") for found in seen_now))
+
+    def _sized(self, suspects: DataFrame) -> DataFrame:
+        """A mark that another tool made has no sizes: then the store is asked."""
+        known = suspects.where(F.col("size").isNotNull()).select("address", "size")
+        unknown = suspects.where(F.col("size").isNull()).select("address")
+        if unknown.isEmpty():
+            return known
+        asked = unknown.repartition(self._cores * _TASKS_PER_CORE).mapInArrow(_ask_for_size(self._run.store), _SIZED)
+        name = self._name("sizes")
+        self._work_place.write(
+            self._spark, self._run.run_key, name, StageOutput(known.unionByName(asked), self._clock())
+        )
+        return self._work_place.read(self._spark, self._run.run_key, name, schemas.SIZED).dataframe
+
+    def _keep(self, stage: str, output: StageOutput) -> Dataset:
+        name = self._name(stage)
+        self._work_place.write(self._spark, self._run.run_key, name, output)
+        return self._work_place.read(self._spark, self._run.run_key, name, schemas.BY_STAGE[stage])
+
+    def _name(self, stage: str) -> str:
+        return f"look_{self._looks}_{stage}"
+
+
+@worker
+def _ask_for_size(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        found = worker_store(store).stat_many(batch.column("address").to_pylist())
+        sizes = pa.array([info.size_bytes for info in found.values()], pa.int64())
+        yield pa.record_batch([pa.array(list(found), pa.string()), sizes], names=["address", "size"])

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import DatasetManifest, WorkPlace, utc_now
 from lakefs_gc.engine.marks import read_mark
@@ -20,13 +21,14 @@ def main(file: Path) -> None:
     task = json.loads(file.read_text("utf-8"))
     run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
     spark = start_spark(task["spark"])
+    live = spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED)
     sweep(
         spark,
         run,
         read_mark(open_store(run.store), run.repository, run.namespace, task["mark_id"]),
-        spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED),
+        lambda suspects: live,
         work_place=WorkPlace(task["work_url"]),
-        objects_per_request=1,
+        settings=SweepSettings(objects_per_request=1),
         clock=utc_now,
         cores=1,
     )

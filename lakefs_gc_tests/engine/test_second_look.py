@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.errors import LakeFSGCError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 
@@ -92,16 +96,105 @@ def test_a_second_look_that_is_not_whole_deletes_nothing(
     with pytest.raises(SafetyError, match="no committed object was found"):
         collector.sweep(mark)
     proxy.spoil.clear()
-    metarange = repository.metadata_file(repository.metarange_of(head))
-    [lost] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    # A range that is new since the mark must be read.
+    repository.put("c")
+    metarange = repository.metadata_file(repository.metarange_of(repository.commit()))
+    old = repository.metadata_file(repository.metarange_of(head))
+    ranges = [
+        set(read_metarange(repository.store.read(file), file).column("range_id").to_pylist())
+        for file in (metarange, old)
+    ]
+    [lost] = ranges[0] - ranges[1]
     repository.store.delete_many([repository.metadata_file(lost)])
     with pytest.raises(LakeFSGCError, match=lost):
         collector.sweep(mark)
     assert garbage in repository.objects()
 
 
+def test_looks_again_while_the_sweep_is_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    """Each object comes back in its own way once half of the mark is swept."""
+    names = ("reverted", "branched", "twin", "copied", "kept-longer")
+    paths = {name: repository.put(name) for name in names[:2]}
+    first = repository.commit(age_days=100)
+    repository.delete("branched")
+    repository.commit(age_days=90)
+    repository.delete("reverted")
+    deletion = repository.commit(age_days=80)
+    paths["kept-longer"] = repository.put("kept-longer")
+    repository.commit(age_days=70)
+    repository.delete("kept-longer")
+    repository.put("twin", "t" * 50)
+    repository.commit(age_days=20)
+    repository.commit(age_days=9, allow_empty=True)
+    paths |= {name: repository.put_stray(f"data/s/{name}", b"t" * 50) for name in ("twin", "copied")}
+    garbage = {repository.put_stray(f"data/s/garbage-{number}") for number in range(20)}
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {*paths.values(), *garbage}
+    look, looks = collector.second_look(collector.begin(), mark), []
+
+    def come_back(suspects: DataFrame) -> DataFrame:
+        looks.append({row["address"] for row in suspects.select("address").collect()})
+        if len(looks) == 2:
+            repository.revert(deletion)
+            repository.branch("from-expired", first)
+            repository.stage("copied", paths["copied"])
+            repository.stage("twin", paths["twin"], size_bytes=50, checksum=hashlib.md5(b"t" * 50).hexdigest())
+            repository.keep_days(75)
+        return look(suspects)
+
+    result = collector.sweep(mark, look=come_back, objects_per_look=10)
+    assert len(looks) == 3
+    assert set.union(*looks) == marked(repository, mark)
+    back = {key for key in paths.values() if key not in looks[0]}
+    assert back, "all of them were in the first round"
+    assert {key for key, outcome in collector.swept.items() if outcome == "resurrected"} == back
+    assert counts(result) == {"deleted": 25 - len(back), "resurrected": len(back)}
+    assert repository.objects() >= back
+
+
+def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, repository: LakeRepository) -> None:
+    keys = [repository.put_stray(f"data/s/{number}") for number in range(12)]
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+    nothing, sizes = spark.createDataFrame([], schemas.UNCOMMITTED), []
+
+    def look(suspects: DataFrame) -> DataFrame:
+        sizes.append(suspects.count())
+        return nothing
+
+    result = collector.sweep(mark, look=look, max_look_age_minutes=1e-9, objects_per_request=2)
+    assert counts(result) == {"deleted": 12}
+    # Each task does one chunk of two on the word of one look.
+    assert len(sizes) > 2
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repository: LakeRepository) -> None:
+    """It is in no list of the server; the mark of another tool, which says no sizes, is protected as well."""
+    repository.put("a", "content")
+    repository.commit()
+    keys = [repository.put_stray(f"data/s/{number}", b"content") for number in range(4)]
+    collector = Collector(spark, repository)
+    ours = collector.collect_and_mark()
+    write_client_mark(repository.store, UNIFIED, keys, cutoff=utc_now())
+    theirs = collector.read_mark("m1")
+    assert marked(repository, ours) == set(keys)
+    for mark, key in ((ours, keys[1]), (theirs, keys[2])):
+        repository.stage("a", key, size_bytes=7, checksum=hashlib.md5(b"content").hexdigest())
+        collector.collect(until="uncommitted")
+        assert key not in collector.addresses("uncommitted"), "the sandbox leaves it out, as lakeFS does"
+        collector.sweep(mark)
+        assert collector.swept[key] == "resurrected"
+        assert repository.read("a") == b"content"
+        for other in keys:
+            repository.put_stray(other, b"content")
+
+
 def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
-    """However many commits and branches share it; the second look reads it once more, since nothing is cached."""
+    """However many commits and branches share it; the second look reads what is new."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         repository = lake.repository()
         active: set[str] = set()
@@ -117,15 +210,32 @@ def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tm
         repository.keep_days(10)
         collector = Collector(spark, repository)
         store_in_s3.server.requests.clear()
-        collector.collect()
-        metadata = set(keys_below(repository.store, "_lakefs/"))
+        collector.collect(until="unreferenced")
         reads = Counter(store_in_s3.reads_by_workers())
         assert {key: reads[store_in_s3.key(repository, key)] for key in active} == dict.fromkeys(active, 1)
+        collector.materialize("hidden_twins", "candidates")
+        metadata = set(keys_below(repository.store, "_lakefs/"))
+        reads = Counter(store_in_s3.reads_by_workers())
+        # Those of the heads are read for what they may hide.
+        assert all(reads[store_in_s3.key(repository, key)] == 2 for key in active)
         ranges_and_metaranges = {key for key in metadata if len(key) == len("_lakefs/") + 64}
         assert ranges_and_metaranges > active
-        # Metaranges are read once more for the reason of each candidate.
-        assert all(reads[store_in_s3.key(repository, key)] <= 2 for key in ranges_and_metaranges)
+        # Metaranges are read for the heads, and once more for the reason of each candidate.
+        assert all(reads[store_in_s3.key(repository, key)] <= 3 for key in ranges_and_metaranges)
         mark = collector.mark()
         assert marked(repository, mark) == {garbage}
-        assert counts(collector.sweep(mark)) == {"deleted": 1}
+        repository.put("path/new")
+        commit = repository.commit()
+        metarange = repository.metadata_file(repository.metarange_of(commit))
+        rows = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+        store_in_s3.server.requests.clear()
+        assert counts(collector.sweep(mark, objects_per_request=1)) == {"deleted": 1}
         assert garbage not in repository.objects()
+        reads = Counter(store_in_s3.reads_by_workers())
+        ranges = active | {repository.metadata_file(range_id) for range_id in rows}
+        read = {key: reads[store_in_s3.key(repository, key)] for key in ranges}
+        new = {repository.metadata_file(range_id) for range_id in rows} - active
+        assert new
+        # Once for what is committed, once for what the head may hide: which is asked of every head again.
+        assert {read[key] for key in new} == {2}
+        assert {read[key] for key in active} <= {0, 1}

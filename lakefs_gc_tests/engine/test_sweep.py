@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
@@ -13,12 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.deletion import delete_objects
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
-from lakefs_gc.engine.sweep import _delete
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
@@ -153,8 +155,8 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
     LedgerWriter(repository.store, folder, 0, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     LedgerWriter(repository.store, folder, 1, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     repository.store.delete_many(keys[:2])
-    again = _delete(repository.location, folder, sequence, 2, utc_now())
-    assert [batch["objects"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
+    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, time.time() + 60)
+    assert [batch["done"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
     found = read_ledger(spark, repository.location, folder, 1).collect()
     assert {row["address"]: (row["outcome"], row["size"]) for row in found} == {
         keys[0]: ("deleted", 3),
@@ -205,6 +207,38 @@ def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepos
     of_data = {key for keys in asked for key in keys if "/data/" in key}
     assert of_data == set(refusals), "only what is left is deleted"
     result.raise_if_incomplete()
+
+
+def test_failed_deletes_are_tried_again(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
+    """With pauses that grow, and another look before each."""
+    keys = strays(in_s3, 4)
+    refused = store_in_s3.key(in_s3, keys[0])
+    times: list[str] = []
+    pauses: list[float] = []
+    looks: list[set[str]] = []
+
+    def refuse_twice(request: Request) -> Answer | None:
+        if request.operation not in ("DeleteObject", "DeleteObjects") or refused not in request.keys:
+            return None
+        times.append(request.operation)
+        if len(pauses) == 2:
+            return None
+        for key in set(request.keys) - {refused}:
+            store_in_s3.server.objects.pop(key, None)
+        return deleted(request.keys, {refused: ("InternalError", "not now")})
+
+    def look(suspects: DataFrame) -> DataFrame:
+        looks.append({row["address"] for row in suspects.select("address").collect()})
+        return spark.createDataFrame([], schemas.UNCOMMITTED)
+
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    store_in_s3.server.faults.append(refuse_twice)
+    result = collector.sweep(mark, look=look, sleep=pauses.append, retries=3, retry_pause_seconds=7)
+    assert counts(result) == {"deleted": 4}
+    assert pauses == [7, 14]
+    assert looks == [set(keys), {keys[0]}, {keys[0]}]
+    assert keys[0] not in in_s3.objects()
 
 
 def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(
