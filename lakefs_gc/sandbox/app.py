@@ -20,7 +20,17 @@ from starlette.routing import Route
 from lakefs_gc.errors import LakeFSGCError, NamespaceError
 from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.sandbox.routes import branches, commits, garbage, imports, metadata, objects, repositories, server
+from lakefs_gc.sandbox.routes import (
+    branches,
+    commits,
+    garbage,
+    imports,
+    metadata,
+    objects,
+    presigned,
+    repositories,
+    server,
+)
 from lakefs_gc.sandbox.routes.call import API_PREFIX, Call, Handler, RouteTable, refusal
 
 logger = logging.getLogger(__name__)
@@ -30,6 +40,7 @@ _GROUPS: list[RouteTable] = [
     branches.ROUTES,
     commits.ROUTES,
     objects.ROUTES,
+    presigned.ROUTES,
     imports.ROUTES,
     garbage.ROUTES,
     metadata.ROUTES,

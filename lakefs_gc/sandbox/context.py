@@ -17,6 +17,7 @@ from lakefs_gc.sandbox.clock import Clock, system_clock
 from lakefs_gc.sandbox.committed import Committed, RangeLimits
 from lakefs_gc.sandbox.database import Database
 from lakefs_gc.sandbox.namespaces import Namespaces
+from lakefs_gc.sandbox.presigning import Presigner
 from lakefs_gc.sandbox.problems import read_only
 from lakefs_gc.sandbox.refs import Refs, Repository
 from lakefs_gc.sandbox.staging import Staging
@@ -96,6 +97,7 @@ class Sandbox:
         self.options = options or SandboxOptions()
         self.clock = clock
         self.namespaces = Namespaces(store)
+        self.presigner = Presigner(self.namespaces)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.database = Database(folder / _DATABASE_FILE)
         made_up = new_credentials()

@@ -68,8 +68,8 @@ CHOSEN = (
 
 MISSING = (
     MissingFeature(
-        "presigned URLs",
-        "the store of a sandbox may be a local folder, which has none",
+        "presigned URLs of a local store",
+        "a folder has none; with a store in S3 they are there",
         query="presign",
         fields=frozenset(
             {"presigned_url", "gc_commits_presigned_url", "pre_sign_support", "pre_sign_multipart_upload"}

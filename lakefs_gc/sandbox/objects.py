@@ -113,7 +113,7 @@ def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Uploa
 
     As with lakeFS, the bytes are there before the entry: an upload that is refused then leaves garbage.
     """
-    if not _has_branch(sandbox, repository, branch):
+    if not has_branch(sandbox, repository, branch):
         raise ApiError(404, f"branch '{branch}' not found")
     if request.conditions.if_none_match:
         request.conditions.check(_staged_or_committed(sandbox, repository, branch, request.path))
@@ -163,8 +163,15 @@ def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged)
     with sandbox.database.write():
         was_unused = not needs_token or sandbox.link_tokens.use(repository.name, address)
         if sandbox.options.single_use_links and not was_unused:
-            raise ApiError(400, "link address already used: link address invalid")
+            raise _already_used()
         return _stage_address(sandbox, repository, branch, request, checksum)
+
+
+def check_link(sandbox: Sandbox, repository: Repository, branch: str, path: str, address: str) -> None:
+    """Raises ``ApiError`` 400 unless a signed address, relative to the namespace, can be linked to just this place."""
+    sandbox.signer.verify(repository.name, branch, path, address)
+    if sandbox.options.single_use_links and not sandbox.link_tokens.has(repository.name, address):
+        raise _already_used()
 
 
 def new_link(sandbox: Sandbox, repository: Repository, branch: str, path: str) -> str:
@@ -193,7 +200,7 @@ def copy(
     than the copy's, ``replacing`` has what the copy does not take over from its source.
     """
     origin = source_repository or repository
-    if not _has_branch(sandbox, repository, branch):
+    if not has_branch(sandbox, repository, branch):
         raise ApiError(404, f"branch '{branch}' not found")
     if sandbox.options.shallow_copies and origin.name == repository.name and source_ref in ("", branch):
         shared = _share(sandbox, repository, branch, path, source_path, replacing, force=force)
@@ -228,6 +235,18 @@ def delete(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequenc
         sandbox.staging.put(current.staging_token, tombstones)
 
 
+def update_metadata(sandbox: Sandbox, repository: Repository, branch: str, path: str, metadata: dict[str, str]) -> None:
+    """Replace the user's metadata of an object; what was committed is staged with it, at the same address."""
+    check_path(path)
+    writable(repository)
+    with sandbox.database.write():
+        record = _staged_or_committed(sandbox, repository, branch, path)
+        if record is None:
+            what = f"update user metadata on {repository.name}/{branch}/{path}"
+            raise ApiError(404, f"{what}: not found")
+        _stage(sandbox, repository, branch, path, replace(record.entry, metadata=metadata))
+
+
 def check_path(path: str, argument: str = "path") -> None:
     """Raises ``ApiError`` 400 for a path that lakeFS does not accept."""
     size = len(path.encode())
@@ -251,7 +270,8 @@ def _staged_or_committed(sandbox: Sandbox, repository: Repository, branch: str, 
     return _find(sandbox, repository, Resolved(current.commit_id, current), path.encode())
 
 
-def _has_branch(sandbox: Sandbox, repository: Repository, branch: str) -> bool:
+def has_branch(sandbox: Sandbox, repository: Repository, branch: str) -> bool:
+    """Whether there is such a branch."""
     try:
         sandbox.refs.branch(repository.name, branch)
     except NotFound:
@@ -294,6 +314,10 @@ def _stage(
             conditions.check(_staged_or_committed(sandbox, repository, branch, path))
         sandbox.staging.put(current.staging_token, [Change(record.key, record)])
     return record
+
+
+def _already_used() -> ApiError:
+    return ApiError(400, "link address already used: link address invalid")
 
 
 def _is_inside(repository: Repository, url: str) -> bool:

@@ -27,6 +27,11 @@ class LinkTokens:
             values = (repository, signed_address, now + self._lifetime_seconds)
             connection.execute("INSERT INTO link_tokens VALUES (?, ?, ?)", values)
 
+    def has(self, repository: str, signed_address: str) -> bool:
+        """Whether a token was given out and not used yet."""
+        query = "SELECT 1 FROM link_tokens WHERE repository = ? AND address = ?"
+        return self._database.connection.execute(query, (repository, signed_address)).fetchone() is not None
+
     def use(self, repository: str, signed_address: str) -> bool:
         """Forget a token; whether it was there.  Of two requests with one token only one is told that it was."""
         with self._database.write() as connection:

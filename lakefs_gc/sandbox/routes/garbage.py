@@ -9,7 +9,7 @@ from starlette.responses import Response
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.gc_rules import rules_from_api, rules_to_api
 from lakefs_gc.sandbox import garbage
-from lakefs_gc.sandbox.context import writable
+from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.garbage import PreparedCommits
 from lakefs_gc.sandbox.problems import ApiError, NotFound
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, check_fields, no_content
@@ -48,7 +48,7 @@ def may_set_rules(call: Call) -> Response:
 
 def prepare_commits(call: Call) -> Response:
     """``POST /repositories/{repository}/gc/prepare_commits``."""
-    return answer(_shown(garbage.prepare_commits(call.sandbox, call.checked_repository())), 201)
+    return answer(_shown(call.sandbox, garbage.prepare_commits(call.sandbox, call.checked_repository())), 201)
 
 
 def prepare_commits_async(call: Call) -> Response:
@@ -58,7 +58,7 @@ def prepare_commits_async(call: Call) -> Response:
     sandbox.tasks.begin(repository.name, task_id, {"task_id": task_id})
 
     def work() -> Status:
-        return {"result": _shown(garbage.prepare_commits(sandbox, repository))}
+        return {"result": _shown(sandbox, garbage.prepare_commits(sandbox, repository))}
 
     sandbox.in_background(sandbox.tasks.run(repository.name, task_id, work))
     return answer({"id": task_id}, 202)
@@ -90,12 +90,15 @@ def get_config(call: Call) -> Response:
     return answer({"grace_period": call.sandbox.options.grace_period_seconds})
 
 
-def _shown(prepared: PreparedCommits) -> dict[str, Any]:
-    return {
+def _shown(sandbox: Sandbox, prepared: PreparedCommits) -> dict[str, Any]:
+    shown = {
         "gc_addresses_location": prepared.addresses_location,
         "gc_commits_location": prepared.commits_location,
         "run_id": prepared.run_id,
     }
+    if sandbox.presigner.is_supported:
+        shown["gc_commits_presigned_url"] = sandbox.presigner.read_address_url(prepared.commits_location)
+    return shown
 
 
 _RULE: dict[str, type | tuple[type, ...]] = {"branch_id": (str,), "retention_days": (int,)}

@@ -21,7 +21,11 @@ def get_metadata_object(call: Call) -> Response:
     """``GET .../metadata/object/{type}/{id}``: the bytes of a range or metarange."""
     if call.path["type"] not in ("meta_range", "range"):
         raise NotFound
-    store = call.sandbox.namespaces.store(call.repository().folder)
+    repository = call.repository()
+    if call.flag("presign"):
+        address = repository.folder + METADATA_FOLDER + call.path["id"]
+        return Response(None, 302, {"Location": call.sandbox.presigner.read_address_url(address)})
+    store = call.sandbox.namespaces.store(repository.folder)
     try:
         data = store.read(METADATA_FOLDER + call.path["id"])
     except ObjectNotFoundError:

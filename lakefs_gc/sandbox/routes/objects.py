@@ -12,6 +12,7 @@ from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox import objects
 from lakefs_gc.sandbox.namespaces import shown_address
 from lakefs_gc.sandbox.objects import Conditions, Staged, Upload, check_path
+from lakefs_gc.sandbox.presigning import LIFETIME_SECONDS
 from lakefs_gc.sandbox.problems import ApiError
 from lakefs_gc.sandbox.records import Record, list_level
 from lakefs_gc.sandbox.refs import Repository
@@ -23,7 +24,8 @@ _INTERNAL_METADATA_HEADER = "x-lakefs-internal-"
 _INTERNAL_METADATA_PREFIX = "::lakefs::"
 
 
-def _shown(repository: Repository, path: str, entry: Entry, *, with_metadata: bool = True) -> dict[str, Any]:
+def shown_object(repository: Repository, path: str, entry: Entry, *, with_metadata: bool = True) -> dict[str, Any]:
+    """An entry as the API shows it."""
     shown = {
         "checksum": entry.e_tag,
         "content_type": entry.content_type,
@@ -45,7 +47,7 @@ def _address(repository: Repository, entry: Entry) -> str:
 
 def list_objects(call: Call) -> Response:
     """``GET /repositories/{repository}/refs/{ref}/objects/ls``."""
-    _refuse_presign(call)
+    presign = _wants_presigned(call)
     repository, page, ref = call.repository(), call.page(), call.path["ref"]
     found, has_more = list_level(
         lambda start: objects.walk(call.sandbox, repository, ref, start),
@@ -56,12 +58,13 @@ def list_objects(call: Call) -> Response:
         amount=page.amount,
     )
     with_metadata = call.flag("user_metadata", default=True)
-    results = [
-        _shown_prefix(item)
-        if isinstance(item, bytes)
-        else _shown(repository, item.path, item.entry, with_metadata=with_metadata)
-        for item in found
-    ]
+    results = []
+    for item in found:
+        if isinstance(item, bytes):
+            results.append(_shown_prefix(item))
+            continue
+        shown = shown_object(repository, item.path, item.entry, with_metadata=with_metadata)
+        results.append(shown | _presigned(call, repository, item.entry) if presign else shown)
     return answer(paginated(results, has_more, "path"))
 
 
@@ -77,23 +80,26 @@ def _shown_prefix(prefix: bytes) -> dict[str, Any]:
 
 def stat_object(call: Call) -> Response:
     """``GET /repositories/{repository}/refs/{ref}/objects/stat``: it does not look into the store."""
-    _refuse_presign(call)
+    presign = _wants_presigned(call)
     repository = call.repository()
     record = _find(call, repository)
-    shown = _shown(repository, record.path, record.entry)
+    shown = shown_object(repository, record.path, record.entry)
     if not call.flag("user_metadata", default=True):
         shown["metadata"] = {}
-    return answer(shown)
+    return answer(shown | _presigned(call, repository, record.entry) if presign else shown)
 
 
 def get_object(call: Call) -> Response:
-    """``GET /repositories/{repository}/refs/{ref}/objects``: the bytes; 410 when they are gone."""
-    _refuse_presign(call)
+    """``GET /repositories/{repository}/refs/{ref}/objects``: the bytes, or where they are; 410 when they are gone."""
+    presign = _wants_presigned(call)
     repository = call.repository()
     entry = _find(call, repository).entry
     headers = _headers(entry)
     if call.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304)
+    if presign:
+        url = call.sandbox.presigner.read_url(repository.storage_namespace, entry)
+        return Response(None, 302, {"Location": url})
     part = byte_range(call.headers.get("range"), entry.size_bytes)
     stream = objects.open_bytes(call.sandbox, repository, entry)
     first, last = part if part else (0, entry.size_bytes - 1)
@@ -133,9 +139,16 @@ def _headers(entry: Entry) -> dict[str, str]:
     }
 
 
-def _refuse_presign(call: Call) -> None:
-    if call.flag("presign"):
-        raise ApiError(400, "operation not supported")
+def _wants_presigned(call: Call) -> bool:
+    if not call.flag("presign"):
+        return False
+    call.sandbox.presigner.check_supported()
+    return True
+
+
+def _presigned(call: Call, repository: Repository, entry: Entry) -> dict[str, Any]:
+    url = call.sandbox.presigner.read_url(repository.storage_namespace, entry)
+    return {"physical_address": url, "physical_address_expiry": call.sandbox.now_seconds() + LIFETIME_SECONDS}
 
 
 # -- writing
@@ -154,7 +167,7 @@ def upload_object(call: Call) -> Response:
         force=call.flag("force"),
     )
     record = objects.upload(call.sandbox, repository, call.path["branch"], request, call.content)
-    return answer(_shown(repository, path, record.entry), 201)
+    return answer(shown_object(repository, path, record.entry), 201)
 
 
 def copy_object(call: Call) -> Response:
@@ -172,7 +185,7 @@ def copy_object(call: Call) -> Response:
         body["src_path"],
         force=bool(body.get("force")),
     )
-    return answer(_shown(repository, path, record.entry), 201)
+    return answer(shown_object(repository, path, record.entry), 201)
 
 
 def delete_object(call: Call) -> Response:
@@ -224,7 +237,7 @@ def stage_object(call: Call) -> Response:
         force=bool(body.get("force")),
     )
     record = objects.stage(call.sandbox, repository, call.path["branch"], request)
-    shown = _shown(repository, request.path, record.entry, with_metadata=False)
+    shown = shown_object(repository, request.path, record.entry, with_metadata=False)
     # Shown as the client wrote it, decoded, even where it is stored relative to the namespace.
     address = shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
     return answer({**shown, "physical_address": address}, 201)
@@ -232,10 +245,14 @@ def stage_object(call: Call) -> Response:
 
 def get_physical_address(call: Call) -> Response:
     """``GET /repositories/{repository}/branches/{branch}/staging/backing``."""
-    repository = call.repository()
-    _refuse_presign(call)
-    address = objects.new_link(call.sandbox, repository, call.path["branch"], call.required("path"))
-    return answer({"physical_address": repository.folder + address, "presigned_url": None})
+    repository, presign = call.repository(), _wants_presigned(call)
+    signed = objects.new_link(call.sandbox, repository, call.path["branch"], call.required("path"))
+    address = repository.folder + signed
+    if not presign:
+        return answer({"physical_address": address, "presigned_url": None})
+    expiry = call.sandbox.now_seconds() + LIFETIME_SECONDS
+    url = call.sandbox.presigner.write_url(address)
+    return answer({"physical_address": address, "presigned_url": url, "presigned_url_expiry": expiry})
 
 
 def link_physical_address(call: Call) -> Response:
@@ -264,7 +281,15 @@ def link_physical_address(call: Call) -> Response:
         force=bool(body.get("force")),
     )
     record = objects.link(call.sandbox, repository, call.path["branch"], request)
-    return answer({**_shown(repository, request.path, record.entry), "physical_address": address})
+    return answer({**shown_object(repository, request.path, record.entry), "physical_address": address})
+
+
+def update_metadata(call: Call) -> Response:
+    """``PUT /repositories/{repository}/branches/{branch}/objects/stat/user_metadata``."""
+    body, path = call.json("UpdateObjectUserMetadata", set=(dict,)), call.required("path")
+    metadata = text_map(body, "set")
+    objects.update_metadata(call.sandbox, call.checked_repository(), call.path["branch"], path, metadata)
+    return no_content()
 
 
 def _conditions(call: Call) -> Conditions:
@@ -296,6 +321,7 @@ ROUTES: RouteTable = [
     ("DELETE", UPLOAD_PATH, delete_object),
     ("POST", UPLOAD_PATH + "/copy", copy_object),
     ("POST", UPLOAD_PATH + "/delete", delete_objects),
+    ("PUT", UPLOAD_PATH + "/stat/user_metadata", update_metadata),
     ("GET", _BRANCH + "/staging/backing", get_physical_address),
     ("PUT", _BRANCH + "/staging/backing", link_physical_address),
 ]

@@ -28,8 +28,8 @@ def _storage_config(call: Call) -> dict[str, Any]:
         "default_namespace_prefix": namespaces.default_namespace_prefix,
         "import_support": True,
         "import_validity_regex": namespaces.validity_regex,
-        "pre_sign_multipart_upload": False,
-        "pre_sign_support": False,
+        "pre_sign_multipart_upload": call.sandbox.presigner.is_supported,
+        "pre_sign_support": call.sandbox.presigner.is_supported,
         "pre_sign_support_ui": False,
     }
 
