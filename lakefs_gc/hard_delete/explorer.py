@@ -1,0 +1,368 @@
+"""Goes through the schedules of a scenario: all of them, the shortest that breaks it, or many at random.
+
+A state is the world and, for each operation, the replies that it has had: a generator that only learns from replies is
+known by them, so two schedules that lead to the same replies and the same world are one state.  Generators cannot be
+copied; a new one is run up to the replies instead, once for each history (``_Local``).
+
+Two reductions, both from the footprints of the steps, keep the search small and lose no world that can be reached:
+
+* **Reads that nobody disturbs come first.**  When an operation's next step only reads, and no other operation could
+  ever write what it reads, the step gives the same reply now as later and leaves the world alone; no other order is
+  tried (a persistent set of one).
+* **Sleep sets.**  After all schedules that begin with step A have been tried, schedules that begin with B and then A
+  are skipped where A and B are independent.  With state hashing, a state that is met again is gone through again for
+  the steps that slept at the earlier visit and do not sleep now.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, damage, garbage
+from lakefs_gc.hard_delete.steps import DEADLINES, Program, Recap, Sleep, Step, Steps, any_touch
+from lakefs_gc.hard_delete.world import Table, World
+
+_LONG_AFTER_TICKS = 100
+_CRASHES = "crashes"
+Move = tuple[int, bool]
+"""The operation that goes on, by its number, or crashes (True)."""
+
+
+class ModelError(Exception):
+    """A model contradicts itself: a fault of this package, not of the design."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of a story."""
+
+    who: str
+    says: str
+    reply: str = ""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A schedule that breaks something.  ``afterwards``: what the design's own cleaning did when all was over."""
+
+    kind: Kind
+    detail: str
+    events: tuple[Event, ...]
+    afterwards: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What a search went through and found.  ``worlds``: all that were met, but for the operations' deadlines."""
+
+    states: int
+    steps: int
+    found: frozenset[Kind]
+    worlds: frozenset[World] = field(repr=False, default_factory=frozenset)
+
+
+class _Local:
+    """An operation after some replies: its next step, or its end.  There is one for each history of replies.
+
+    Histories that a ``Recap`` says are one share a ``_Local``; ``known`` is where they find it.  All that are over, by
+    a crash too, are one: ``over``, which is made first.
+    """
+
+    __slots__ = ("_known", "_next", "_over", "begun", "index", "operation", "recap", "replies", "step")
+
+    def __init__(
+        self,
+        index: int,
+        operation: Operation,
+        replies: tuple[Any, ...],
+        known: _Known | None = None,
+        over: _Local | None = None,
+    ) -> None:
+        self.index = index
+        self.operation = operation
+        self.replies = replies
+        self.begun = bool(replies)
+        self._known = known
+        self._over = over or self
+        self._next: dict[Hashable, _Local] = {}
+        self.recap: tuple[Hashable, Hashable] | None = None
+        self.step = self._replay() if over else None
+
+    def after(self, reply: Hashable) -> _Local:
+        if reply not in self._next:
+            made = _Local(self.index, self.operation, (*self.replies, reply), self._known, self._over)
+            if made.step is None:
+                made = self._over
+            elif made.recap is not None and self._known is not None:
+                made = self._known.setdefault((self.index, made.recap), made)
+            self._next[reply] = made
+        return self._next[reply]
+
+    def _replay(self) -> Step | None:
+        """Run the generator up to here.  ``recap`` is the one that stands right before the step, if there is one."""
+        program = self.operation.program()
+        try:
+            step = self._skip(program, next(program))
+            for reply in self.replies:
+                step = self._skip(program, program.send(reply))
+        except StopIteration:
+            return None
+        if not all(any_touch((key,), self.operation.may_write) for key in step.writes):
+            raise ModelError(f"{self.operation.name} writes {step.writes}, and declared {self.operation.may_write}")
+        return step
+
+    def _skip(self, program: Steps[Any], step: Step) -> Step:
+        self.recap = None
+        while isinstance(step, Recap):
+            self.recap = (step.place, step.value)
+            step = program.send(None)
+        return step
+
+
+_Known = dict[Hashable, _Local]
+
+
+@dataclass(frozen=True)
+class _State:
+    world: World
+    locals: tuple[_Local, ...]
+    crashes_left: int
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.world, self.locals, self.crashes_left))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Explorer:
+    """All about one scenario.  Without ``trusts_recaps`` each ``Recap`` is passed over: slow, and the same result."""
+
+    def __init__(self, scenario: Scenario, *, trusts_recaps: bool = True) -> None:
+        self.scenario = scenario
+        known: _Known | None = {} if trusts_recaps else None
+        self._over = [_Local(i, op, ()) for i, op in enumerate(scenario.operations)]
+        self._broken: dict[World, frozenset[Kind]] = {}
+        begun = tuple(_Local(i, op, (), known, self._over[i]) for i, op in enumerate(scenario.operations))
+        self._start = _State(scenario.world, begun, scenario.crashes)
+
+    # -- all schedules
+
+    def explore(self, *, reduce: bool = True) -> Exploration:
+        """Depth first through every state."""
+        slept: dict[_State, frozenset[Move]] = {}
+        found: set[Kind] = set()
+        steps = 0
+        stack: list[tuple[_State, frozenset[Move]]] = [(self._start, frozenset())]
+        while stack:
+            state, sleep = stack.pop()
+            earlier = slept.get(state)
+            moves = self._moves(state)
+            chosen = self._chosen(state, moves) if reduce else moves
+            if earlier is None:
+                found |= self._found(state, moves)
+                slept[state] = sleep
+                todo = [move for move in chosen if move not in sleep]
+            else:
+                todo = [move for move in chosen if move in earlier and move not in sleep]
+                slept[state] = earlier & sleep
+            successors = []
+            for move in todo:
+                steps += 1
+                awake = frozenset(other for other in sleep if self._independent(state, other, move))
+                successors.append((self._after(state, move)[0], awake if reduce else frozenset()))
+                sleep |= {move}
+            # The first move's schedules are all gone through before the second's begin, which sleeps on them.
+            stack.extend(reversed(successors))
+        return Exploration(
+            len(slept), steps, frozenset(found), frozenset(replace(state.world, deadlines=Table()) for state in slept)
+        )
+
+    def shortest(self, kind: Kind) -> Trace | None:
+        """Breadth first, every interleaving: the first schedule that breaks the scenario in this way."""
+        came_from: dict[_State, tuple[_State, Move] | None] = {self._start: None}
+        queue = deque([self._start])
+        while queue:
+            state = queue.popleft()
+            moves = self._moves(state)
+            if kind in self._found(state, moves):
+                return self._told(kind, state, came_from)
+            for move in moves:
+                successor, _ = self._after(state, move)
+                if successor not in came_from:
+                    came_from[successor] = (state, move)
+                    queue.append(successor)
+        return None
+
+    def roam(self, walks: int, seed: int = 0) -> Exploration:
+        """Schedules at random: for scenarios that are too large to go through."""
+        chance = random.Random(seed)
+        states: set[_State] = set()
+        found: set[Kind] = set()
+        steps = 0
+        for _ in range(walks):
+            state = self._start
+            while True:
+                moves = self._moves(state)
+                states.add(state)
+                found |= self._found(state, moves)
+                if not moves:
+                    break
+                # A crash is one possibility among many; as likely as a step it would end most schedules early.
+                likely = [move for move in moves if not move[1]]
+                move = chance.choice(moves if not likely or chance.random() < 0.05 else likely)
+                state, _ = self._after(state, move)
+                steps += 1
+        return Exploration(len(states), steps, frozenset(found))
+
+    def follow(self, schedule: list[str]) -> tuple[list[Event], dict[Kind, str]]:
+        """Take the steps of the named operations in this order; what they did, and what is broken then.
+
+        ``crash NAME`` crashes one.  Raises ``ModelError`` when an operation cannot go on.
+        """
+        events: list[Event] = []
+        state = self._start
+        numbers = {operation.name: i for i, operation in enumerate(self.scenario.operations)}
+        for name in schedule:
+            move = (numbers[name.removeprefix("crash ")], name.startswith("crash "))
+            if move not in self._moves(state):
+                raise ModelError(f"{name} cannot go on after {len(events)} steps of the schedule")
+            state, event = self._after(state, move)
+            events.append(event)
+        return events, damage(state.world, self.scenario.look(state.world))
+
+    # -- states
+
+    def _moves(self, state: _State) -> list[Move]:
+        moves = [(x.index, False) for x in state.locals if x.step is not None and x.step.can_run(state.world)]
+        if state.crashes_left:
+            moves += [(x.index, True) for x in state.locals if x.step and x.begun and not x.operation.reliable]
+        return moves
+
+    def _after(self, state: _State, move: Move) -> tuple[_State, Event]:
+        index, crashes = move
+        local = state.locals[index]
+        step, operation, world = local.step, local.operation, state.world
+        if step is None:
+            raise ModelError(f"{operation.name} is over")
+        if crashes:
+            event = Event(operation.name, "crashes")
+            successor = self._over[index]
+        else:
+            world, reply = step.run(world)
+            event = Event(operation.name, step.says, _shown(step, reply))
+            successor = local.after(reply)
+        if operation.at_most_ticks is not None:
+            deadlines = world.deadlines
+            if not local.begun and successor.step is not None:
+                deadlines = deadlines.put(operation.name, world.clock + operation.at_most_ticks)
+            elif successor.step is None:
+                deadlines = deadlines.remove(operation.name)
+            world = replace(world, deadlines=deadlines)
+        locals_ = (*state.locals[:index], successor, *state.locals[index + 1 :])
+        return _State(world, locals_, state.crashes_left - crashes), event
+
+    def _chosen(self, state: _State, moves: list[Move]) -> list[Move]:
+        """The moves to try: one undisturbed read if there is any."""
+        for index, crashes in moves:
+            local = state.locals[index]
+            step = local.step
+            if (
+                crashes
+                or step is None
+                or step.writes
+                or (local.operation.at_most_ticks is not None and not local.begun)
+            ):
+                continue
+            others = (x for x in state.locals if x.index != index and x.step is not None)
+            if not any(any_touch(step.reads, other.operation.may_write) for other in others):
+                return [(index, False)]
+        return moves
+
+    def _independent(self, state: _State, one: Move, other: Move) -> bool:
+        if one[0] == other[0]:
+            return False
+        (reads, writes), (other_reads, other_writes) = self._footprint(state, one), self._footprint(state, other)
+        return not any_touch(writes, other_reads + other_writes) and not any_touch(other_writes, reads)
+
+    def _footprint(self, state: _State, move: Move) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        local = state.locals[move[0]]
+        limits = (DEADLINES,) if local.operation.at_most_ticks is not None else ()
+        if move[1] or local.step is None:
+            return (), (_CRASHES, *limits)
+        return local.step.reads, (*local.step.writes, *limits)
+
+    # -- what is broken
+
+    def _found(self, state: _State, moves: list[Move]) -> frozenset[Kind]:
+        world = state.world
+        if world not in self._broken:
+            self._broken[world] = frozenset(damage(world, self.scenario.look(world)))
+        found = self._broken[world]
+        # A crash is a possibility, not a duty: a state in which operations can only crash is an end.
+        if all(crashes for _, crashes in moves):
+            found |= self._at_the_end(state)[0].keys()
+        return found
+
+    def _at_the_end(self, state: _State) -> tuple[dict[Kind, str], tuple[Event, ...]]:
+        found: dict[Kind, str] = {}
+        for local in state.locals:
+            # Who sleeps only waits for more time than the scenario has.
+            if local.step is not None and not isinstance(local.step, Sleep):
+                found.setdefault(Kind.BLOCKED, f"{local.operation.name} waits: {local.step.says}")
+        world, events = state.world, []
+        for program in self.scenario.settle:
+            world = replace(world, clock=world.clock + _LONG_AFTER_TICKS)
+            for event, changed in _run_alone(program, world):
+                world = changed
+                events.append(event)
+        view = self.scenario.look(world)
+        found |= damage(world, view)
+        for address in garbage(world, view):
+            found.setdefault(Kind.LEAKED, f"{address} is still there, and nothing refers to it")
+        return found, tuple(events)
+
+    def _told(self, kind: Kind, end: _State, came_from: dict[_State, tuple[_State, Move] | None]) -> Trace:
+        events: list[Event] = []
+        state = end
+        while (step := came_from[state]) is not None:
+            state, move = step
+            events.append(self._after(state, move)[1])
+        now = damage(end.world, self.scenario.look(end.world))
+        if kind in now:
+            return Trace(kind, now[kind], tuple(reversed(events)))
+        later, afterwards = self._at_the_end(end)
+        return Trace(kind, later[kind], tuple(reversed(events)), afterwards)
+
+
+def _run_alone(program: Program, world: World) -> Iterator[tuple[Event, World]]:
+    running = program()
+    try:
+        step = next(running)
+        while True:
+            if isinstance(step, Recap):
+                step = running.send(None)
+                continue
+            if not step.can_run(world):
+                raise ModelError(f"cleaning up waits for ever: {step.says}")
+            world, reply = step.run(world)
+            yield Event("cleaning up", step.says, _shown(step, reply)), world
+            step = running.send(reply)
+    except StopIteration:
+        return
+
+
+def _shown(step: Step, reply: Any) -> str:
+    if reply is None or reply == ():
+        return "nothing" if step.reads and not step.writes and not isinstance(step, Sleep) else ""
+    if isinstance(reply, bool):
+        return "done" if reply else "no: it has changed"
+    if isinstance(reply, tuple):
+        return ", ".join(str(row[0]).rpartition("/")[2] if isinstance(row, tuple) else str(row) for row in reply)
+    return str(reply)

@@ -1,0 +1,107 @@
+"""The world that operations share: a key-value store, an object store, and a clock.  Immutable, so states can be kept.
+
+Keys are strings with slashes.  Values are anything hashable.  Time is counted in ticks: one tick stands for the time
+that a design waits before it believes that nobody works with an object any more (lakeFS: 24 hours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Table(Generic[Value]):
+    """A mapping that is never changed: each change makes another one.  Hashable."""
+
+    __slots__ = ("_hash", "_rows")
+
+    def __init__(self, rows: Mapping[str, Value] | None = None) -> None:
+        self._rows: dict[str, Value] = dict(rows or {})
+        self._hash = hash(frozenset(self._rows.items()))
+
+    def get(self, key: str) -> Value | None:
+        return self._rows.get(key)
+
+    def put(self, key: str, value: Value) -> Table[Value]:
+        return Table({**self._rows, key: value})
+
+    def remove(self, prefix: str, *, whole_prefix: bool = False) -> Table[Value]:
+        """Without one key, or without all keys that begin with it."""
+        if whole_prefix:
+            return Table({key: value for key, value in self._rows.items() if not key.startswith(prefix)})
+        return Table({key: value for key, value in self._rows.items() if key != prefix})
+
+    def scan(self, prefix: str = "") -> Iterator[tuple[str, Value]]:
+        """Rows whose key begins with the prefix, by key."""
+        return ((key, self._rows[key]) for key in sorted(self._rows) if key.startswith(prefix))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Table) and self._hash == other._hash and self._rows == other._rows
+
+    def __repr__(self) -> str:
+        return f"Table({dict(sorted(self._rows.items()))})"
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object of the store.  ``modified`` in ticks; ``metageneration`` counts the changes of its metadata."""
+
+    content: str
+    modified: int = 0
+    counter: int | None = None
+    metageneration: int = 1
+
+    def __str__(self) -> str:
+        return "it is there" + (f", with counter {self.counter}" if self.counter is not None else "")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """What an object store can do about metadata: whether a condition on a write notices that they changed.
+
+    ``notices_metadata``: Azure's ETag and Google's metageneration change with the metadata.  S3's ETag is of the
+    content alone, and metadata are changed there by copying the object onto itself.
+    """
+
+    name: str
+    notices_metadata: bool
+
+    def version(self, stored: Object) -> Hashable:
+        """What a condition on a metadata write can compare."""
+        return (stored.content, stored.metageneration) if self.notices_metadata else stored.content
+
+
+S3 = Provider("AWS", notices_metadata=False)
+AZURE = Provider("Azure", notices_metadata=True)
+GCS = Provider("Google", notices_metadata=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that operations share.  ``deadlines``: when each operation that has begun must be over, in ticks."""
+
+    kv: Table[Any] = field(default_factory=Table)
+    objects: Table[Object] = field(default_factory=Table)
+    clock: int = 0
+    deadlines: Table[int] = field(default_factory=Table)
+
+    def with_kv(self, kv: Table[Any]) -> World:
+        return replace(self, kv=kv)
+
+    def with_objects(self, objects: Table[Object]) -> World:
+        return replace(self, objects=objects)
+
+    def __hash__(self) -> int:
+        return hash((self.kv, self.objects, self.clock, self.deadlines))
