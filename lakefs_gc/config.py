@@ -30,6 +30,31 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Protections(_Section):
+    """What is kept beyond the server's retention rules.  Each can only keep more."""
+
+    tags: tuple[str, ...] = Field(
+        default=(), description='Patterns of tags, e.g. ["release-*"]: the commit of each such tag is active.'
+    )
+    branches: tuple[str, ...] = Field(
+        default=(), description="Patterns of branches: every commit in the history of each such branch is active."
+    )
+    days: float = Field(default=0, ge=0, description="Every commit younger than this many days is active.")
+    last_commits: int = Field(
+        default=0, ge=0, description="The last so many commits of each branch, by first parents, are active."
+    )
+    path_prefixes: tuple[str, ...] = Field(
+        default=(),
+        description='Prefixes of paths, e.g. ["audit/"]: what any commit has there is never collected, however old the '
+        "commit.",
+    )
+
+    @property
+    def of_commits(self) -> bool:
+        """Whether some commit may be protected."""
+        return bool(self.tags or self.branches or self.days or self.last_commits)
+
+
 class SafetyParameters(_Section):
     """All timings and limits that keep live data safe (rule 11).  A smaller number is less safe unless it says so."""
 
@@ -55,6 +80,15 @@ class SafetyParameters(_Section):
         default=True,
         description="Read the metadata of every other repository that these credentials can see, and keep what they "
         "refer to by full address.  Costs a read of each of their ranges.",
+    )
+    protect: Protections = Protections()
+    max_commits: int = Field(
+        default=200_000,
+        ge=0,
+        description="Compute the active commits here too, and keep what either this or the server's list has, in "
+        "repositories of up to so many commits: the server's own list leaves out commits that the rules retain, "
+        "depending on the order of their ids.  Beyond that the server's list is trusted, and the run says so; "
+        "protections of commits are refused then.",
     )
     max_twin_lookups: int = Field(
         default=10_000,

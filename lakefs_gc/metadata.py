@@ -25,7 +25,8 @@ _COLUMNS = {
     "entries": "How many entries the range must have; null where only its file can say.",
     "repository": "The repository that refers to the address.",
     "reason": "expired: only commits that are not active refer to it.  never_committed: no commit does.",
-    "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.",
+    "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.  "
+    "protected_path: a commit has it under a path that is never collected.",
     "outcome": "Of a sweep: deleted, already_gone, resurrected (referenced again since the mark), locked (an object "
     "lock keeps it) or failed.  Of a backup: copied, already_gone or failed.",
     "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",

@@ -9,9 +9,9 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from datetime import UTC, datetime
+from typing import Any, NoReturn, TypeVar
 
 import lakefs_sdk
 import urllib3
@@ -26,6 +26,7 @@ from lakefs_gc.errors import (
     ServerUnavailableError,
 )
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
+from lakefs_gc.retention.active_commits import Commit
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 _READ_TIMEOUT_SECONDS = 600.0
 _TRIES = 5
 _CONNECTIONS = 32  # as many threads may ask at once without a new connection for each call
+_PIECE_BYTES = 8 * 1024**2
 _FIRST_PAUSE_SECONDS = 0.5
 _POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -49,6 +51,14 @@ class Repository:
     storage_id: str
     default_branch: str
     read_only: bool
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """Some commits of a history, youngest first; ``next_offset`` is empty on the last page."""
+
+    commits: list[Commit]
+    next_offset: str
 
 
 @dataclass(frozen=True)
@@ -139,11 +149,6 @@ class LakeFSServer:
                 return
             after = _moved(f"list of branches of {repository}", after, page.pagination.next_offset)
 
-    def metarange_of(self, repository: str, commit_id: str) -> str:
-        """Metarange id of a commit; empty for the first commit of a repository."""
-        commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
-        return str(commit.meta_range_id)
-
     def tags(self, repository: str) -> Iterator[tuple[str, str]]:
         """Name and commit id of every tag."""
         after = ""
@@ -154,40 +159,46 @@ class LakeFSServer:
                 return
             after = _moved(f"list of tags of {repository}", after, page.pagination.next_offset)
 
-    def log(self, repository: str, ref: str) -> Iterator[tuple[str, str, list[str]]]:
-        """Id, metarange id and parents of ``ref`` and of all its ancestors, each after one of its children."""
-        after = ""
-        while True:
-            page = self._call(
-                f"list commits of {repository}", self._refs.log_commits, repository, ref, after=after, amount=1000
-            )
-            yield from ((commit.id, commit.meta_range_id, list(commit.parents)) for commit in page.results)
-            if not page.pagination.has_more:
-                return
-            if not page.results or page.pagination.next_offset == after:
-                raise IncompleteAnswerError(f"the server's list of commits of {repository} does not go on")
-            after = page.pagination.next_offset
+    def log_page(self, repository: str, ref: str, *, after: str, amount: int) -> LogPage:
+        """Commits that ``ref`` descends from, itself included, from the one ``after`` on."""
+        # Parsed here: the SDK's models take ten times as long, and histories are long.
+        answer = self._call(
+            f"read the log of {ref}",
+            self._refs.log_commits_with_http_info,
+            repository,
+            ref,
+            after=after,
+            amount=amount,
+            _preload_content=False,
+        )
+        try:
+            content = json.loads(answer.raw_data)
+            commits = [_commit(item) for item in content["results"]]
+            has_more, offset = content["pagination"]["has_more"], content["pagination"]["next_offset"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise IncompleteAnswerError(f"the log of {ref} in {repository} is not what lakeFS answers") from error
+        if has_more and (not offset or offset == after):
+            raise IncompleteAnswerError(f"the log of {ref} in {repository} stands still at {offset!r}")
+        return LogPage(commits, offset if has_more else "")
 
-    @contextmanager
-    def open_object(self, repository: str, ref: str, path: str) -> Iterator[BinaryIO]:
-        """The content of an object as the server shows it, as a stream.
+    def metarange_of(self, repository: str, commit_id: str) -> str:
+        """Metarange id of a commit; empty for the first commit of a repository."""
+        commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
+        return str(commit.meta_range_id)
+
+    def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        """The content of an object as the server shows it, in pieces: the SDK holds each answer whole.
 
         Raises ``RepositoryNotFoundError`` where there is none, and ``ServerError`` (410) where its bytes are gone.
         """
-        answer = self._call(
-            f"read {path} of {ref}",
-            self._objects.get_object_with_http_info,
-            repository,
-            ref,
-            path,
-            _preload_content=False,
-        ).raw_data
-        try:
-            yield answer
-        except urllib3.exceptions.HTTPError as error:  # broken while it was read
-            raise ServerUnavailableError(f"read {path} of {ref}: {_plain(error)}", remedy="try again") from None
-        finally:
-            answer.release_conn()
+        what = f"read {path} of {ref}"
+        size_bytes = self._call(what, self._objects.stat_object, repository, ref, path).size_bytes or 0
+        if not size_bytes:  # no range fits; and still, the server has to open the object
+            yield bytes(self._call(what, self._objects.get_object, repository, ref, path))
+        for start in range(0, size_bytes, _PIECE_BYTES):
+            end = min(start + _PIECE_BYTES, size_bytes)
+            piece = self._call(what, self._objects.get_object, repository, ref, path, range=f"bytes={start}-{end - 1}")
+            yield bytes(piece)
 
     def shown_address(self, repository: str, ref: str, path: str) -> str:
         """URL of the object that ``ref`` shows at ``path``; empty when it shows none, or is not there any more."""
@@ -293,6 +304,16 @@ def _repository(answer: Any) -> Repository:
         storage_id=answer.storage_id or "",
         default_branch=answer.default_branch,
         read_only=bool(answer.read_only),
+    )
+
+
+def _commit(item: dict[str, Any]) -> Commit:
+    return Commit(
+        id=item["id"],
+        parents=tuple(item["parents"] or ()),
+        creation_date=datetime.fromtimestamp(item["creation_date"], UTC),
+        meta_range_id=item["meta_range_id"],
+        version=item.get("version", 1),
     )
 
 

@@ -27,7 +27,7 @@ from lakefs_gc.engine.candidates import candidates
 from lakefs_gc.engine.committed import committed
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest, StageOutput, WorkPlace, utc_now
 from lakefs_gc.engine.foreign_references import foreign_references
-from lakefs_gc.engine.hidden_twins import hidden_twins
+from lakefs_gc.engine.kept import kept
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark, read_mark, read_part
 from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
@@ -55,7 +55,7 @@ STAGES = (
     "committed",
     "foreign_references",
     "unreferenced",
-    "hidden_twins",
+    "kept",
     "candidates",
 )
 CORES = 1
@@ -146,6 +146,14 @@ class LakeRepository:
 
     def branch(self, name: str, source: str = "main") -> None:
         self._client.branches_api.create_branch(self.name, lakefs_sdk.BranchCreation(name=name, source=source))
+
+    def tag(self, name: str, ref: str) -> None:
+        self._client.tags_api.create_tag(self.name, lakefs_sdk.TagCreation(id=name, ref=ref))
+
+    def merge(self, source: str, destination: str) -> str:
+        """The id of the merge commit."""
+        merged = self._client.refs_api.merge_into_branch(self.name, source, destination, lakefs_sdk.Merge())
+        return str(merged.reference)
 
     def delete_branch(self, name: str) -> None:
         self._client.branches_api.delete_branch(self.name, name)
@@ -255,8 +263,8 @@ class Collector:
                 server=server,
                 clock=clock,
             )
-        if stage == "hidden_twins":
-            return hidden_twins(
+        if stage == "kept":
+            return kept(
                 spark,
                 self.run,
                 uncommitted=self.dataset("uncommitted"),
@@ -273,7 +281,7 @@ class Collector:
             listing=self.dataset("store_listing"),
             active_ranges=self.dataset("active_ranges"),
             unreferenced=self.dataset("unreferenced"),
-            hidden_twins=self.dataset("hidden_twins"),
+            kept=self.dataset("kept"),
             clock=clock,
             cores=CORES,
         )

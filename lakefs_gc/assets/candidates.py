@@ -16,7 +16,7 @@ def candidates(
     store_listing: Dataset,
     active_ranges: Dataset,
     unreferenced: Dataset,
-    hidden_twins: Dataset,
+    kept: Dataset,
     spark: SparkResource,
 ) -> StageOutput:
     """Unreferenced, and not kept for another reason; with the reason why it is garbage."""
@@ -26,7 +26,7 @@ def candidates(
         listing=store_listing,
         active_ranges=active_ranges,
         unreferenced=unreferenced,
-        hidden_twins=hidden_twins,
+        kept=kept,
         clock=utc_now,
         cores=spark.cores,
     )

@@ -1,6 +1,7 @@
 """Stage 3: which ranges the active commits refer to.
 
-With retention rules the server lists the active commits, and their metaranges name the ranges.  Without rules every
+With retention rules the server lists the active commits, ``own_commits`` adds what it missed and what users protect,
+and their metaranges name the ranges.  Without rules every
 commit is active; clients cannot list commits that no branch reaches, so then every metadata file in the namespace
 counts, whatever commit it belongs to.
 """
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.own_commits import own_active_commits
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
@@ -33,7 +35,7 @@ ALL_COMMITS = "all_commits"
 METADATA_FOLDER = "_lakefs/"
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _READS_AT_ONCE = 16
-_METARANGE_ID = pa.schema([pa.field("metarange_id", pa.string(), nullable=False)])
+_COMMITS = "commit_id string, metarange_id string"
 _RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field("entries", pa.int64())])
 
 
@@ -49,21 +51,28 @@ def active_ranges(
 ) -> StageOutput:
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id``.
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id`` and what
+    ``own_commits`` found: ``server_missed`` is how many commits are active that the server does not list.
     Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch: those are always
     active, so a list without one of them was cut short.
     """
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
-    if server.retention_rules(run.repository) is None:
+    rules = server.retention_rules(run.repository)
+    if rules is None:
         return StageOutput(metadata_files(spark, run.store), began_at, {"mode": ALL_COMMITS}, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = dict(server.branch_heads(run.repository))
     # A head that moved meanwhile may rightly be missing.
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
-    ranges = _ranges_of_commits(spark, run.store, run.key_of(prepared.location), heads, cores)
-    return StageOutput(ranges, began_at, {"mode": RULES, "commits_run_id": prepared.run_id}, inputs=inputs)
+    csv = spark.createDataFrame([(run.key_of(prepared.location),)], "file string")
+    listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
+    own = own_active_commits(run, server, rules, safety, listed)
+    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "server_missed": len(own.missed), **own.facts}
+    missed = spark.createDataFrame([(c.id, c.metarange_id) for c in own.missed], _COMMITS)
+    metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
+    return StageOutput(_ranges_of(metaranges.distinct().repartition(cores), run.store), began_at, facts, inputs=inputs)
 
 
 def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
@@ -71,11 +80,7 @@ def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
     return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store), schemas.ACTIVE_RANGES)
 
 
-def _ranges_of_commits(
-    spark: SparkSession, store: StoreLocation, commits_file: str, heads: list[str], cores: int
-) -> DataFrame:
-    csv = spark.createDataFrame([(commits_file,)], "file string")
-    metaranges = csv.mapInArrow(_read_commits(store, heads), "metarange_id string").distinct().repartition(cores)
+def _ranges_of(metaranges: DataFrame, store: StoreLocation) -> DataFrame:
     # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
     # that reading the range fails if they do not.
     return (
@@ -101,9 +106,7 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
                 f"{key} lists {commits.num_rows} commits, but not {missing}, which is the head of a branch",
                 remedy="the list was cut short; look at the lakeFS server's log, and start a new run",
             )
-        ids = commits.column("metarange_id")
-        # The first commit of a repository has no content, and so an empty metarange id.
-        yield pa.record_batch([pc.filter(ids, pc.not_equal(ids, ""))], schema=_METARANGE_ID)
+        yield commits
 
 
 @worker

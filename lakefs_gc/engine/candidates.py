@@ -1,6 +1,6 @@
 """Stage 8: which objects may be deleted, and why.
 
-candidates = unreferenced - hidden twins
+candidates = unreferenced - kept
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def candidates(
     listing: Dataset,
     active_ranges: Dataset,
     unreferenced: Dataset,
-    hidden_twins: Dataset,
+    kept: Dataset,
     clock: Clock,
     cores: int,
 ) -> StageOutput:
@@ -44,10 +44,10 @@ def candidates(
     1).
     """
     began_at = clock()
-    check_inputs(run.run_key, listing, active_ranges, unreferenced, hidden_twins)
+    check_inputs(run.run_key, listing, active_ranges, unreferenced, kept)
     check_made_from(unreferenced, listing, active_ranges)
-    check_made_from(hidden_twins, unreferenced)
-    left = unreferenced.dataframe.join(hidden_twins.dataframe.select("address"), "address", "left_anti")
+    check_made_from(kept, unreferenced)
+    left = unreferenced.dataframe.join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
         dataframe=_with_reason(spark, run, left, active_ranges, cores),
         began_at=began_at,
@@ -61,7 +61,7 @@ def candidates(
         inputs={
             **unreferenced.manifest.inputs,
             "unreferenced": unreferenced.manifest.materialization_id,
-            "hidden_twins": hidden_twins.manifest.materialization_id,
+            "kept": kept.manifest.materialization_id,
         },
     )
 

@@ -167,6 +167,16 @@ class WorkPlace:
             logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
         return removed
 
+    def keep(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DataFrame:
+        """Compute a stage, keep it, and read it back: for what must not be computed twice within one run."""
+        self.write(spark, run_key, stage, output)
+        return spark.read.schema(output.dataframe.schema).parquet(f"{self.folder(run_key, stage)}/data")
+
+    def remove(self, run_key: str) -> None:
+        """Remove everything that a run left, manifests and all."""
+        store = self._store()
+        store.delete_many([key for batch in store.list(f"{run_key}/") for key in batch.column("address").to_pylist()])
+
     def folder(self, run_key: str, stage: str) -> str:
         """URL of the folder of a stage, without a final slash."""
         return f"{self.url}/{run_key}/{stage}"

@@ -1,4 +1,4 @@
-"""Stage 7: keep what a branch shows although the server's uncommitted list leaves it out.
+"""Keep what a branch shows although the server's uncommitted list leaves it out.
 
 An object that overwrites a committed path with the same size, ETag, metadata and content type is no change to lakeFS:
 it appears in no diff and in no uncommitted list, and yet the branch shows it, not the committed object
@@ -26,11 +26,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, driver_errors, strings, worker, worker_store
 from lakefs_gc.errors import NamespaceError, ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -84,40 +83,8 @@ class TwinSearch:
         return self.work_place.read(spark, self.run.run_key, name, schema)
 
 
-def hidden_twins(
-    spark: SparkSession,
-    run: GCRun,
-    *,
-    uncommitted: Dataset,
-    unreferenced: Dataset,
-    work_place: WorkPlace,
-    server: LakeFSServer,
-    safety: SafetyParameters,
-    clock: Clock,
-    cores: int,
-) -> StageOutput:
-    """Look up what may be hidden.  Columns: ``schemas.HIDDEN_TWINS``.
-
-    Raises ``InputOrderError`` (rule 1), and what reading a range and asking the server raise.
-    """
-    began_at = clock()
-    check_inputs(run.run_key, uncommitted, unreferenced)
-    check_made_from(unreferenced, uncommitted)
-    search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
-    return StageOutput(
-        dataframe=find_twins(spark, unreferenced.dataframe, uncommitted.manifest.facts["heads"], search),
-        began_at=began_at,
-        measures={
-            "size_bytes": F.sum("size"),
-            "shielded": F.count_if(F.col("why") == schemas.SHIELDED),
-            "shielded_bytes": F.sum(F.when(F.col("why") == schemas.SHIELDED, F.col("size"))),
-        },
-        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unreferenced)},
-    )
-
-
 def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
-    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.HIDDEN_TWINS``.
+    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
 
     ``suspects`` are read several times: give something that is stored.  ``heads_before`` are the heads of all branches
     before the server listed what is uncommitted: it leaves an object out by the head of that moment, which is this one
@@ -162,7 +129,7 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
 
 
 def _none(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], schemas.HIDDEN_TWINS)
+    return spark.createDataFrame([], schemas.KEPT)
 
 
 def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ committed           an address that an active commit refers to: ``address`` (dis
                     ``last_modified`` of the newest such entry
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
 unreferenced        an object that no list refers to: ``address``, ``size``, ``last_modified``
-hidden_twins        an object that is unreferenced and kept: ``address``, ``size``, ``why``
+kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
 backup              what happened to a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
                     the same), ``checksum`` (``<algorithm>:<value>``), ``error``
@@ -33,7 +33,7 @@ ACTIVE_RANGES = StructType([StructField("range_id", StringType(), False), Struct
 COMMITTED = STORE_LISTING
 FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
 UNREFERENCED = STORE_LISTING
-HIDDEN_TWINS = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])
+KEPT = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])
 CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType(), nullable=False)])
 SWEEP = StructType(
     [
@@ -63,6 +63,9 @@ SHOWN = "shown_by_a_branch"
 SHIELDED = "shielded"
 """Why: it may be such an object, and nobody can tell, or there are too many to ask for each."""
 
+PROTECTED = "protected_path"
+"""Why: some commit has it under a path that users protect."""
+
 BY_STAGE = {
     "store_listing": STORE_LISTING,
     "uncommitted": UNCOMMITTED,
@@ -70,7 +73,7 @@ BY_STAGE = {
     "committed": COMMITTED,
     "foreign_references": FOREIGN_REFERENCES,
     "unreferenced": UNREFERENCED,
-    "hidden_twins": HIDDEN_TWINS,
+    "kept": KEPT,
     "candidates": CANDIDATES,
     "backup": BACKUP,
     "sweep": SWEEP,

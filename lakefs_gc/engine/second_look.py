@@ -23,6 +23,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.marks import Mark
+from lakefs_gc.engine.protected_paths import protected_paths
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unreferenced import refuse_unproved_emptiness
@@ -126,15 +127,15 @@ class SecondLook:
         search = TwinSearch(
             run, self._name("twins"), self._work_place, self._server, safety.max_twin_lookups, clock, cores
         )
-        twins = self._keep(
-            "hidden_twins",
-            StageOutput(find_twins(spark, self._sized(suspects), staged.manifest.facts["heads"], search), clock()),
-        )
+        sized = self._sized(suspects)
+        twins = find_twins(spark, sized, staged.manifest.facts["heads"], search)
+        protected = protected_paths(spark, run, sized, safety.protect.path_prefixes, cores)
+        kept = self._keep("kept", StageOutput(twins.unionByName(protected), clock()))
         self._seen_ranges.append(ranges.dataframe.select("range_id"))
         if foreign.manifest.facts["files_id"]:
             self._seen_files.append(self._work_place.read(spark, run.run_key, self._name(FILES), FILE).dataframe)
         self._found += [live.dataframe, foreign.dataframe]
-        seen_now = (staged.dataframe, twins.dataframe, *self._found)
+        seen_now = (staged.dataframe, kept.dataframe, *self._found)
         return reduce(DataFrame.unionByName, (found.select("address") for found in seen_now))
 
     def _sized(self, suspects: DataFrame) -> DataFrame:

@@ -38,7 +38,7 @@ STAGES = (
     "committed",
     "foreign_references",
     "unreferenced",
-    "hidden_twins",
+    "kept",
     "candidates",
 )
 

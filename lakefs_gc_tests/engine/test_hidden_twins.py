@@ -20,7 +20,7 @@ def twin(repository: LakeRepository, path: str, *, branch: str = "main", content
 
 
 def kept(collector: Collector) -> dict[str, str]:
-    return {row["address"]: row["why"] for row in collector.dataset("hidden_twins").dataframe.collect()}
+    return {row["address"]: row["why"] for row in collector.dataset("kept").dataframe.collect()}
 
 
 def test_what_a_branch_shows_is_kept(spark: SparkSession, repository: LakeRepository) -> None:
@@ -40,7 +40,7 @@ def test_what_a_branch_shows_is_kept(spark: SparkSession, repository: LakeReposi
     assert not {first, second, replaced} & collector.addresses("uncommitted"), "the sandbox leaves them out, as lakeFS"
     assert kept(collector) == dict.fromkeys((first, second, replaced), "shown_by_a_branch")
     assert collector.addresses("candidates") == {undone, same_size, other_size}
-    assert collector.manifest("hidden_twins").facts["shielded"] == 0
+    assert collector.manifest("kept").facts["shielded"] == 0
 
 
 def test_a_branch_that_moves_while_the_run_is_under_way(spark: SparkSession, repository: LakeRepository) -> None:
@@ -57,7 +57,7 @@ def test_a_branch_that_moves_while_the_run_is_under_way(spark: SparkSession, rep
         repository.commit()
 
     collector = Collector(spark, repository)
-    collector.collect(before={"hidden_twins": move})
+    collector.collect(before={"kept": move})
     assert staged in collector.addresses("candidates"), "a commit leaves out what is no change, and it is gone"
     assert repository.read("a") == b"of another size"
 
@@ -119,5 +119,5 @@ def test_too_many_to_look_up(spark: SparkSession, tmp_path: Path, request: pytes
         too_many = collect(5)
         assert kept(too_many) == dict.fromkeys({*shown, staged[0]}, "shielded")
         assert too_many.addresses("candidates") == {garbage, gone}
-        facts = too_many.manifest("hidden_twins").facts
+        facts = too_many.manifest("kept").facts
         assert (facts["shielded"], facts["shielded_bytes"]) == (4, 24)

@@ -213,7 +213,7 @@ def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tm
         collector.collect(until="unreferenced")
         reads = Counter(store_in_s3.reads_by_workers())
         assert {key: reads[store_in_s3.key(repository, key)] for key in active} == dict.fromkeys(active, 1)
-        collector.materialize("hidden_twins", "candidates")
+        collector.materialize("kept", "candidates")
         metadata = set(keys_below(repository.store, "_lakefs/"))
         reads = Counter(store_in_s3.reads_by_workers())
         # Those of the heads are read for what they may hide.

@@ -38,6 +38,7 @@ class ReplayServer:
         self._scenario = scenario
         self._shown: dict[str, dict[str, Any]] = {}
         self._repository = _json(scenario / "api" / "repository.json")
+        self._tags = _json(scenario / "api" / "tags.json")
         self._branches = _json(scenario / "api" / "branches.json")
         self._commits = {commit["id"]: commit for commit in _json(scenario / "api" / "all_commits.json")}
         lines = (scenario / "api" / "exchanges.jsonl").read_text("utf-8").splitlines()
@@ -59,11 +60,25 @@ class ReplayServer:
                 return recorded.pop(0) if len(recorded) > 1 else recorded[0]
             if method == "GET" and parts.path.endswith("/objects/stat"):
                 return self._stat(parts.path.split("/")[-3], dict(parse_qsl(parts.query))["path"])
-            found = self._from_files(method, parts.path)
+            found = self._from_files(method, parts.path, dict(parse_qsl(parts.query)))
             if found is None:
                 self.unanswered.append(f"{method} {url} {body}")
                 return 500, json.dumps({"message": "not in the recording"})
             return 200, json.dumps(found)
+
+    def _log(self, commit_id: str, after: str, amount: int) -> dict[str, Any]:
+        history: dict[str, Any] = {}
+        left = [commit_id]
+        while left:
+            commit = self._commits[left.pop()]
+            if commit["id"] not in history:
+                history[commit["id"]] = commit
+                left += commit["parents"] or []
+        ids = list(history)
+        begin = ids.index(after) + 1 if after else 0
+        page = [history[id_] for id_ in ids[begin : begin + amount]]
+        more = begin + amount < len(ids)
+        return _page(page) | {"pagination": {"has_more": more, "next_offset": page[-1]["id"] if more else ""}}
 
     def _stat(self, branch: str, path: str) -> Answer:
         """What the branch showed at a path when it was recorded."""
@@ -98,7 +113,7 @@ class ReplayServer:
                     "mtime": 0,
                 }
 
-    def _from_files(self, method: str, path: str) -> Any:
+    def _from_files(self, method: str, path: str, query: dict[str, str]) -> Any:
         own = f"{_API}/repositories/{self._repository['id']}"
         if method != "GET":
             return None
@@ -106,6 +121,10 @@ class ReplayServer:
             return _page([self._repository])
         if path == f"{own}/branches":
             return _page(self._branches)
+        if path == f"{own}/tags":
+            return _page(self._tags)
+        if path.startswith(f"{own}/refs/") and path.endswith("/commits"):
+            return self._log(path.split("/")[-2], query.get("after", ""), int(query.get("amount", "100")))
         if path.startswith(f"{own}/commits/"):
             return self._commits.get(path.rpartition("/")[2])
         return self._repository if path == own else None

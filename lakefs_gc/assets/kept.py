@@ -1,8 +1,8 @@
-"""Asset ``hidden_twins``: what a branch shows although the server's uncommitted list leaves it out."""
+"""Asset ``kept``: what looks unreferenced and is not collected."""
 
 from dagster import ResourceParam, asset
 
-from lakefs_gc.engine import hidden_twins as stage
+from lakefs_gc.engine import kept as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
@@ -15,7 +15,7 @@ from lakefs_gc.resources.spark import SparkResource
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark", "lakefs"}, io_manager_key="parquet")
 @failures_shown()
-def hidden_twins(
+def kept(
     store_listing: Dataset,
     uncommitted: Dataset,
     unreferenced: Dataset,
@@ -24,8 +24,11 @@ def hidden_twins(
     spark: SparkResource,
     parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
-    """Unreferenced, it seems, and kept: an object that overwrote a committed one of identical content is in no list."""
-    return stage.hidden_twins(
+    """Unreferenced, it seems, and kept: what a branch shows and no list has, and what lies under protected paths.
+
+    An object that overwrites a committed one of identical content is left out of the server's uncommitted list.
+    """
+    return stage.kept(
         spark.session,
         GCRun.of(store_listing.manifest),
         uncommitted=uncommitted,

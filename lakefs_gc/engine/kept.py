@@ -1,0 +1,50 @@
+"""Stage 7: what looks unreferenced and is kept: hidden twins, and what lies under protected paths."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.protected_paths import protected_paths
+from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.server import LakeFSServer
+
+
+def kept(
+    spark: SparkSession,
+    run: GCRun,
+    *,
+    uncommitted: Dataset,
+    unreferenced: Dataset,
+    work_place: WorkPlace,
+    server: LakeFSServer,
+    safety: SafetyParameters,
+    clock: Clock,
+    cores: int,
+) -> StageOutput:
+    """Find what is not to be collected.  Columns: ``schemas.KEPT``, an address may be there for more than one reason.
+
+    Raises ``InputOrderError`` (rule 1), and what reading a range and asking the server raise.
+    """
+    began_at = clock()
+    check_inputs(run.run_key, uncommitted, unreferenced)
+    check_made_from(unreferenced, uncommitted)
+    search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
+    twins = find_twins(spark, unreferenced.dataframe, uncommitted.manifest.facts["heads"], search)
+    protected = protected_paths(spark, run, unreferenced.dataframe, safety.protect.path_prefixes, cores)
+    return StageOutput(
+        dataframe=twins.unionByName(protected),
+        began_at=began_at,
+        measures={
+            "size_bytes": F.sum("size"),
+            "shielded": F.count_if(F.col("why") == schemas.SHIELDED),
+            "shielded_bytes": F.sum(F.when(F.col("why") == schemas.SHIELDED, F.col("size"))),
+            "protected": F.count_if(F.col("why") == schemas.PROTECTED),
+            "protected_bytes": F.sum(F.when(F.col("why") == schemas.PROTECTED, F.col("size"))),
+        },
+        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unreferenced)},
+    )
