@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from lakefs_gc import __version__
+from lakefs_gc.cli import undo
 from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, SweepIncompleteError
@@ -205,6 +206,9 @@ def sandbox(
     from lakefs_gc.cli import work
 
     work.sandbox(_options.output(), folder, host, port)
+
+
+undo.register(app, _options)  # backup, restore, backups
 
 
 def _hours(duration: str) -> float | None:

@@ -114,6 +114,20 @@ class Output:
         columns = ("mark_id", "created_at", "made_by", "candidates", "size", "state")
         self._table(columns, [tuple(mark[column] for column in columns) for mark in marks])
 
+    def show_backups(self, backups: Sequence[Mapping[str, Any]]) -> None:
+        """The backups that are there."""
+        if not backups:
+            self.say("no backups")
+            return
+        columns = ("repository", "mark_id", "created_at", "objects", "size", "state")
+        self._table(columns, [tuple(backup[column] for column in columns) for backup in backups])
+
+    def show_errors(self, errors: Sequence[Mapping[str, str | int]]) -> None:
+        """The most frequent errors, each with an example."""
+        if errors:
+            columns = ("objects", "error", "for_example")
+            self._table(columns, [tuple(error[column] for column in columns) for error in errors])
+
     def show_findings(self, findings: Sequence[Finding]) -> None:
         """What the doctor found."""
         facts = {"findings": [finding.to_facts() for finding in findings]}

@@ -47,10 +47,10 @@ def shown(
     addresses: DataFrame,
     cores: int,
 ) -> DataFrame:
-    """Every place where one of ``commits`` (of ``commits_of``) shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
+    """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
 
-    One row for each address and path, with one commit.  Reads each metarange and each range once.  Raises
-    ``CorruptRangeError``, ``ObjectNotFoundError``.
+    ``commits`` is what ``commits_of`` gives.  One row for each address and path, with one commit.  Reads each metarange
+    and each range once.  Raises ``CorruptRangeError``, ``ObjectNotFoundError``.
     """
     frame = spark.createDataFrame(list(commits.items()), "metarange_id string, commit_id string")
     ranges = (

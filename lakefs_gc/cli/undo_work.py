@@ -1,0 +1,126 @@
+"""What ``backup``, ``restore`` and ``backups`` do, apart from showing it.  Imported late, as ``work`` is."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from lakefs_gc.assets.backup import BackupConfig
+from lakefs_gc.cli.output import Output
+from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.engine import restore as stage
+from lakefs_gc.engine.backups import (
+    BackupPaths,
+    Listed,
+    find_backup,
+    list_backups,
+    open_place,
+    place_of,
+    prune_backups,
+    read_backup,
+)
+from lakefs_gc.engine.dataset import WorkPlace, utc_now
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.errors import RepositoryNotFoundError
+from lakefs_gc.marked import open_mark, open_namespace
+from lakefs_gc.metadata import human_bytes
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.session import GCSession
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
+
+
+def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> dict[str, Any]:
+    """Back a mark up; its numbers.  Raises ``BackupIncompleteError``."""
+    server = LakeFSServer(load_server_credentials())
+    place = open_place(settings, server)  # said before Spark starts
+    found = open_mark(repository, mark_id, server, settings)
+    with GCSession.open(settings) as session, out.progress(f"backing up {mark_id}"):
+        facts = session.backup(found.mark.run_key, BackupConfig(mark_id=mark_id))
+    made = read_backup(open_store(place), BackupPaths(repository, mark_id))
+    outcomes = {
+        name: {"objects": objects, "size_bytes": facts[f"{name}_bytes"]} for name, objects in made.outcomes.items()
+    }
+    return {
+        "mark_id": mark_id,
+        "repository": repository,
+        "mark_digest": made.mark_digest,
+        "location": f"{place.folder_url}{made.paths.folder}",
+        "outcomes": outcomes,
+        "proofs": made.proofs,
+        "pruned": facts["pruned_backups"],
+    }
+
+
+def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
+    """Bring a backup back, all or those with a prefix."""
+    server = LakeFSServer(load_server_credentials())
+    place = open_place(settings, server)
+    found = find_backup(open_store(place), mark_id, repository)
+    namespace = open_namespace(found.repository, server, settings)
+    spark = SparkResource(spark_config=dict(settings.spark))
+    with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
+        return stage.restore(
+            spark.session,
+            found,
+            place,
+            namespace.store.location,
+            server,
+            prefix=prefix,
+            work_place=WorkPlace(settings.work_url or f"file://{folder}/work"),
+            run_key=new_run_key(found.repository, utc_now()) + "-restore",
+            clock=utc_now,
+            cores=spark.cores,
+        )
+
+
+def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
+    """A restore as the JSON that scripts rely on."""
+    outcomes = {
+        name: {"objects": objects, "size_bytes": result.size_bytes[name]} for name, objects in result.objects.items()
+    }
+    return {
+        "mark_id": result.mark_id,
+        "repository": result.repository,
+        "outcomes": outcomes,
+        "read_through_lakefs": result.read_through_lakefs,
+        "shown_by_no_commit": result.shown_by_no_commit,
+        "unreadable": result.unreadable,
+        "errors": result.errors,
+    }
+
+
+def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, Any]:
+    """The backups that are there; with ``prune`` those that are past their time are removed first."""
+    store = open_store(place_of(settings.backup))
+    removed = _prune(settings, store, repository) if prune else []
+    facts = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
+    return facts | ({"removed": [listed.mark_id for listed in removed]} if prune else {})
+
+
+def _prune(settings: Settings, store: ObjectStore, repository: str) -> list[Listed]:
+    server = LakeFSServer(load_server_credentials())
+    open_place(settings, server)
+    repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
+    removed = []
+    for name in repositories:
+        try:
+            namespace = open_namespace(name, server, settings).store
+        except RepositoryNotFoundError:
+            namespace = None  # deleted: its backups go by their own age
+        removed += prune_backups(store, name, settings.backup.keep_days, utc_now(), namespace)
+    return removed
+
+
+def _facts(listed: Listed) -> dict[str, Any]:
+    return {
+        "repository": listed.repository,
+        "mark_id": listed.mark_id,
+        "created_at": listed.created_at.isoformat(timespec="seconds") if listed.created_at else "",
+        "objects": listed.objects,
+        "size_bytes": listed.size_bytes,
+        "size": human_bytes(listed.size_bytes),
+        "mark_digest": listed.mark_digest,
+        "state": listed.problem or "complete",
+    }

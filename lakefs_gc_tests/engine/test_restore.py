@@ -1,0 +1,213 @@
+"""The undo: what a sweep deleted comes back, is never put over something else, and is read through lakeFS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import lakefs_sdk
+import pytest
+from lakefs_sdk.exceptions import ApiException
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.backups import Backup, BackupPaths, find_backup
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import Mark
+from lakefs_gc.engine.restore import OUTCOMES, RestoreResult, restore
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.shown import commits_of
+from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.engine.backing_up import Backups
+
+PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Backups:
+    (tmp_path / "backups").mkdir()
+    return Backups(StoreLocation((tmp_path / "backups").as_uri()))
+
+
+class Swept:
+    """A repository whose expired objects were backed up and swept; ``expired`` is the commit that showed them."""
+
+    def __init__(self, spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
+        self.spark, self.repository, self.place = spark, repository, place
+        self.keys = {path: repository.put(path) for path in PATHS}
+        self.live = repository.put("live")
+        self.expired = repository.commit(age_days=10)
+        for path in PATHS:
+            repository.delete(path)
+        repository.commit(age_days=9)
+        repository.put("new")
+        repository.commit()
+        repository.keep_days(1)
+        self.stray = repository.put_stray("data/s/stray", b"never committed")
+        self.collector = Collector(spark, repository)
+        self.mark: Mark = self.collector.collect_and_mark()
+        if marked(repository, self.mark) != {*self.keys.values(), self.stray}:
+            raise ValueError("the scene is not as it was meant to be")
+        place.back_up(spark, self.collector, self.mark)
+        self.collector.sweep(self.mark, live=[])
+
+    @property
+    def backup(self) -> Backup:
+        return find_backup(self.place.store, self.mark.mark_id)
+
+    def copy_of(self, path: str) -> str:
+        return BackupPaths("lake", self.mark.mark_id).objects + self.keys[path]
+
+    def restore(self, prefix: str = "", server: LakeFSServer | None = None) -> RestoreResult:
+        return restore(
+            self.spark,
+            self.backup,
+            self.place.location,
+            self.repository.location,
+            server or self.collector.server,
+            prefix=prefix,
+            work_place=self.collector.work_place,
+            run_key=new_run_key("lake", utc_now()),
+            clock=utc_now,
+            cores=CORES,
+        )
+
+
+@pytest.fixture
+def swept(spark: SparkSession, repository: LakeRepository, place: Backups) -> Swept:
+    return Swept(spark, repository, place)
+
+
+def counts(result: RestoreResult) -> dict[str, int]:
+    return {name: objects for name, objects in result.objects.items() if objects}
+
+
+def test_everything_comes_back_and_is_read_through_lakefs(swept: Swept) -> None:
+    with pytest.raises(ApiException) as gone:
+        swept.repository.read("reports/2024/x", swept.expired)
+    assert gone.value.status == 410
+    result = swept.restore()
+    assert counts(result) == {"restored": 4}
+    assert (result.read_through_lakefs, result.shown_by_no_commit, result.unreadable) == (3, 1, 0)
+    assert result.size_bytes["restored"] == sum(len(path.encode()) for path in PATHS) + 15
+    result.raise_if_incomplete()
+    for path in PATHS:
+        assert swept.repository.read(path, swept.expired) == path.encode()
+    assert swept.repository.store.read("data/s/stray") == b"never committed"
+
+    again = swept.restore()
+    assert counts(again) == {"already_there": 4}
+    assert again.read_through_lakefs == 3
+    folder = f"lake/{swept.mark.mark_id}/restores/"
+    notes = [key for batch in swept.place.store.list(folder) for key in batch.column("address").to_pylist()]
+    assert sorted(json.loads(swept.place.store.read(key))["objects"]["restored"] for key in notes) == [0, 4]
+
+
+def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
+    keys = {**swept.keys, "stray": swept.stray}
+    for prefix, back in (
+        ("reports/", {"reports/2024/x", "reports/2025/y"}),
+        ("reports/2024/x", {"reports/2024/x"}),
+        ("data/s/", {"stray"}),
+        ("data/", {*PATHS, "stray"}),
+        ("nothing", set()),
+    ):
+        result = swept.restore(prefix)
+        result.raise_if_incomplete()
+        assert {name for name, key in keys.items() if key in swept.repository.objects()} == back, prefix
+        assert counts(result) == ({"restored": len(back)} if back else {})
+        swept.repository.store.delete_many([keys[name] for name in back])
+
+
+def test_what_is_there_is_never_overwritten(swept: Swept) -> None:
+    swept.repository.store.put(swept.keys[PATHS[0]], b"something else")
+    swept.repository.store.put(swept.keys[PATHS[1]], b"x" * len(PATHS[1]))
+    swept.place.store.delete_many([swept.copy_of(PATHS[2])])
+    result = swept.restore()
+    assert counts(result) == {"restored": 1, "conflict": 2, "lost": 1}
+    assert swept.repository.store.read(swept.keys[PATHS[0]]) == b"something else"
+    assert swept.repository.store.read(swept.keys[PATHS[1]]) == b"x" * len(PATHS[1])
+    assert {error["error"] for error in result.errors} == {
+        "another object is at its address, and was left alone",
+        "the place of the backups does not have it any more",
+    }
+    with pytest.raises(RestoreIncompleteError, match="3 of 4 objects") as caught:
+        result.raise_if_incomplete()
+    assert caught.value.exit_code == 5
+
+
+def test_a_copy_that_was_changed_is_found_out(swept: Swept) -> None:
+    swept.place.store.put(swept.copy_of(PATHS[0]), b"X" * len(PATHS[0]))
+    swept.place.store.put(swept.copy_of(PATHS[1]), b"longer than it was")
+    result = swept.restore()
+    assert counts(result) == {"restored": 2, "failed": 2}
+    assert result.errors[0]["error"] == "the copy is not what was backed up: it was changed in the place of the backups"
+    # And what a changed copy had left, when the change is the store's, is found out by lakeFS's own answer.
+    again = swept.restore(PATHS[0])
+    assert (again.unreadable, again.read_through_lakefs) == (1, 0)
+    assert again.errors[-1]["error"] == "lakeFS shows other content than was backed up"
+    with pytest.raises(RestoreIncompleteError, match="1 that did cannot be read"):
+        again.raise_if_incomplete()
+
+
+def test_what_lakefs_does_not_show_is_unreadable(swept: Swept, lake: Lake) -> None:
+    class Deaf(LakeFSServer):
+        """Its reads are of another repository, which has no such commit."""
+
+        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+            return super().read_object("other-lake", ref, path)
+
+    lake.repository("other-lake")
+    result = swept.restore("reports/", Deaf(lake.credentials))
+    assert counts(result) == {"restored": 2}
+    assert result.unreadable == 2
+    assert "404" in str(result.errors[0]["error"])
+
+
+def test_contents_that_were_changed(swept: Swept) -> None:
+    (part,) = swept.backup.parts
+    swept.place.store.put(part.key, swept.place.store.read(part.key) + b"x")
+    with pytest.raises(CorruptFileError, match="was changed after the backup was made"):
+        swept.restore()
+
+
+def test_a_repository_that_is_somewhere_else_now(swept: Swept, lake: Lake) -> None:
+    api = lake.client.repositories_api
+    api.delete_repository("lake")
+    api.create_repository(
+        lakefs_sdk.RepositoryCreation(name="lake", storage_namespace="local://lake-2", default_branch="main")
+    )
+    with pytest.raises(BackupError, match="the repository is at local://lake-2/"):
+        swept.restore()
+    assert OUTCOMES[0] == "restored"
+
+
+def test_commits_of_all_branches_tags_and_parents(repository: LakeRepository, lake: Lake) -> None:
+    expected: dict[str, str] = {}
+
+    def commit(branch: str) -> str:
+        repository.put(f"{branch}/{len(expected)}", branch=branch)
+        made = repository.commit(branch=branch)
+        expected[made] = repository.metarange_of(made)
+        return made
+
+    for _ in range(3):
+        commit("main")
+    repository.branch("side")
+    commit("side")
+    commit("main")
+    merged = lake.client.refs_api.merge_into_branch("lake", "side", "main", lakefs_sdk.Merge(message="merge")).reference
+    expected[merged] = repository.metarange_of(merged)
+    repository.branch("tagged")
+    tagged = commit("tagged")
+    lake.client.tags_api.create_tag("lake", lakefs_sdk.TagCreation(id="v1", ref=tagged))
+    repository.delete_branch("tagged")
+    repository.branch("lost")
+    lost = commit("lost")
+    repository.delete_branch("lost")
+    del expected[lost]
+    found = commits_of(LakeFSServer(lake.credentials), "lake")
+    assert {commit_id: metarange_id for metarange_id, commit_id in found.items()} == expected
