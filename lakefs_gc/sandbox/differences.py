@@ -75,6 +75,10 @@ MISSING = (
             {"presigned_url", "gc_commits_presigned_url", "pre_sign_support", "pre_sign_multipart_upload"}
         ),
     ),
+    MissingFeature(
+        "an update of user metadata in a repository that does not exist",
+        "lakeFS answers 204 as if it had been made; the sandbox 404",
+    ),
     MissingFeature("dumps of refs", "collectors never ask for one", paths=("/refs/dump", "/refs/restore")),
     MissingFeature(
         "the same version and default namespace",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,11 @@ def start_import(
     import_id = new_xid(sandbox.clock())
     sandbox.tasks.begin(repository.name, import_id, {"ingested_objects": 0})
 
+    def report(ingested: int) -> None:
+        sandbox.tasks.update(repository.name, import_id, {"ingested_objects": ingested})
+
     def work() -> dict[str, Any]:
-        record, count = _import(sandbox, repository, branch, sources, parameters)
+        record, count = _import(sandbox, repository, branch, sources, parameters, report)
         return {
             "ingested_objects": count,
             "metarange_id": record.meta_range_id,
@@ -61,16 +64,25 @@ def _import(
     branch: str,
     sources: Sequence[Source],
     parameters: CommitParameters,
+    report: Callable[[int], None],
 ) -> tuple[CommitRecord, int]:
+    """``report`` is told how many objects were found so far, and raises when the import was cancelled."""
     writable(repository, force=parameters.force)
     records: dict[bytes, Record] = {}
     for source in sources:
         for record in _records(sandbox, source):
             records[record.key] = record
-    changes = [Change(key, records[key]) for key in sorted(records)]
+            if len(records) % _STAT_BATCH == 0:
+                report(len(records))
+
+    def changes() -> Iterator[Change]:
+        # Here the branch is locked; the last report is the last chance before the commit.
+        for key in sorted(records):
+            yield Change(key, records[key])
+        report(len(records))
+
     prefixes = [source.destination.encode() for source in sources]
-    commit = replace_prefixes(sandbox, repository, branch, parameters, prefixes, lambda: iter(changes))
-    return commit, len(changes)
+    return replace_prefixes(sandbox, repository, branch, parameters, prefixes, changes), len(records)
 
 
 def _check_sources(repository: Repository, sources: Sequence[Source]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lakefs_gc.sandbox.clock import Clock
 from lakefs_gc.sandbox.database import Database
-from lakefs_gc.sandbox.problems import NotFound
+from lakefs_gc.sandbox.problems import ApiError, Conflict, NotFound
 
 PREPARE_COMMITS_PREFIX = "GCPC"
 _ID_CHARACTERS = string.ascii_letters + string.digits + "_-"
@@ -33,6 +33,15 @@ def shown_time(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+class Canceled(ApiError):  # noqa: N818 - the name of an outcome
+    """What ends a task that somebody has cancelled; the message is lakeFS's."""
+
+    MESSAGE = "Canceled"
+
+    def __init__(self) -> None:
+        super().__init__(409, self.MESSAGE)
+
+
 class Tasks:
     """The statuses of all tasks of all repositories."""
 
@@ -46,11 +55,27 @@ class Tasks:
 
     def complete(self, repository: str, task_id: str, outcome: Status) -> None:
         """Add the outcome to a task's status and say that it is over."""
-        self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
+        with self._database.write():
+            self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
 
     def update(self, repository: str, task_id: str, progress: Status) -> None:
-        """Add to a task's status."""
-        self._put(repository, task_id, {**self.status(repository, task_id), **progress})
+        """Add to a task's status.  Raises ``Canceled`` when somebody has cancelled it."""
+        with self._database.write():
+            status = self.status(repository, task_id)
+            if status.get("error"):
+                raise Canceled
+            self._put(repository, task_id, {**status, **progress})
+
+    def cancel(self, repository: str, task_id: str) -> None:
+        """Have a task end without effect the next time that it reports its progress.
+
+        Raises ``NotFound``, or ``Conflict`` for one that is over.
+        """
+        with self._database.write():
+            status = self.status(repository, task_id)
+            if status["completed"]:
+                raise Conflict
+            self._put(repository, task_id, {**status, "error": {"message": Canceled.MESSAGE}})
 
     def status(self, repository: str, task_id: str) -> Status:
         """What the API shows of a task.  Raises ``NotFound``."""

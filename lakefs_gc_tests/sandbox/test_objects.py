@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import httpx
 import lakefs_sdk
@@ -181,6 +182,36 @@ def test_an_import_refers_to_objects_where_they_are(place: Place) -> None:
     failed = wait_for(lambda: place.client.import_api.import_status(REPOSITORY, "main", failed_id))
     assert failed.error is not None
     assert "n" not in place.paths()
+
+
+def test_a_cancelled_import_leaves_the_branch_as_it_was(local: Place) -> None:
+    elsewhere = local.server.sandbox.namespaces.store("local://elsewhere")
+    for number in range(5):
+        elsewhere.put(f"in/{number}", b"x")
+    location = lakefs_sdk.ImportLocation(type="common_prefix", path="local://elsewhere/in/", destination="new/")
+    commit = lakefs_sdk.CommitCreation(message="imported")
+    body = lakefs_sdk.ImportCreation(paths=[location], commit=commit)
+    imports, sandbox = local.client.import_api, local.server.sandbox
+    head = local.client.branches_api.get_branch(REPOSITORY, "main").commit_id
+
+    def status() -> Any:
+        return imports.import_status(REPOSITORY, "main", import_id)
+
+    with sandbox.lock(sandbox.refs.repository(REPOSITORY)):  # the import waits for it before it commits
+        import_id = imports.import_start(REPOSITORY, "main", body).id
+        imports.import_cancel(REPOSITORY, "main", import_id)
+        assert status().error.message == "Canceled"
+    assert wait_for(status).error.message == "Canceled"
+    assert local.paths() == []
+    assert local.client.branches_api.get_branch(REPOSITORY, "main").commit_id == head
+    assert refused(409, imports.import_cancel, REPOSITORY, "main", import_id) == "conflict found"
+    refused(404, imports.import_cancel, REPOSITORY, "main", "none")
+
+    import_id = imports.import_start(REPOSITORY, "main", body).id
+    assert wait_for(status).ingested_objects == 5
+    assert refused(409, imports.import_cancel, REPOSITORY, "main", import_id) == "conflict found"
+    assert status().error is None
+    assert len(local.paths()) == 5
 
 
 def test_a_link_by_way_of_the_client(local: Place) -> None:

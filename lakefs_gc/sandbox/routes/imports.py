@@ -35,10 +35,9 @@ def status(call: Call) -> Response:
 
 
 def cancel(call: Call) -> Response:
-    """``DELETE /repositories/{repository}/branches/{branch}/import``: only one that is over, so far."""
+    """``DELETE /repositories/{repository}/branches/{branch}/import``."""
     import_id = call.required("id")
-    if call.sandbox.tasks.status(call.repository().name, import_id)["completed"]:
-        raise ApiError(409, "import already completed")
+    call.sandbox.tasks.cancel(call.repository().name, import_id)
     return no_content()
 
 
