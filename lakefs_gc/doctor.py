@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 from lakefs_gc.config import ServerCredentials, Settings
+from lakefs_gc.engine.backups import open_place
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.run import refuse_overlaps
-from lakefs_gc.errors import AccessDeniedError, LakeFSGCError, StorageError
+from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.findings import Finding, Verdict
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.resources.java import ensure_java, java_version
@@ -74,7 +76,8 @@ def _repository(server: LakeFSServer, settings: Settings, repository: Repository
     yield _attempt("store: read", lambda: _read(store))
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
-    yield _versions(store)
+    yield _deleted_bytes(store, settings)
+    yield _attempt("backups", lambda: _backups(settings, server))
 
 
 def _rules(server: LakeFSServer, repository: Repository) -> Finding:
@@ -124,16 +127,42 @@ def _clock(store: ObjectStore, settings: Settings) -> Finding:
     return Finding("clock", "ok", detail)
 
 
-def _versions(store: ObjectStore) -> Finding:
-    try:
-        why = store.keeps_deleted_bytes()
-    except StorageError as error:
-        return Finding("deleted bytes", "warn", f"cannot tell whether they go: {error.message}", error.remedy)
-    if why:
+def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
+    found = deleted_bytes(store)
+    if found.fate == "go":
+        return Finding("deleted bytes", "ok", f"they {found}")
+    if found.fate == "unknown":
         return Finding(
-            "deleted bytes", "warn", f"they stay: {why}", "add a lifecycle rule that expires noncurrent versions"
+            "deleted bytes",
+            "warn",
+            f"nobody can tell whether they go: {found.why}",
+            "allow s3:GetBucketVersioning (README, Permissions), or look at the bucket by hand",
         )
-    return Finding("deleted bytes", "ok", "they go: the store keeps no versions")
+    if settings.sweep.delete_versions:
+        return Finding("deleted bytes", "ok", f"they go with their versions (sweep.delete_versions): {found.why}")
+    return Finding(
+        "deleted bytes",
+        "warn",
+        f"they stay: {found.why}",
+        "add a lifecycle rule that expires noncurrent versions, or set sweep.delete_versions: then nothing "
+        "brings them back but a backup",
+    )
+
+
+def _backups(settings: Settings, server: LakeFSServer) -> tuple[Verdict, str]:
+    if not settings.backup.url and not settings.backup.required_before_sweep:
+        return "ok", "none: no backup.url is set, so what is swept does not come back"
+    place = open_store(open_place(settings, server))
+    probe = f".lakefs-gc-doctor-{uuid4().hex}"
+    place.put(probe, b"lakefs-gc doctor")
+    (deletion,) = place.delete_many([probe])
+    if deletion.error:
+        raise AccessDeniedError(
+            f"{probe} was written to {settings.backup.url}, but cannot be deleted: {deletion.error}",
+            remedy="allow s3:DeleteObject there, or no old backup can be removed; and remove the probe by hand",
+        )
+    required = ", required before a sweep" if settings.backup.required_before_sweep else ""
+    return "ok", f"in {settings.backup.url}, kept for {settings.backup.keep_days:g} days{required}"
 
 
 def _attempt(check: str, look: Callable[[], tuple[Verdict, str]]) -> Finding:

@@ -50,6 +50,7 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
         ),
         "size": human_bytes(mark.candidate_bytes or 0),
         "bytes": mark.candidate_bytes or 0,
+        "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         "why": table(
             [
                 {"reason": reason, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}

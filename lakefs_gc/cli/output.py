@@ -81,6 +81,7 @@ class Output:
             *((name.replace("_", " "), f"{count:,}") for name, count in mark.counts.items()),
             ("candidates", f"{mark.candidates:,}"),
             ("candidate bytes", _size(mark.candidate_bytes)),
+            ("deleted bytes", mark.run.get("deleted_bytes", "unknown")),
             *(
                 (f"  {reason.replace('_', ' ')}", f"{total['objects']:,} objects, {_size(total['size_bytes'])}")
                 for reason, total in mark.reasons.items()

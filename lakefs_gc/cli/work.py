@@ -48,6 +48,7 @@ def mark_facts(made: Mark) -> dict[str, Any]:
         "uncommitted": made.counts.get("uncommitted"),
         "candidates": made.candidates,
         "candidate_bytes": made.candidate_bytes,
+        "deleted_bytes": made.run.get("deleted_bytes", "unknown"),
         "cutoff": made.cutoff.isoformat(),
     }
 

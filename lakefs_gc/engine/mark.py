@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.dataset import Clock, Dataset
+from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
 from lakefs_gc.engine.run import GCRun, check_inputs
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
@@ -84,7 +85,7 @@ def write_mark(
         candidate_bytes=sum(part.size_bytes for part in parts),
         counts=counts,
         reasons={"expired": expired, "never_committed": never_committed},
-        run=run.to_facts(),
+        run=run.to_facts() | {"deleted_bytes": str(deleted_bytes(store))},
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={
             "lakefs_gc": __version__,
