@@ -93,6 +93,8 @@ def test_an_upload_in_parts_that_are_put_into_the_store(on_s3: Place, uploads: A
     assert stats.physical_address == begun.physical_address.removeprefix(on_s3.namespace + "/"), "as lakeFS shows it"
     assert on_s3.read("big") == b"".join(bodies)
     assert "already used" in refused(400, complete, REPOSITORY, "main", upload_id, "big", body)
+    part = lakefs_sdk.UploadPartFrom(physical_address=begun.physical_address)
+    assert "already used" in refused(400, uploads.upload_part, REPOSITORY, "main", upload_id, "big", 1, part)
     staging = lakefs_sdk.StagingLocation(physical_address=begun.physical_address)
     again = lakefs_sdk.StagingMetadata(staging=staging, checksum="c", size_bytes=1)
     link = on_s3.client.staging_api.link_physical_address
