@@ -82,6 +82,24 @@ class SafetyParameters(_Section):
         "refer to by full address.  Costs a read of each of their ranges.",
     )
     protect: Protections = Protections()
+    max_marked_share: float = Field(
+        default=0.5,
+        gt=0,
+        le=1,
+        description="A mark of more than this share of the listed objects, or bytes, is not swept before a person has "
+        "overridden the brake.",
+    )
+    share_counts_from_objects: int = Field(
+        default=1000, ge=0, description="Marks of up to so many objects may be any share: small repositories are that."
+    )
+    max_mark_age_days: float = Field(
+        default=30.0, gt=0, description="An older mark is not swept before a person has overridden the brake."
+    )
+    head_sample_objects: int = Field(
+        default=500,
+        ge=0,
+        description="How many objects that branches show are looked up in each mark, as a last check of everything else.",
+    )
     max_commits: int = Field(
         default=200_000,
         ge=0,

@@ -19,11 +19,12 @@ from lakefs_gc.assets import (
     foreign_references,
     kept,
     mark,
+    missing,
     store_listing,
     sweep,
     sweep_approval,
     uncommitted,
-    unreferenced,
+    unmatched,
 )
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.engine import schemas
@@ -42,7 +43,8 @@ _MODULES = (
     active_ranges,
     committed,
     foreign_references,
-    unreferenced,
+    unmatched,
+    missing,
     kept,
     candidates,
     mark,

@@ -210,6 +210,18 @@ class LakeFSServer:
             return ""
         return str(stats.physical_address)
 
+    def shown_objects(self, repository: str, ref: str, amount: int) -> list[str]:
+        """URLs of the first ``amount`` (up to 1000) objects that ``ref`` shows."""
+        page = self._call(
+            f"list {ref} of {repository}",
+            self._objects.list_objects,
+            repository,
+            ref,
+            amount=amount,
+            user_metadata=False,
+        )
+        return [str(entry.physical_address) for entry in page.results]
+
     def retention_rules(self, repository: str) -> GCRules | None:
         """The garbage collection rules; None when none are set: then every commit is active."""
         try:

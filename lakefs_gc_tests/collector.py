@@ -30,13 +30,14 @@ from lakefs_gc.engine.foreign_references import foreign_references
 from lakefs_gc.engine.kept import kept
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark, read_mark, read_part
+from lakefs_gc.engine.missing import missing
 from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
 from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.engine.sweep import Look, sweep
 from lakefs_gc.engine.sweep_result import SweepResult
 from lakefs_gc.engine.uncommitted import uncommitted
-from lakefs_gc.engine.unreferenced import unreferenced
+from lakefs_gc.engine.unmatched import unmatched
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
@@ -54,7 +55,8 @@ STAGES = (
     "active_ranges",
     "committed",
     "foreign_references",
-    "unreferenced",
+    "unmatched",
+    "missing",
     "kept",
     "candidates",
 )
@@ -252,8 +254,8 @@ class Collector:
             return foreign_references(
                 spark, self.run, server, self.settings, safety, clock, work_place=self.work_place, cores=CORES
             )
-        if stage == "unreferenced":
-            return unreferenced(
+        if stage == "unmatched":
+            return unmatched(
                 self.run,
                 listing=self.dataset("store_listing"),
                 uncommitted=self.dataset("uncommitted"),
@@ -263,12 +265,14 @@ class Collector:
                 server=server,
                 clock=clock,
             )
+        if stage == "missing":
+            return missing(spark, self.run, unmatched=self.dataset("unmatched"), clock=clock, cores=CORES)
         if stage == "kept":
             return kept(
                 spark,
                 self.run,
                 uncommitted=self.dataset("uncommitted"),
-                unreferenced=self.dataset("unreferenced"),
+                unmatched=self.dataset("unmatched"),
                 work_place=self.work_place,
                 server=server,
                 safety=safety,
@@ -280,7 +284,7 @@ class Collector:
             self.run,
             listing=self.dataset("store_listing"),
             active_ranges=self.dataset("active_ranges"),
-            unreferenced=self.dataset("unreferenced"),
+            unmatched=self.dataset("unmatched"),
             kept=self.dataset("kept"),
             clock=clock,
             cores=CORES,

@@ -19,7 +19,7 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import Mark, read_part
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.unreferenced import unreferenced
+from lakefs_gc.engine.unmatched import unmatched, unreferenced
 from lakefs_gc.errors import ReadOnlyRepositoryError
 from lakefs_gc.marked import open_mark
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
@@ -135,8 +135,8 @@ def test_an_older_cutoff_keeps_what_is_newer(
         listing = place.read(spark, run_key, "store_listing", schemas.STORE_LISTING)
         for cut in expected["cutoffs"]:
             run = replace(GCRun.of(listing.manifest), cutoff=datetime.fromisoformat(cut["cutoff"]))
-            output = unreferenced(run, listing=listing, **inputs, server=server, clock=utc_now)
-            found = {row["address"] for row in output.dataframe.select("address").collect()}
+            output = unmatched(run, listing=listing, **inputs, server=server, clock=utc_now)
+            found = {row["address"] for row in unreferenced(output.dataframe).collect()}
             assert found == set(cut["delete"]), cut["label"]
 
 

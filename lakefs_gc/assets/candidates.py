@@ -15,7 +15,7 @@ from lakefs_gc.resources.spark import SparkResource
 def candidates(
     store_listing: Dataset,
     active_ranges: Dataset,
-    unreferenced: Dataset,
+    unmatched: Dataset,
     kept: Dataset,
     spark: SparkResource,
 ) -> StageOutput:
@@ -25,7 +25,7 @@ def candidates(
         GCRun.of(store_listing.manifest),
         listing=store_listing,
         active_ranges=active_ranges,
-        unreferenced=unreferenced,
+        unmatched=unmatched,
         kept=kept,
         clock=utc_now,
         cores=spark.cores,

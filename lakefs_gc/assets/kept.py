@@ -1,4 +1,4 @@
-"""Asset ``kept``: what looks unreferenced and is not collected."""
+"""Asset ``kept``: what looks unmatched and is not collected."""
 
 from dagster import ResourceParam, asset
 
@@ -18,7 +18,7 @@ from lakefs_gc.resources.spark import SparkResource
 def kept(
     store_listing: Dataset,
     uncommitted: Dataset,
-    unreferenced: Dataset,
+    unmatched: Dataset,
     lakefs: LakeFSResource,
     settings: SettingsResource,
     spark: SparkResource,
@@ -32,7 +32,7 @@ def kept(
         spark.session,
         GCRun.of(store_listing.manifest),
         uncommitted=uncommitted,
-        unreferenced=unreferenced,
+        unmatched=unmatched,
         work_place=parquet.work_place,
         server=lakefs.server(),
         safety=settings.get().safety,

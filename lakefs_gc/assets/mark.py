@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 from dagster import MaterializeResult, MetadataValue, asset
 
+from lakefs_gc.checks import brake_results, brake_specs
+from lakefs_gc.engine.brakes import evaluate
 from lakefs_gc.engine.dataset import Dataset, utc_now
+from lakefs_gc.engine.evidence import gather_evidence
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.overview import Overview, overview
@@ -12,32 +15,68 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import Metadata, human_bytes, table
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
 
 
-@asset(partitions_def=gc_runs, group_name="decide", kinds={"lakefs", "parquet"})
+@asset(
+    partitions_def=gc_runs,
+    group_name="decide",
+    kinds={"lakefs", "parquet"},
+    check_specs=brake_specs("mark"),
+)
 @failures_shown()
 def mark(
     store_listing: Dataset,
     uncommitted: Dataset,
+    active_ranges: Dataset,
     committed: Dataset,
     foreign_references: Dataset,
+    missing: Dataset,
+    kept: Dataset,
     candidates: Dataset,
-) -> MaterializeResult[None]:
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+) -> MaterializeResult:  # type: ignore[type-arg]  # with checks, Dagster takes no other annotation
     """The candidates, written to the namespace with a digest, for a person to look at.  Nothing is deleted.
 
-    The layout is that of lakeFS's own client, so that either tool can sweep it.
+    The layout is that of lakeFS's own client, so that either tool can sweep it.  The checks are the brakes: one that
+    failed keeps the mark from being swept until an approval overrides it.
     """
-    run = GCRun.of(store_listing.manifest)
-    inputs = (store_listing, uncommitted, committed, foreign_references)
+    run, safety = GCRun.of(store_listing.manifest), settings.get().safety
+    store, mark_id = open_store(run.store), uncommitted.manifest.facts["run_id"]
+    evidence = gather_evidence(
+        spark.session,
+        run,
+        listing=store_listing,
+        uncommitted=uncommitted,
+        active_ranges=active_ranges,
+        committed=committed,
+        foreign_references=foreign_references,
+        kept=kept,
+        missing=missing,
+        candidates=candidates,
+        mark_id=mark_id,
+        server=lakefs.server(),
+        store=store,
+        head_sample_objects=safety.head_sample_objects,
+    )
+    inputs = (store_listing, uncommitted, committed, foreign_references, kept, missing)
     made = write_mark(
         run,
         candidates=candidates,
         counts={dataset.manifest.stage: dataset.manifest.rows for dataset in inputs},
-        mark_id=uncommitted.manifest.facts["run_id"],
+        mark_id=mark_id,
         clock=utc_now,
+        brakes=evaluate(evidence, safety),
+        rules=active_ranges.manifest.facts.get("rules"),
     )
-    return MaterializeResult(metadata=mark_metadata(made, overview(open_store(run.store), made)))
+    return MaterializeResult(
+        metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)
+    )
 
 
 def mark_metadata(mark: Mark, seen: Overview) -> Metadata:

@@ -10,13 +10,14 @@ from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, read_approval
 from lakefs_gc.engine.backups import require_backup
+from lakefs_gc.engine.brakes import refuse_braked
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep_result import SweepResult, failures
-from lakefs_gc.errors import SweepIncompleteError
+from lakefs_gc.errors import LakeFSGCError, SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
-from lakefs_gc.marked import mark_of_run
+from lakefs_gc.marked import Marked, mark_of_run
 from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
@@ -62,7 +63,7 @@ def sweep(
     refuse_second_run(context)
     configured, server, cores = settings.get(), lakefs.server(), spark.cores
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
-    if config.approve_digest:
+    if config.approve_digest and not _is_approved(found):
         approve(
             found.store,
             found.mark,
@@ -73,6 +74,15 @@ def sweep(
         )
     approval = read_approval(found.store, found.mark)
     require_backup(configured, found.mark)
+    refuse_braked(
+        found.mark.brakes,
+        approval.overrides,
+        repository=found.mark.repository,
+        mark_id=found.mark.mark_id,
+        created_at=found.mark.created_at,
+        now=utc_now(),
+        safety=configured.safety,
+    )
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     look = SecondLook(
@@ -104,6 +114,15 @@ def sweep(
         raise failure_of(error, frequent | metadata) from error
     context.add_output_metadata(metadata)
     return output
+
+
+def _is_approved(found: Marked) -> bool:
+    """Whether an approval stands already: it may have overrides, which a second one would take back."""
+    try:
+        read_approval(found.store, found.mark)
+    except LakeFSGCError:
+        return False
+    return True
 
 
 def sweep_metadata(result: SweepResult) -> Metadata:

@@ -35,6 +35,10 @@ class ApprovalConfig(Config):
         description="The digest that was looked at, from the metadata of the mark.  Default: the one the mark has now.",
     )
     approved_by: str = Field(default="", description="Who approves; default: the user that runs Dagster.")
+    overrides: list[str] = Field(
+        default_factory=list, description="Brakes of this mark, by name, that do not keep it from being swept."
+    )
+    why: str = Field(default="", description="The reason for the overrides: it is recorded with the approval.")
 
 
 @asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
@@ -59,6 +63,7 @@ def sweep_approval(
         by=config.approved_by or context.run.tags.get("user") or getpass.getuser(),
         via="dagster",
         now=utc_now(),
+        overrides=dict.fromkeys(config.overrides, config.why),
     )
     return MaterializeResult(
         metadata={
@@ -66,6 +71,8 @@ def sweep_approval(
             "digest": approval.digest,
             "approved_by": approval.approved_by,
             "approved_at": MetadataValue.timestamp(approval.approved_at),
+            "overrides": ", ".join(approval.overrides) or "none",
+            "why": config.why,
             "objects": found.mark.candidates,
             "size": human_bytes(found.mark.candidate_bytes or 0),
         }

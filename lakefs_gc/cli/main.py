@@ -16,6 +16,7 @@ import typer
 
 from lakefs_gc import __version__
 from lakefs_gc.cli import undo
+from lakefs_gc.cli.designs import register as register_designs
 from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, SweepIncompleteError
@@ -85,13 +86,19 @@ def approve(
     repository: Repository,
     mark_id: MarkId,
     digest: Annotated[str, typer.Option(help="The digest that you looked at; default: the one the mark has now.")] = "",
+    override: Annotated[
+        list[str] | None, typer.Option(help="A brake that is on, and shall not keep the mark from being swept.")
+    ] = None,
+    why: Annotated[str, typer.Option(help="The reason for the overrides, which is recorded.")] = "",
     json: AsJSON = False,
 ) -> None:
     """Say that a mark may be swept.  The sensor then starts the sweep, where Dagster runs."""
     from lakefs_gc.cli import work
 
     out = _options.output(json)
-    facts = work.approve(_options.settings(), out, repository, mark_id, digest, getpass.getuser())
+    facts = work.approve(
+        _options.settings(), out, repository, mark_id, digest, getpass.getuser(), tuple(override or ()), why
+    )
     out.result(facts, lambda: out.say(f"mark {mark_id} approved, with digest {facts['digest']}"))
 
 
@@ -213,6 +220,9 @@ undo.register(app, _options)  # backup, restore, backups
 
 def _hours(duration: str) -> float | None:
     return parse_duration_hours(duration) if duration else None
+
+
+register_designs(app, _options.output)
 
 
 def main() -> None:

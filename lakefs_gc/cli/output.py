@@ -88,6 +88,9 @@ class Output:
             ),
         ]
         self._table(("", ""), rows, header=False)
+        for brake in mark.brakes:
+            if not brake.passed:
+                self.say(f"{'BRAKE' if brake.blocks else 'note'} {brake.name}: {brake.message}")
 
     def show_overview(self, seen: Overview) -> None:
         """Where the bytes are, and some of the objects."""

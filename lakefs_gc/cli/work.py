@@ -50,18 +50,38 @@ def mark_facts(made: Mark) -> dict[str, Any]:
         "candidate_bytes": made.candidate_bytes,
         "deleted_bytes": made.run.get("deleted_bytes", "unknown"),
         "cutoff": made.cutoff.isoformat(),
+        "brakes": [{"name": b.name, "message": b.message, "blocks": b.blocks} for b in made.brakes if not b.passed],
     }
 
 
 def approve(
-    settings: Settings, out: Output, repository: str, mark_id: str, digest: str, approved_by: str
+    settings: Settings,
+    out: Output,
+    repository: str,
+    mark_id: str,
+    digest: str,
+    approved_by: str,
+    overrides: tuple[str, ...] = (),
+    why: str = "",
 ) -> dict[str, Any]:
     """Approve a mark."""
     found = _open(settings, repository, mark_id)
-    config = ApprovalConfig(mark_id=mark_id, digest=digest or found.mark.digest, approved_by=approved_by)
+    config = ApprovalConfig(
+        mark_id=mark_id,
+        digest=digest or found.mark.digest,
+        approved_by=approved_by,
+        overrides=list(overrides),
+        why=why,
+    )
     with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
         session.approve(found.mark.run_key, config)
-    return {"mark_id": mark_id, "repository": repository, "digest": config.digest, "approved_by": approved_by}
+    return {
+        "mark_id": mark_id,
+        "repository": repository,
+        "digest": config.digest,
+        "approved_by": approved_by,
+        "overrides": list(overrides),
+    }
 
 
 def sweep(settings: Settings, out: Output, repository: str, mark_id: str) -> Outcomes:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
+from lakefs_gc.engine.brakes import rules_as_json
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.own_commits import own_active_commits
 from lakefs_gc.engine.run import GCRun
@@ -52,7 +53,7 @@ def active_ranges(
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id`` and what
-    ``own_commits`` found: ``server_missed`` is how many commits are active that the server does not list.
+    ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the server does not list.
     Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch: those are always
     active, so a list without one of them was cut short.
     """
@@ -69,7 +70,7 @@ def active_ranges(
     csv = spark.createDataFrame([(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(run, server, rules, safety, listed)
-    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "server_missed": len(own.missed), **own.facts}
+    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
     missed = spark.createDataFrame([(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     return StageOutput(_ranges_of(metaranges.distinct().repartition(cores), run.store), began_at, facts, inputs=inputs)

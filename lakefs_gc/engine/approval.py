@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
+from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.storage.base import ObjectStore
@@ -21,16 +23,35 @@ class Approval:
     approved_by: str
     approved_via: str
     approved_at: datetime
+    overrides: dict[str, str] = field(default_factory=dict)
+    """Name of each brake that is overridden, and why."""
 
 
-def approve(store: ObjectStore, mark: Mark, digest: str, *, by: str, via: str, now: datetime) -> Approval:
-    """Record that ``digest`` may be swept.  Raises ``ApprovalError`` when the mark has another digest."""
+def approve(
+    store: ObjectStore,
+    mark: Mark,
+    digest: str,
+    *,
+    by: str,
+    via: str,
+    now: datetime,
+    overrides: Mapping[str, str] | None = None,
+) -> Approval:
+    """Record that ``digest`` may be swept, and which brakes of it do not count.
+
+    Raises ``ApprovalError`` when the mark has another digest, or an override names no brake or has no reason.
+    """
+    for name, why in (overrides or {}).items():
+        if name not in BRAKES and name != MARK_AGE:
+            raise ApprovalError(f"{name!r} is no brake", remedy=f"the brakes are {', '.join([*BRAKES, MARK_AGE])}")
+        if not why.strip():
+            raise ApprovalError(f"brake {name} is not overridden without a reason", remedy="say why: --why ...")
     if digest != mark.digest:
         raise ApprovalError(
             f"mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
             remedy="look at the mark as it is now (`lakefs-gc show`), and approve that digest",
         )
-    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now)
+    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
     store.put(
         MarkPaths.of(mark.mark_id).approval,
         json.dumps(asdict(approval) | {"approved_at": now.isoformat()}, indent=2).encode(),

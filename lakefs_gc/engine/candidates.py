@@ -1,6 +1,6 @@
 """Stage 8: which objects may be deleted, and why.
 
-candidates = unreferenced - kept
+candidates = unmatched (in the store) - kept
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.unmatched import unreferenced
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.storage.base import StoreLocation
@@ -33,7 +34,7 @@ def candidates(
     *,
     listing: Dataset,
     active_ranges: Dataset,
-    unreferenced: Dataset,
+    unmatched: Dataset,
     kept: Dataset,
     clock: Clock,
     cores: int,
@@ -44,34 +45,33 @@ def candidates(
     1).
     """
     began_at = clock()
-    check_inputs(run.run_key, listing, active_ranges, unreferenced, kept)
-    check_made_from(unreferenced, listing, active_ranges)
-    check_made_from(kept, unreferenced)
-    left = unreferenced.dataframe.join(kept.dataframe.select("address"), "address", "left_anti")
+    check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
+    check_made_from(unmatched, listing, active_ranges)
+    check_made_from(kept, unmatched)
+    left = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
         dataframe=_with_reason(spark, run, left, active_ranges, cores),
         began_at=began_at,
-        facts={"cutoff": unreferenced.manifest.facts["cutoff"]},
+        facts={"cutoff": unmatched.manifest.facts["cutoff"]},
         measures={
             "size_bytes": F.sum("size"),
             **age_measures(run.started_at),
+            "newest_us": F.unix_micros(F.max("last_modified")),
             "expired": F.count_if(F.col("reason") == schemas.EXPIRED),
             "expired_bytes": F.sum(F.when(F.col("reason") == schemas.EXPIRED, F.col("size"))),
         },
         inputs={
-            **unreferenced.manifest.inputs,
-            "unreferenced": unreferenced.manifest.materialization_id,
+            **unmatched.manifest.inputs,
+            "unmatched": unmatched.manifest.materialization_id,
             "kept": kept.manifest.materialization_id,
         },
     )
 
 
-def _with_reason(
-    spark: SparkSession, run: GCRun, unreferenced: DataFrame, active_ranges: Dataset, cores: int
-) -> DataFrame:
+def _with_reason(spark: SparkSession, run: GCRun, left: DataFrame, active_ranges: Dataset, cores: int) -> DataFrame:
     """Tell what some expired commit refers to from what was never committed; this decides nothing."""
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
-        return unreferenced.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
+        return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
     inactive = metadata_files(spark, run.store).join(
         active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
     )
@@ -82,7 +82,7 @@ def _with_reason(
         .distinct()
         .withColumn("reason", F.lit(schemas.EXPIRED))
     )
-    return unreferenced.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
+    return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
 
 
 @worker

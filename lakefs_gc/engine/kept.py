@@ -11,6 +11,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.protected_paths import protected_paths
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.unmatched import unreferenced
 from lakefs_gc.server import LakeFSServer
 
 
@@ -19,7 +20,7 @@ def kept(
     run: GCRun,
     *,
     uncommitted: Dataset,
-    unreferenced: Dataset,
+    unmatched: Dataset,
     work_place: WorkPlace,
     server: LakeFSServer,
     safety: SafetyParameters,
@@ -31,11 +32,12 @@ def kept(
     Raises ``InputOrderError`` (rule 1), and what reading a range and asking the server raise.
     """
     began_at = clock()
-    check_inputs(run.run_key, uncommitted, unreferenced)
-    check_made_from(unreferenced, uncommitted)
+    check_inputs(run.run_key, uncommitted, unmatched)
+    check_made_from(unmatched, uncommitted)
+    suspects = unreferenced(unmatched.dataframe)
     search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
-    twins = find_twins(spark, unreferenced.dataframe, uncommitted.manifest.facts["heads"], search)
-    protected = protected_paths(spark, run, unreferenced.dataframe, safety.protect.path_prefixes, cores)
+    twins = find_twins(spark, suspects, uncommitted.manifest.facts["heads"], search)
+    protected = protected_paths(spark, run, suspects, safety.protect.path_prefixes, cores)
     return StageOutput(
         dataframe=twins.unionByName(protected),
         began_at=began_at,
@@ -46,5 +48,5 @@ def kept(
             "protected": F.count_if(F.col("why") == schemas.PROTECTED),
             "protected_bytes": F.sum(F.when(F.col("why") == schemas.PROTECTED, F.col("size"))),
         },
-        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unreferenced)},
+        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unmatched)},
     )

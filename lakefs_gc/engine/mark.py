@@ -12,6 +12,7 @@ import json
 import logging
 import platform
 from dataclasses import asdict, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ import pyspark
 from pyspark import TaskContext
 
 from lakefs_gc import __version__
+from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
@@ -45,11 +47,13 @@ def write_mark(
     counts: dict[str, int],
     mark_id: str,
     clock: Clock,
+    brakes: tuple[Brake, ...] = (),
+    rules: dict[str, Any] | None = None,
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
-    want to know of the stages before.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another
+    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another
     mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
     check_inputs(run.run_key, candidates)
@@ -85,6 +89,8 @@ def write_mark(
         candidate_bytes=sum(part.size_bytes for part in parts),
         counts=counts,
         reasons={"expired": expired, "never_committed": never_committed},
+        brakes=brakes,
+        rules=rules,
         run=run.to_facts() | {"deleted_bytes": str(deleted_bytes(store))},
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.formats.report import (
@@ -27,7 +28,7 @@ from lakefs_gc.formats.report import (
 )
 from lakefs_gc.storage.base import ObjectStore
 
-_VERSION = 1
+_VERSION = 2
 _DIGEST_PREFIX = "sha256:"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _UNIFIED_FOLDER = "_lakefs/retention/gc/unified/"
@@ -94,6 +95,8 @@ class Mark:
     candidate_bytes: int | None
     counts: dict[str, int]
     reasons: dict[str, dict[str, int]]
+    brakes: tuple[Brake, ...]
+    rules: dict[str, Any] | None
     run: dict[str, Any]
     inputs: dict[str, str]
     versions: dict[str, str]
@@ -122,6 +125,7 @@ class Mark:
                     file, "written by another version of lakefs-gc", remedy="sweep it with that version, or mark again"
                 )
             content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
+            content["brakes"] = tuple(Brake(**brake) for brake in content["brakes"])
             for name in ("created_at", "cutoff"):
                 content[name] = datetime.fromisoformat(content[name])
             mark = cls(**content)
@@ -234,6 +238,8 @@ def _read_client_mark(
         candidate_bytes=None,
         counts={},
         reasons={},
+        brakes=(),
+        rules=None,
         run={},
         inputs={},
         versions={},

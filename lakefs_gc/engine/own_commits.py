@@ -84,6 +84,7 @@ def own_active_commits(
         {
             "commits_seen": len(graph.commits),
             "commits_listed": len(on_list),
+            "missed_by_rules": by_rules,
             "commits_protected": len(missed) - by_rules,
             "missed_commits": [{"commit": c.id, "why": c.why} for c in missed[:_SHOWN]],
         },
@@ -101,4 +102,4 @@ def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:
         run.repository,
         safety.max_commits,
     )
-    return OwnCommits((), {"commits_seen": 0, "commits_listed": 0, "commits_protected": 0, "missed_commits": []})
+    return OwnCommits((), {"commits_seen": 0, "missed_by_rules": 0, "commits_protected": 0, "missed_commits": []})

@@ -9,7 +9,9 @@ active_ranges       a range that an active commit refers to: ``range_id``, ``ent
 committed           an address that an active commit refers to: ``address`` (distinct), ``size``,
                     ``last_modified`` of the newest such entry
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
-unreferenced        an object that no list refers to: ``address``, ``size``, ``last_modified``
+unmatched           what is stored and not referenced, or referenced and not stored: ``address``, ``size``,
+                    ``last_modified`` (null where it is not stored), ``found_in``
+missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by`` (a mark of ours, or empty)
 kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
 backup              what happened to a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
@@ -32,7 +34,11 @@ SIZED = StructType([_ADDRESS, _SIZE])
 ACTIVE_RANGES = StructType([StructField("range_id", StringType(), False), StructField("entries", LongType())])
 COMMITTED = STORE_LISTING
 FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
-UNREFERENCED = STORE_LISTING
+_FOUND_IN = StructField("found_in", StringType(), nullable=False)
+UNMATCHED = StructType(
+    [_ADDRESS, StructField("size", LongType()), StructField("last_modified", TimestampType()), _FOUND_IN]
+)
+MISSING = StructType([_ADDRESS, _FOUND_IN, StructField("deleted_by", StringType(), nullable=False)])
 KEPT = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])
 CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType(), nullable=False)])
 SWEEP = StructType(
@@ -58,6 +64,9 @@ EXPIRED = "expired"
 NEVER_COMMITTED = "never_committed"
 """Reason: no range that is left in the namespace refers to the object."""
 
+STORE = "store"
+"""Found in: the store alone; nobody refers to it.  Otherwise the stage that refers to what the listing has not."""
+
 SHOWN = "shown_by_a_branch"
 """Why: a branch shows the object, and the server's list leaves it out."""
 SHIELDED = "shielded"
@@ -72,7 +81,8 @@ BY_STAGE = {
     "active_ranges": ACTIVE_RANGES,
     "committed": COMMITTED,
     "foreign_references": FOREIGN_REFERENCES,
-    "unreferenced": UNREFERENCED,
+    "unmatched": UNMATCHED,
+    "missing": MISSING,
     "kept": KEPT,
     "candidates": CANDIDATES,
     "backup": BACKUP,

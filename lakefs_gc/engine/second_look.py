@@ -26,7 +26,7 @@ from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.protected_paths import protected_paths
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
-from lakefs_gc.engine.unreferenced import refuse_unproved_emptiness
+from lakefs_gc.engine.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.server import LakeFSServer

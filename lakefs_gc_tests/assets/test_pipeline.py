@@ -37,7 +37,8 @@ STAGES = (
     "active_ranges",
     "committed",
     "foreign_references",
-    "unreferenced",
+    "unmatched",
+    "missing",
     "kept",
     "candidates",
 )
@@ -220,6 +221,6 @@ def test_a_stage_that_is_materialized_again_replaces_the_first_and_makes_the_lat
     assert second["dagster/row_count"] == LIVE + GARBAGE + 1 == parquet_rows(second["dagster/uri"])
     assert second["materialization_id"] != first["materialization_id"]
 
-    failure = failure_of(location.materialize(RUN, "unreferenced"), "unreferenced")
+    failure = failure_of(location.materialize(RUN, "unmatched"), "unmatched")
     assert failure["error"] == InputOrderError.__name__
     assert "had ended" in failure["description"]

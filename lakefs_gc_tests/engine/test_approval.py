@@ -31,6 +31,8 @@ MARK = Mark(
     candidate_bytes=0,
     counts={},
     reasons={},
+    brakes=(),
+    rules=None,
     run={},
     inputs={},
     versions={},
@@ -47,6 +49,15 @@ def test_an_approval_is_read_back(store: ObjectStore) -> None:
     given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW)
     assert given == Approval("m1", "lake", "sha256:abc", "ann", "ui", NOW)
     assert read_approval(store, MARK) == given
+
+
+def test_overrides_are_kept_with_their_reason(store: ObjectStore) -> None:
+    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share_of_bytes": "spring"})
+    assert read_approval(store, MARK).overrides == given.overrides == {"share_of_bytes": "spring"}
+    with pytest.raises(ApprovalError, match="'share' is no brake"):
+        approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share": "spring"})
+    with pytest.raises(ApprovalError, match="not overridden without a reason"):
+        approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share_of_objects": " "})
 
 
 def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -> None:

@@ -73,7 +73,7 @@ def test_read_the_other_way_round_the_inputs_are_refused(spark: SparkSession, re
     collector.materialize("uncommitted", "foreign_references")
     assert moving not in collector.addresses("committed") | collector.addresses("uncommitted")
     with pytest.raises(InputOrderError, match=r"active_ranges of .* began .* before uncommitted had ended"):
-        collector.materialize("unreferenced")
+        collector.materialize("unmatched")
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ CHANGES: list[tuple[str, Callable[[DatasetManifest], DatasetManifest | None], st
 def test_inputs_that_do_not_fit_are_refused(
     inputs: Inputs, stage: str, change: Callable[[DatasetManifest], DatasetManifest | None], message: str
 ) -> None:
-    inputs.collector.output("unreferenced")  # they fit as they are
+    inputs.collector.output("unmatched")  # they fit as they are
     inputs.put(stage, change(inputs.manifests[stage]))
     try:
         with pytest.raises(InputOrderError, match=message):
-            inputs.collector.output("unreferenced")
+            inputs.collector.output("unmatched")
     finally:
         inputs.put(stage, inputs.manifests[stage])
 
@@ -165,7 +165,7 @@ def test_an_empty_committed_set_is_no_proof(
     collector.collect(until="foreign_references")
     assert collector.manifest("committed").rows == 0
     with pytest.raises(SafetyError, match="no committed object was found in lake, but branch main has some"):
-        collector.output("unreferenced")
+        collector.output("unmatched")
 
 
 def test_a_repository_that_is_really_empty(spark: SparkSession, repository: LakeRepository) -> None:
@@ -200,13 +200,14 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
     """The second line of defence of rule 4: a listing that went astray."""
     collector, old = inputs.collector, utc_now() - timedelta(days=9)
     bad = ["_lakefs/x", "dummy", "other/x", "data/../x", "data//x", "../x", "data/", "/x", "data/x/."]
-    rows = [(address, 1, old) for address in [*bad, "data/s/x", "root"]]
+    astray = [(address, 1, old) for address in [*bad, "data/s/x", "root"]]
     listing = StageOutput(
-        spark.createDataFrame(rows, schemas.STORE_LISTING),
+        spark.createDataFrame(astray, schemas.STORE_LISTING),
         inputs.manifests["store_listing"].began_at,
         inputs.manifests["store_listing"].facts,
     )
     collector.work_place.write(spark, collector.run_key, "store_listing", listing)
     inputs.put("store_listing", inputs.manifests["store_listing"])
-    collector.materialize("unreferenced")
-    assert collector.addresses("unreferenced") == {"data/s/x", "root"}
+    collector.materialize("unmatched")
+    rows = collector.dataset("unmatched").dataframe.collect()
+    assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", "root"}

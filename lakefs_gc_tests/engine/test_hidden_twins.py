@@ -69,9 +69,9 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     repository.keep_days(10)
     staged = twin(repository, "a", content="old", branch="dev")
     collector = Collector(spark, repository)
-    collector.collect(until="unreferenced")
+    collector.collect(until="unmatched")
     search = TwinSearch(collector.run, "twins", collector.work_place, collector.server, 100, collector.clock, cores=1)
-    suspects = collector.dataset("unreferenced").dataframe
+    suspects = collector.dataset("unmatched").dataframe
     repository.delete_branch("dev")
     # Not at any head now, but it was when the server made its list.
     repository.branch("dev", first)

@@ -45,7 +45,7 @@ def test_what_the_server_leaves_out_is_kept(
     collector.collect()
     assert collector.addresses("candidates") == {garbage}
     facts = collector.manifest("active_ranges").facts
-    assert facts["server_missed"] == 1
+    assert facts["missed_by_rules"] == 1
     assert facts["missed_commits"][0]["commit"] == parent
     assert "main parent of" in facts["missed_commits"][0]["why"]
 
@@ -77,7 +77,7 @@ def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepositor
     assert {row["address"]: row["why"] for row in rows} == {keys["audit/x"]: "protected_path"}
     assert collector.manifest("kept").facts["protected"] == 1
     facts = collector.manifest("active_ranges").facts
-    assert (facts["commits_protected"], facts["server_missed"]) == (1, 1)
+    assert (facts["commits_protected"], facts["missed_by_rules"]) == (1, 0)
     assert facts["missed_commits"][0]["why"] == "tag release-1"
 
     # What was protected after the mark was made is not swept either.

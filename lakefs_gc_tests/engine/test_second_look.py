@@ -210,7 +210,7 @@ def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tm
         repository.keep_days(10)
         collector = Collector(spark, repository)
         store_in_s3.server.requests.clear()
-        collector.collect(until="unreferenced")
+        collector.collect(until="unmatched")
         reads = Counter(store_in_s3.reads_by_workers())
         assert {key: reads[store_in_s3.key(repository, key)] for key in active} == dict.fromkeys(active, 1)
         collector.materialize("kept", "candidates")

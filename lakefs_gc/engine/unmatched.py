@@ -1,12 +1,17 @@
-"""Stage 6: which old objects no list refers to.
+"""Stage 6: what the store has and nobody refers to, and what somebody refers to and the store has not.
 
-unreferenced = listing (older than the cutoff, where garbage can be) - committed - uncommitted - foreign references
+Listing and references are joined once, outward on both sides: one side of what does not match is the garbage (older
+than the cutoff, in places where garbage can be), the other is an audit (rule 7) that costs nothing more.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
@@ -19,7 +24,7 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
 
 
-def unreferenced(
+def unmatched(
     run: GCRun,
     *,
     listing: Dataset,
@@ -30,7 +35,10 @@ def unreferenced(
     server: LakeFSServer,
     clock: Clock,
 ) -> StageOutput:
-    """Subtract what is referenced from what is stored.  Columns: ``schemas.UNREFERENCED``.
+    """Match what is stored with what is referenced.  Columns: ``schemas.UNMATCHED``.
+
+    A row that is not in the store may be there twice, as ``committed`` and as ``uncommitted``; it may also be an object
+    that was uploaded after the store was listed, or lie where nothing is listed.
 
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
     1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
@@ -42,20 +50,41 @@ def unreferenced(
     check_made_from(active_ranges, uncommitted)
     if committed.manifest.rows == 0:
         refuse_unproved_emptiness(server, run)
-    left = listing.dataframe.where(F.col("last_modified") < F.lit(run.cutoff))
-    left = left.where(F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))
-    for referenced in (committed, uncommitted, foreign_references):
-        left = left.join(referenced.dataframe.select("address"), "address", "left_anti")
+    references = (
+        dataset.dataframe.select(F.col("address"), F.lit(dataset.manifest.stage).alias("found_in"))
+        for dataset in (committed, uncommitted, foreign_references)
+    )
+    # Who is referred to twice matches twice: that is nobody of the unmatched.
+    joined = listing.dataframe.withColumn("listed", F.lit(True)).join(
+        reduce(DataFrame.union, references), "address", "full_outer"
+    )
+    in_store = F.col("found_in").isNull()
+    is_garbage = (F.col("last_modified") < F.lit(run.cutoff)) & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
+    is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
+    rows = joined.where(F.when(in_store, is_garbage).otherwise(is_lost))
+    of_store = F.col("found_in") == schemas.STORE
     return StageOutput(
-        dataframe=left,
+        dataframe=rows.select(
+            "address", "size", "last_modified", F.coalesce("found_in", F.lit(schemas.STORE)).alias("found_in")
+        ),
         began_at=began_at,
         facts={"cutoff": run.cutoff.isoformat()},
-        measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
+        measures={
+            "size_bytes": F.sum("size"),
+            "unreferenced": F.count_if(of_store),
+            "not_in_store": F.count_if(~of_store),
+            **age_measures(run.started_at),
+        },
         inputs={
             dataset.manifest.stage: dataset.manifest.materialization_id
             for dataset in (listing, uncommitted, active_ranges, committed, foreign_references)
         },
     )
+
+
+def unreferenced(rows: DataFrame) -> DataFrame:
+    """The rows (columns ``schemas.UNMATCHED``) that are in the store.  Columns: ``schemas.STORE_LISTING``."""
+    return rows.where(F.col("found_in") == schemas.STORE).drop("found_in")
 
 
 def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:

@@ -1,8 +1,8 @@
-"""Asset ``unreferenced``: which old objects no list refers to."""
+"""Asset ``unmatched``: which old objects no list refers to."""
 
 from dagster import asset
 
-from lakefs_gc.engine import unreferenced as stage
+from lakefs_gc.engine import unmatched as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
@@ -12,7 +12,7 @@ from lakefs_gc.resources.lakefs import LakeFSResource
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
 @failures_shown()
-def unreferenced(
+def unmatched(
     store_listing: Dataset,
     uncommitted: Dataset,
     active_ranges: Dataset,
@@ -21,7 +21,7 @@ def unreferenced(
     lakefs: LakeFSResource,
 ) -> StageOutput:
     """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
-    return stage.unreferenced(
+    return stage.unmatched(
         GCRun.of(store_listing.manifest),
         listing=store_listing,
         uncommitted=uncommitted,

@@ -1,0 +1,18 @@
+"""Asset ``missing``: what is referenced and not there."""
+
+from dagster import asset
+
+from lakefs_gc.engine import missing as stage
+from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.failures import failures_shown
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.spark import SparkResource
+
+
+@asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
+@failures_shown()
+def missing(store_listing: Dataset, unmatched: Dataset, spark: SparkResource) -> StageOutput:
+    """Every object that a branch or an active commit refers to, and that does not exist: data loss that has happened."""
+    run = GCRun.of(store_listing.manifest)
+    return stage.missing(spark.session, run, unmatched=unmatched, clock=utc_now, cores=spark.cores)

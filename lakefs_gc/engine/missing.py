@@ -1,0 +1,96 @@
+"""Rule 7: what is referenced and not in the store is data loss that already happened.
+
+The join of stage ``unmatched`` finds it for free.  What the listing has not may have been uploaded since, or lie where
+nothing is listed: each such object is asked for, and what an earlier sweep of ours deleted is told apart.
+"""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine import ledger, schemas
+from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
+from lakefs_gc.errors import NamespaceError
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.keys import check_key
+
+_TASKS_PER_CORE = 4
+_READS_AT_ONCE = 16
+_MARKS_FOLDER = "_lakefs/retention/gc/unified/"
+_LEDGER_FOLDER = "/lakefs-gc/ledger/"
+
+
+def missing(spark: SparkSession, run: GCRun, *, unmatched: Dataset, clock: Clock, cores: int) -> StageOutput:
+    """List the objects that are referenced and do not exist.  Columns: ``schemas.MISSING``.
+
+    ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, how many nobody of ours did.
+    """
+    began_at = clock()
+    check_inputs(run.run_key, unmatched)
+    rows = spark.createDataFrame([], schemas.MISSING)
+    if unmatched.manifest.facts["not_in_store"]:
+        expected = unmatched.dataframe.where(F.col("found_in") != schemas.STORE)
+        expected = expected.groupBy("address").agg(F.min("found_in").alias("found_in"))
+        absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
+            _absent(run.store), "address string, found_in string"
+        )
+        swept = _swept(spark, run.store, cores).groupBy("address").agg(F.max("mark_id").alias("mark_id"))
+        deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
+        rows = absent.join(swept, "address", "left").select("address", "found_in", deleted_by)
+    return StageOutput(
+        dataframe=rows,
+        began_at=began_at,
+        measures={"lost": F.count_if(F.col("deleted_by") == "")},
+        inputs={"unmatched": unmatched.manifest.materialization_id},
+    )
+
+
+@worker
+def _absent(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        addresses = batch.column("address").to_pylist()
+        there = worker_store(store).stat_many([address for address in addresses if _is_key(address)])
+        yield batch.filter(pa.array([address not in there for address in addresses], pa.bool_()))
+
+
+def _is_key(address: str) -> bool:
+    try:
+        check_key(address)
+    except NamespaceError:
+        return False  # nothing that a store of ours would reach
+    return True
+
+
+def _swept(spark: SparkSession, store: StoreLocation, cores: int) -> DataFrame:
+    """What the ledgers of all marks say was deleted.  Columns: ``address``, ``mark_id``."""
+    files = spark.range(1, numPartitions=1).mapInArrow(_list_ledgers(store), "file string")
+    return files.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_deleted(store), "address string, mark_id string")
+
+
+@worker
+def _list_ledgers(batches: Batches, store: StoreLocation) -> Batches:
+    for _ in batches:
+        for listed in worker_store(store).list(_MARKS_FOLDER):
+            keys = [key for key in listed.column("address").to_pylist() if _LEDGER_FOLDER in key]
+            yield pa.record_batch([pa.array(keys, pa.string())], names=["file"])
+
+
+@worker
+def _read_deleted(batches: Batches, store: StoreLocation) -> Batches:
+    for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+        records = pq.read_table(io.BytesIO(content), schema=ledger.RECORD)
+        # An intent counts: what is gone after it is ours.
+        rows = records.filter(pc.is_in(records["outcome"], pa.array([ledger.DELETED, ledger.INTENT])))
+        mark_id = key.removeprefix(_MARKS_FOLDER).partition("/")[0]
+        for batch in rows.select(["address"]).to_batches():
+            yield pa.record_batch(
+                [batch.column("address"), pa.repeat(mark_id, batch.num_rows)], names=["address", "mark_id"]
+            )
