@@ -1,0 +1,114 @@
+"""``backup``, ``backups`` and ``restore`` on the command line, as a script uses them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.demo.story import REPOSITORY, Storyteller
+from lakefs_gc_tests.cli.test_main import Run, lake, run
+
+__all__ = ["lake", "run"]
+
+
+@pytest.fixture
+def place(lake: Storyteller, tmp_path: Path) -> Path:
+    """A place for backups, which the configuration names and demands to be used."""
+    folder = tmp_path / "place of backups"
+    folder.mkdir()
+    configure(tmp_path, f'url = "file://{folder}"\nrequired_before_sweep = true\n')
+    return folder
+
+
+def configure(folder: Path, section: str) -> None:
+    file = folder / "lakefs-gc.toml"
+    before = file.read_text().partition("[backup]")[0]
+    file.write_text(f"{before}\n[backup]\n{section}")
+
+
+def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_path: Path) -> None:
+    live = list(lake.live_objects())
+    made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
+    mark_id = made["mark_id"]
+    refused = run("sweep", REPOSITORY, "--mark", mark_id)
+    assert refused.exit_code == 3
+    assert f"lakefs-gc backup {REPOSITORY} --mark {mark_id}" in refused.err
+    assert run("backups", "--json").json() == {"backups": []}
+    early = run("restore", mark_id)
+    assert (early.exit_code, early.out) == (3, "")
+    assert "no repository has a complete backup" in early.err
+
+    backed_up = run("backup", REPOSITORY, "--mark", mark_id, "--json")
+    assert backed_up.exit_code == 0, backed_up.err
+    facts = backed_up.json()
+    assert facts["outcomes"]["copied"] == {"objects": made["candidates"], "size_bytes": made["candidate_bytes"]}
+    assert (facts["mark_digest"], facts["pruned"]) == (made["digest"], 0)
+    assert sum(facts["proofs"].values()) == made["candidates"]
+    (listed,) = run("backups", REPOSITORY, "--json").json()["backups"]
+    assert (listed["mark_id"], listed["objects"], listed["state"]) == (mark_id, made["candidates"], "complete")
+    assert mark_id in run("backups").out
+
+    swept = run("sweep", REPOSITORY, "--mark", mark_id, "--json")
+    assert swept.exit_code == 0, swept.err
+    assert swept.json()["deleted"] == made["candidates"]
+
+    ended = run("restore", mark_id, "--json")
+    assert ended.exit_code == 0, ended.err
+    restored = ended.json()
+    assert restored["outcomes"]["restored"]["objects"] == made["candidates"]
+    assert restored["read_through_lakefs"] + restored["shown_by_no_commit"] == made["candidates"]
+    assert restored["read_through_lakefs"] > 0
+    assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
+    again = run("restore", mark_id, "--repository", REPOSITORY, "--prefix", "no such path")
+    assert again.exit_code == 0, again.err
+    assert "read through lakeFS: 0" in again.out
+
+    # A copy that is lost makes a restore red, and says so.
+    victim = max((file for file in place.rglob("objects/**/*") if file.is_file()), key=os.path.getsize)
+    victim.unlink()
+    red = run("restore", mark_id)
+    assert red.exit_code == 5
+    assert "does not have it any more" in red.out
+
+    kept = run("backups", "--prune", "--json").json()
+    assert (kept["removed"], len(kept["backups"])) == ([], 1)
+    configure(tmp_path, f'url = "file://{place}"\nkeep_days = 0.00001\n')
+    time.sleep(1)
+    assert run("backups", "--prune", "--json").json() == {"backups": [], "removed": [mark_id]}
+    assert list(place.iterdir()) == []
+
+
+def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) -> None:
+    objects = tmp_path / "objects"
+    cases = {
+        "": (2, "set backup.url"),
+        f'url = "file://{objects}/{REPOSITORY}/backups"\n': (3, "would lie in the namespace"),
+        f'url = "file://{tmp_path}/none"\n': (4, "is it mounted?"),
+        'url = "tape://x"\n': (2, "s3://bucket/prefix"),
+    }
+    for section, (exit_code, hint) in cases.items():
+        configure(tmp_path, section)
+        ended = run("backup", REPOSITORY, "--mark", "ft6vc2hksdue9brs3eog")
+        assert ended.exit_code == exit_code, (section, ended)
+        assert hint in ended.err.replace("\n", " "), (section, ended)
+        assert "Traceback" not in ended.err
+
+
+def test_doctor_looks_at_the_place(lake: Storyteller, run: Run, place: Path, tmp_path: Path) -> None:
+    def found() -> dict[str, str]:
+        findings = run("doctor", REPOSITORY, "--json").json()["findings"]
+        (finding,) = [finding for finding in findings if finding["check"] == "backups"]
+        return {"verdict": finding["verdict"], "detail": finding["detail"]}
+
+    assert found()["verdict"] == "ok"
+    assert "required before a sweep" in found()["detail"]
+    assert list(place.iterdir()) == [], "the probe is gone"
+    place.rmdir()
+    assert found()["verdict"] == "fail"
+    configure(tmp_path, "required_before_sweep = true\n")
+    assert found() == {"verdict": "fail", "detail": "there is no place for backups"}
+    configure(tmp_path, "")
+    assert found()["verdict"] == "ok"
