@@ -128,8 +128,8 @@ def run(
     yes: Annotated[bool, typer.Option("--yes", help="Sweep without asking.")] = False,
     json: AsJSON = False,
 ) -> None:
-    """Mark, show the decision, ask, and sweep."""
-    from lakefs_gc.cli import work
+    """Mark, show the decision, ask, back up where the settings demand it, and sweep."""
+    from lakefs_gc.cli import undo_work, work
 
     out, settings = _options.output(json), _options.settings()
     if not yes and not sys.stdin.isatty():
@@ -142,6 +142,8 @@ def run(
     if not yes and not typer.confirm(f"Delete these {made.candidates} objects?", default=False, err=True):
         out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
         return
+    if settings.backup.required_before_sweep:
+        undo_work.backup(settings, out, repository, made.mark_id)
     outcomes = work.sweep(settings, out, repository, made.mark_id)
     facts = {**work.mark_facts(made), **work.sweep_facts(made.mark_id, outcomes), "swept": True}
     out.result(facts, lambda: out.show_outcomes(outcomes))

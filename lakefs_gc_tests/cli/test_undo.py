@@ -81,6 +81,15 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert list(place.iterdir()) == []
 
 
+def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> None:
+    ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
+    assert ended.exit_code == 0, ended.err
+    facts = ended.json()
+    (listed,) = run("backups", "--json").json()["backups"]
+    assert (listed["mark_id"], listed["objects"]) == (facts["mark_id"], facts["deleted"])
+    assert any(place.rglob("objects/data/*"))
+
+
 def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     objects = tmp_path / "objects"
     cases = {

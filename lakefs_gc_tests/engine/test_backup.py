@@ -46,6 +46,7 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.engine.test_sweep_killed import kill_session
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
 
@@ -104,6 +105,18 @@ def test_an_empty_mark_has_a_backup(spark: SparkSession, repository: LakeReposit
     mark = collector.mark_objects()
     assert place.back_up(spark, collector, mark).result.objects == {"copied": 0, "already_gone": 0, "failed": 0}
     assert manifest_of(place, mark).objects == 0
+    require_backup(place.settings(collector, required_before_sweep=True), mark)
+
+
+def test_a_mark_of_lakefs_own_client(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
+    """It says no sizes: those are of what was copied."""
+    contents = strays(repository, KEYS[:3])
+    write_client_mark(repository.store, UNIFIED, [*contents][:2], [*contents][2:], cutoff=utc_now())
+    collector = Collector(spark, repository)
+    mark = collector.read_mark("m1")
+    for _ in range(2):
+        assert place.back_up(spark, collector, mark).outcomes == dict.fromkeys(contents, "copied")
+    assert manifest_of(place, mark).copied_bytes == sum(map(len, contents.values()))
     require_backup(place.settings(collector, required_before_sweep=True), mark)
 
 
