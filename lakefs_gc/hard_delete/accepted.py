@@ -26,7 +26,8 @@ from lakefs_gc.hard_delete.accepted_operations import (
     upload,
     world,
 )
-from lakefs_gc.hard_delete.model import Design, clock
+from lakefs_gc.hard_delete.model import Design, Scenario, clock
+from lakefs_gc.hard_delete.offline_server import Ingredients
 
 _SURVIVED = (
     scenario(
@@ -167,24 +168,45 @@ _SURVIVED = (
     ),
 )
 
-STORM = scenario(
-    "storm",
-    "Everything at once, on one branch: uploads, a link, renames, a delete, a commit, a reset, two collectors that "
-    "wait with their sweeps, and two crashes.",
-    heads_only(world({"m": A, "z": B})),
-    upload("m", at_most_ticks=0),
-    *link(ALL, "data/s10/L"),
-    rename("z", "a", "z", "b"),
-    rename("m", "y"),
-    delete("y", at_most_ticks=0),
-    commit(at_most_ticks=0),
-    reset(),
-    collector(waits_ticks=1),
-    collector(waits_ticks=1, name="other collector"),
-    clock(4),
-    crashes=2,
-)
-STORM_WALKS = 1500
+STORM_WALKS = 1000
+
+
+def storms(with_: Ingredients = ALL) -> tuple[Scenario, ...]:
+    """More than can be gone through, for schedules at random."""
+    return (
+        scenario(
+            "storm",
+            "Uploads, a link, renames, a delete, a reset and two collectors on one branch, with two crashes.",
+            heads_only(world({"m": A, "z": B})),
+            upload("m"),
+            *link(with_, f"data/s{TODAY}/L"),
+            rename("z", "a", "z", "b", with_=with_),
+            rename("m", "y", with_=with_),
+            delete("y"),
+            reset(),
+            collector(with_),
+            collector(with_, name="other collector"),
+            clock(4),
+            crashes=2,
+        ),
+        scenario(
+            "storm-commit",
+            "The same with a commit, and collectors that wait for a day with the sweep.",
+            heads_only(world({"m": A, "z": B})),
+            upload("m", at_most_ticks=0),
+            *link(with_, f"data/s{TODAY}/L"),
+            rename("z", "a", "z", "b", with_=with_),
+            rename("m", "y", with_=with_),
+            delete("y", at_most_ticks=0),
+            commit(at_most_ticks=0),
+            reset(),
+            collector(with_, waits_ticks=1),
+            collector(with_, waits_ticks=1, name="other collector"),
+            clock(4),
+            crashes=2,
+        ),
+    )
+
 
 DESIGN = Design(
     6,

@@ -122,8 +122,9 @@ TAKEN_OUT = (
         collector(),
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="wait between mark and sweep",
-        moral="The commit has read the entry; the tombstone, which comes a moment too late for it, lands in the sealed "
-        "token and hides the entry from the collector.  Until the commit is written the object is in no list.",
+        moral="What a commit has read, and somebody deletes or overwrites before the commit is written, is in no list "
+        "meanwhile: the newer staging token hides the sealed one.  This takes no unlucky moment, just a commit that "
+        "lasts longer than from one look to the other.",
     ),
     scenario(
         "without-identical-entries",

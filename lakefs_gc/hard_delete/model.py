@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -123,8 +123,19 @@ def one_after_the_other(*programs: Program) -> Program:
     """One client that does several things, each when the one before it is over."""
 
     def run() -> Steps[Any]:
-        for place, program in enumerate(programs):
-            yield Recap(place, None)
-            yield from program()
+        for number, program in enumerate(programs):
+            yield Recap(number, None)
+            yield from _numbered(number, program())
 
     return run
+
+
+def _numbered(number: int, steps: Steps[Any]) -> Steps[None]:
+    """The same steps.  The same place in another program of one client is another place."""
+    reply: Any = None
+    while True:
+        try:
+            step = steps.send(reply)
+        except StopIteration:
+            return
+        reply = yield replace(step, place=(number, step.place)) if isinstance(step, Recap) else step

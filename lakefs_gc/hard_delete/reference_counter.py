@@ -110,7 +110,7 @@ def _lost_update(provider: Provider) -> Scenario:
 def _two_links(provider: Provider) -> Scenario:
     return Scenario(
         f"two-stages-{provider.name.lower()}",
-        f"Two more entries for one object are staged at once, and two are deleted, on {provider.name}.",
+        f"Two more entries for one object are staged at once, and the first is deleted, on {provider.name}.",
         _shared(1, {"a": "A"}),
         (
             _operation("stage b", lambda: stage(provider, "main", "b", "A", "data")),

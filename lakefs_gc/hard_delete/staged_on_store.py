@@ -129,7 +129,7 @@ def _commit() -> Operation:
 DESIGN = Design(
     1,
     "Staged data on the object store",
-    "Staged objects lie under <repo>/<branch>/<staging token>/<path>; what is under a token that was never committed "
+    "Staged objects lie under `<repo>/<branch>/<staging token>/<path>`; what is under a token that was never committed "
     "is garbage.",
     (
         Scenario(

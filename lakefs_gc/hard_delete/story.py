@@ -1,0 +1,39 @@
+"""A trace as a story to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lakefs_gc.hard_delete.explorer import Event, Trace
+
+
+def tell(trace: Trace) -> list[str]:
+    """Lines of text: each step with who takes it and what comes back, and how it ends."""
+    lines = _told(trace.events, 1)
+    if trace.afterwards:
+        lines += ["long after:", *_told(trace.afterwards, len(trace.events) + 1)]
+    return [*lines, f"=> {trace.kind}: {trace.detail}"]
+
+
+def facts(trace: Trace) -> dict[str, Any]:
+    """The same for machines."""
+    return {
+        "broken": trace.kind.name.lower(),
+        "meaning": str(trace.kind),
+        "detail": trace.detail,
+        "steps": [_fact(event) for event in trace.events],
+        "afterwards": [_fact(event) for event in trace.afterwards],
+    }
+
+
+def _told(events: Sequence[Event], first: int) -> list[str]:
+    width = max((len(event.who) for event in events), default=0)
+    return [
+        f"{number:3}  {event.who:{width}}  {event.says}" + (f"  -> {event.reply}" if event.reply else "")
+        for number, event in enumerate(events, first)
+    ]
+
+
+def _fact(event: Event) -> dict[str, str]:
+    return {"operation": event.who, "step": event.says, "reply": event.reply}

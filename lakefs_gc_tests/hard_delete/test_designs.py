@@ -1,0 +1,180 @@
+"""What the explorer finds in each design: what is documented, and nothing in the accepted one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lakefs_gc
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.hard_delete import accepted, page, story, tracked_references
+from lakefs_gc.hard_delete.accepted_operations import ALL
+from lakefs_gc.hard_delete.designs import (
+    DESIGNS,
+    DesignOutcome,
+    Outcome,
+    find_design,
+    find_scenario,
+    run,
+    run_storm,
+    traces,
+)
+from lakefs_gc.hard_delete.explorer import Explorer
+from lakefs_gc.hard_delete.model import Kind
+from lakefs_gc.hard_delete.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE, requests
+
+PAGE = Path(lakefs_gc.__file__).parents[1] / "docs" / "designs.md"
+
+MUST_FIND = [
+    (1, "write-after-commit", Kind.CHANGED),
+    (2, "lost-update-aws", Kind.STAGED_LOST),
+    (3, "job-copy", Kind.STAGED_LOST),
+    (3, "overwrite", Kind.LEAKED),
+    (4, "override", Kind.LEAKED),
+    (5, "commit-move", Kind.COMMITTED_LOST),
+    (5, "delete-move", Kind.STAGED_LOST),
+    (5, "concurrent-move", Kind.STAGED_LOST),
+    (5, "stale-lock", Kind.BLOCKED),
+    (5, "timed-lock", Kind.STAGED_LOST),
+    (5, "timed-lock-crash", Kind.STAGED_LOST),
+]
+MUST_NOT_FIND = [(2, "lost-update-azure"), (2, "lost-update-google"), (5, "delete-move-locked")]
+
+
+@pytest.mark.parametrize("number", [design.number for design in DESIGNS])
+def test_each_scenario_breaks_what_it_is_expected_to_and_nothing_else(
+    design_outcomes: tuple[DesignOutcome, ...], number: int
+) -> None:
+    (outcome,) = (one for one in design_outcomes if one.design.number == number)
+    found = {one.scenario.name: one.exploration.found for one in outcome.outcomes}
+    assert found == {scenario.name: scenario.expected for scenario in outcome.design.scenarios}
+
+
+@pytest.mark.parametrize(("number", "name", "kind"), MUST_FIND)
+def test_what_the_document_has_is_found_and_told(number: int, name: str, kind: Kind) -> None:
+    scenario = find_scenario(find_design(number), name)
+    assert scenario.documented
+    trace = Explorer(scenario).shortest(kind)
+    assert trace is not None
+    lines = story.tell(trace)
+    assert len(lines) >= len(trace.events) + 1
+    assert lines[-1] == f"=> {kind}: {trace.detail}"
+    # Played again by hand the schedule does the same.
+    schedule = [f"crash {event.who}" if event.says == "crashes" else event.who for event in trace.events]
+    events, broken = Explorer(scenario).follow(schedule)
+    assert tuple(events) == trace.events
+    assert kind in broken or kind in (Kind.LEAKED, Kind.BLOCKED)
+
+
+@pytest.mark.parametrize(("number", "name"), MUST_NOT_FIND)
+def test_what_the_document_calls_solved_is(number: int, name: str) -> None:
+    assert not run(find_scenario(find_design(number), name)).found
+
+
+def test_no_schedule_is_shorter_than_the_shortest() -> None:
+    scenario = find_scenario(find_design(5), "delete-move")
+    trace = Explorer(scenario).shortest(Kind.STAGED_LOST)
+    assert trace is not None
+    schedule = [event.who for event in trace.events]
+    for missing in range(len(schedule)):
+        _, broken = Explorer(scenario).follow(schedule[:missing])
+        assert not broken
+
+
+@pytest.mark.parametrize("tbd_ticks", [0, 1, 5, 9])
+def test_no_tbd_protects_a_copy_when_the_oldest_reference_is_asked(tbd_ticks: int) -> None:
+    documented = find_scenario(find_design(3), "job-copy")
+    job = replace(documented.operations[2], program=lambda: tracked_references.job(tbd_ticks))
+    scenario = replace(documented, operations=(*documented.operations[:2], job))
+    assert Kind.STAGED_LOST in run(scenario).found
+
+
+def test_the_accepted_design_survives_and_each_ingredient_is_needed(design_outcomes: tuple[DesignOutcome, ...]) -> None:
+    outcome = design_outcomes[-1]
+    assert outcome.design.accepted
+    assert outcome.broken() == {}
+    assert len(outcome.by_itself()) >= 15
+    needed = {one.scenario.taken_out for one in outcome.outcomes if one.found} - {""}
+    assert needed >= {
+        "cutoff",
+        "order of listings",
+        "tracked copies",
+        "copies read last",
+        "token expiry",
+        "second look",
+        "wait between mark and sweep",
+    }
+
+
+def test_every_rejected_design_is_broken(design_outcomes: tuple[DesignOutcome, ...]) -> None:
+    assert all(outcome.broken() for outcome in design_outcomes if not outcome.design.accepted)
+    assert "commit-move" in design_outcomes[4].verdict
+
+
+def test_the_storms_find_nothing(storms: tuple[Outcome, ...]) -> None:
+    assert len(storms) == 2
+    for storm in storms:
+        assert storm.found == ()
+        assert storm.exploration.states > 30_000
+
+
+@pytest.mark.parametrize(
+    ("storm", "missing", "kind"),
+    [
+        (0, "cutoff", Kind.STAGED_LOST),
+        (0, "tracked_copies", Kind.STAGED_LOST),
+        (1, "tracked_copies", Kind.STAGED_LOST),
+        (1, "second_look", Kind.COMMITTED_LOST),
+    ],
+)
+def test_a_storm_finds_an_ingredient_that_is_missing(storm: int, missing: str, kind: Kind) -> None:
+    assert run_storm(accepted.storms(ALL.without(missing))[storm]).found == (kind,)
+
+
+def test_a_storm_is_the_same_each_time() -> None:
+    storm = accepted.storms()[0]
+    assert run_storm(storm, walks=20, seed=1) == run_storm(storm, walks=20, seed=1)
+    assert run_storm(storm, walks=20, seed=1) != run_storm(storm, walks=20, seed=2)
+
+
+def test_the_window_after_the_second_look_ends_with_the_sweep() -> None:
+    (trace,) = traces(run(find_scenario(find_design(6), "revive-late")))
+    says = [event.says for event in trace.events]
+    revived = next(i for i, event in enumerate(trace.events) if event.who == "create branch old")
+    second_look = max(i for i, line in enumerate(says) if line == "lists the active commits")
+    assert second_look < revived < says.index("sweep: deletes data/s0/A")
+
+
+def test_listing_cost_is_the_documents() -> None:
+    assert requests(240_000, 1000) == KEY_VALUE_STORE.requests == OBJECT_STORE.requests == 240
+    assert requests(0, 1000) == 1
+    assert requests(1001, 1000) == 2
+    assert round(KEY_VALUE_STORE.seconds_for(240_000)) == 16
+    assert round(OBJECT_STORE.seconds_for(240_000)) == 80
+    assert KEY_VALUE_STORE.waiting_ms_per_request < OBJECT_STORE.waiting_ms_per_request
+
+
+def test_the_page_is_what_the_runs_say(design_outcomes: tuple[DesignOutcome, ...], storms: tuple[Outcome, ...]) -> None:
+    rendered = page.page(design_outcomes, storms)
+    assert PAGE.read_text() == rendered, "run: lakefs-gc designs page > docs/designs.md"
+
+
+@pytest.mark.parametrize(("number", "name"), [(7, ""), (5, "no-such")])
+def test_what_is_not_there_is_named_with_what_is(number: int, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no|has no") as refused:
+        find_scenario(find_design(number), name)
+    assert refused.value.remedy.startswith("name one of these: ")
+
+
+def test_the_models_import_nothing_of_the_collector() -> None:
+    script = (
+        "import sys, lakefs_gc.hard_delete.page; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'dagster', 'numba', 'pyarrow') "
+        "or m.startswith(('lakefs_gc.engine', 'lakefs_gc.sandbox', 'lakefs_gc.assets'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,212 @@
+"""The explorer goes through every schedule, whatever it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lakefs_gc.hard_delete.designs import DESIGNS
+from lakefs_gc.hard_delete.explorer import Explorer, ModelError
+from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, View, clock
+from lakefs_gc.hard_delete.steps import (
+    Await,
+    Get,
+    Now,
+    Program,
+    Put,
+    Recap,
+    Remove,
+    Set,
+    SetIf,
+    Sleep,
+    Steps,
+    any_touch,
+    touches,
+)
+from lakefs_gc.hard_delete.world import World
+
+# More states take minutes without the reductions.
+TOO_LARGE = {
+    (3, "job-copy-latest"),
+    (3, "job-slow-copy"),
+    *(
+        (6, name)
+        for name in (
+            "upload-commit",
+            "overwrite",
+            "commit-move",
+            "upload-reset",
+            "commit-delete",
+            "commit-overwrite",
+            "crash-commit",
+            "without-wait",
+        )
+    ),
+}
+SMALL = [
+    pytest.param(scenario, id=f"{design.number}-{scenario.name}")
+    for design in DESIGNS
+    for scenario in design.scenarios
+    if (design.number, scenario.name) not in TOO_LARGE
+]
+
+
+@pytest.mark.parametrize("scenario", SMALL)
+def test_the_reductions_and_recaps_lose_no_world(scenario: Scenario) -> None:
+    reduced = Explorer(scenario).explore()
+    whole = Explorer(scenario, trusts_recaps=False).explore(reduce=False)
+    assert reduced.found == whole.found
+    assert reduced.worlds == whole.worlds
+    assert reduced.states <= whole.states
+    assert reduced.steps <= whole.steps
+
+
+def nothing_seen(world: World) -> View:
+    return View({}, {})
+
+
+def committed_a(world: World) -> View:
+    """Path a is committed once the key ``done`` is there."""
+    return View({}, {"c/a": ("A", "data")} if "done" in world.kv else {})
+
+
+def scenario(*programs: Program, look: Callable[[World], View] = nothing_seen, **more: Any) -> Scenario:
+    operations = tuple(Operation(f"p{i}", p, ("k", "x", "y", "done", "objects/")) for i, p in enumerate(programs))
+    return Scenario("test", "", World(), (*operations, *more.pop("others", ())), look, **more)
+
+
+def increment() -> Steps[None]:
+    value = yield Get("k", says="reads")
+    yield Set("k", (value or 0) + 1, says="writes")
+
+
+def increment_if() -> Steps[None]:
+    done = False
+    while not done:
+        value = yield Get("k", says="reads")
+        done = yield SetIf("k", (value or 0) + 1, value, says="writes")
+
+
+def last_values(explorer: Explorer, reduce: bool) -> set[Any]:
+    return {world.kv.get("k") for world in explorer.explore(reduce=reduce).worlds}
+
+
+@pytest.mark.parametrize("reduce", [True, False])
+def test_a_lost_update_is_one_of_the_schedules(reduce: bool) -> None:
+    assert last_values(Explorer(scenario(increment, increment)), reduce) == {None, 1, 2}
+
+
+def test_a_conditional_write_loses_none() -> None:
+    explorer = Explorer(scenario(increment_if, increment_if, increment_if))
+    ends = [event for event, _ in [explorer.follow(["p0", "p1", "p1", "p0"])]]
+    assert [event.reply for event in ends[0]] == ["nothing", "nothing", "done", "no: it has changed"]
+    assert last_values(explorer, True) == {None, 1, 2, 3}
+
+
+def test_independent_operations_need_one_order_each() -> None:
+    def write_x() -> Steps[None]:
+        yield Set("x", 1, says="writes x")
+
+    def write_y() -> Steps[None]:
+        yield Set("y", 1, says="writes y")
+
+    explored = Explorer(scenario(write_x, write_y))
+    assert explored.explore(reduce=False).steps == 4
+    assert explored.explore().steps == 3
+
+
+def test_what_is_broken_for_a_moment_is_found() -> None:
+    def writer() -> Steps[None]:
+        yield Set("done", 1, says="commits")
+        yield Put("A", "data", says="writes the object")
+
+    def reader() -> Steps[None]:
+        yield Get("k", says="reads")
+
+    made = scenario(writer, reader, look=committed_a)
+    assert Explorer(made).explore().found == {Kind.COMMITTED_LOST}
+    trace = Explorer(made).shortest(Kind.COMMITTED_LOST)
+    assert trace is not None
+    assert [event.says for event in trace.events] == ["commits"]
+
+
+def test_a_crash_can_come_after_each_step_and_only_so_often() -> None:
+    def steps() -> Steps[None]:
+        yield Put("A", "data", says="writes the object")
+        yield Set("k", 1, says="writes")
+        yield Remove("A", says="deletes it")
+
+    assert Explorer(scenario(steps)).explore().found == frozenset()
+    assert Explorer(scenario(steps, crashes=1)).explore().found == {Kind.LEAKED}
+    trace = Explorer(scenario(steps, crashes=1)).shortest(Kind.LEAKED)
+    assert trace is not None
+    assert [event.says for event in trace.events] == ["writes the object", "crashes"]
+    twice = Explorer(scenario(steps, steps, crashes=1))
+    with pytest.raises(ModelError):
+        twice.follow(["p0", "crash p0", "p1", "crash p1"])
+
+
+def test_cleaning_up_comes_before_garbage_is_counted() -> None:
+    def leave() -> Steps[None]:
+        yield Put("A", "data", says="writes the object")
+
+    def clean() -> Steps[None]:
+        yield Recap("here", None)
+        now = yield Now(says="looks at the clock")
+        if now >= 100:
+            yield Remove("A", says="deletes it")
+
+    assert Explorer(scenario(leave)).explore().found == {Kind.LEAKED}
+    assert Explorer(scenario(leave, settle=(clean,))).explore().found == frozenset()
+
+
+def test_who_waits_for_nobody_is_blocked_and_who_sleeps_is_not() -> None:
+    def wait() -> Steps[None]:
+        yield Await("k", lambda value: value is not None, says="waits for k")
+
+    def sleep() -> Steps[None]:
+        yield Sleep(5, says="sleeps")
+
+    assert Explorer(scenario(wait)).explore().found == {Kind.BLOCKED}
+    assert Explorer(scenario(wait, increment)).explore().found == frozenset()
+    assert Explorer(scenario(sleep, others=(clock(1),))).explore().found == frozenset()
+
+
+@pytest.mark.parametrize(("at_most_ticks", "clocks"), [(0, {0}), (1, {0, 1}), (None, {0, 1, 2})])
+def test_time_waits_for_an_operation_with_a_deadline(at_most_ticks: int | None, clocks: set[int]) -> None:
+    def slow() -> Steps[None]:
+        began = yield Now(says="begins")
+        ended = yield Now(says="ends")
+        yield Set("k", ended - began, says="says how long that took")
+
+    slowly = Operation("slow", slow, ("k",), at_most_ticks)
+    made = Scenario("test", "", World(), (slowly, clock(2)), nothing_seen)
+    for reduce in (True, False):
+        assert last_values(Explorer(made), reduce) - {None} == clocks
+
+
+def test_a_write_that_was_not_declared_is_a_fault() -> None:
+    def sneaky() -> Steps[None]:
+        yield Set("other", 1, says="writes where it said it would not")
+
+    with pytest.raises(ModelError, match="p0 writes"):
+        Explorer(scenario(sneaky))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "touch"),
+    [
+        ("a", "a", True),
+        ("a", "ab", False),
+        ("a/", "a/b", True),
+        ("a/b", "a/", True),
+        ("a/", "ab", False),
+        ("a/", "a/b/", True),
+        ("a/b", "a/c", False),
+    ],
+)
+def test_footprints(one: str, other: str, touch: bool) -> None:
+    assert touches(one, other) is touch
+    assert any_touch((one, "z"), (other,)) is touch
