@@ -75,6 +75,10 @@ def reset() -> Operation:
     return client("reset", lambda: lake.reset("main", "t3"), BRANCHES)
 
 
+def delete_branch() -> Operation:
+    return client("delete branch", lambda: lake.reset("main", None), BRANCHES)
+
+
 def delete(path: str, at_most_ticks: int | None = None) -> Operation:
     return client(f"delete {path}", lambda: lake.delete_path("main", path), at_most_ticks=at_most_ticks)
 

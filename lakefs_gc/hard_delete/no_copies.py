@@ -292,6 +292,18 @@ DESIGN = Design(
             "committed.  Here it is not.",
         ),
         Scenario(
+            "upload-delete-branch",
+            "A branch is deleted while an object is uploaded to it.",
+            lake.lake({}, {"main": ("c0", "t1", {})}),
+            (
+                _operation("upload a", lambda: upload("main", "a", "B", "new data")),
+                _operation("delete branch", lambda: reset("main", None), BRANCHES),
+            ),
+            lake.look,
+            expected=kinds(Kind.LEAKED),
+            moral="The object is there before its entry.",
+        ),
+        Scenario(
             "copy-delete",
             "A path is copied and deleted at once.",
             _STAGED,

@@ -158,6 +158,18 @@ DESIGN = Design(
             "which sees that the token was changed, stages it once more.",
         ),
         Scenario(
+            "upload-delete-branch",
+            "A branch is deleted while an object is uploaded to it, on Azure.",
+            lake.lake({}, {"main": ("c0", "t1", {})}),
+            (
+                _operation("upload a", lambda: upload("main", "a", "A", "data")),
+                _operation("delete branch", lambda: reset(AZURE, "main", None), BRANCHES),
+            ),
+            lake.look,
+            expected=kinds(Kind.LEAKED),
+            moral="The object is there, with counter 1, before anybody sees that its branch has gone.",
+        ),
+        Scenario(
             "overwrite",
             "A path is uploaded twice, on Azure.",
             _shared(1, {"a": "A"}),

@@ -162,5 +162,15 @@ DESIGN = Design(
             expected=kinds(Kind.LEAKED),
             moral="The folder was listed before the object was in it.",
         ),
+        Scenario(
+            "crash",
+            "The deletion of a branch stops in the middle.",
+            _world(),
+            (Operation("delete branch", lambda: delete_branch("main"), (BRANCHES, OBJECTS)),),
+            look,
+            crashes=1,
+            expected=kinds(Kind.LEAKED),
+            moral="Nobody knows the token any more.",
+        ),
     ),
 )

@@ -217,6 +217,21 @@ DESIGN = Design(
             "with.",
         ),
         Scenario(
+            "copy-then-reset",
+            "A path is copied to another branch, and its own is reset after that, while the job runs.",
+            _STAGED,
+            (
+                _operation(
+                    "client",
+                    one_after_the_other(lambda: copy("main", "a", "dev", "b"), lambda: reset("main", "t2")),
+                    BRANCHES,
+                ),
+                _job(),
+            ),
+            lake.look,
+            _SETTLED,
+        ),
+        Scenario(
             "copy-commit",
             "A path is copied to another branch while its own is committed, and the job runs.",
             _STAGED,
@@ -263,6 +278,19 @@ DESIGN = Design(
             _SETTLED,
             expected=kinds(Kind.STAGED_LOST),
             moral="A link is a write like any other.",
+        ),
+        Scenario(
+            "upload-delete-branch",
+            "A branch is deleted while an object is uploaded to it.",
+            _EMPTY,
+            (
+                _operation("upload a", lambda: upload("main", "a", "A", "data")),
+                _operation("delete branch", lambda: reset("main", None), BRANCHES),
+            ),
+            lake.look,
+            _SETTLED,
+            expected=kinds(Kind.LEAKED),
+            moral="What is not in the token's staging area when the job reads it is in no list that the job reads.",
         ),
         Scenario(
             "crash",

@@ -266,6 +266,22 @@ DESIGN = Design(
             moral="Both see an empty path, so neither marks the other's object as deleted.",
         ),
         Scenario(
+            "overwrite-in-turn",
+            "Two uploads to one path, one after the other.",
+            lake.lake({}, {"main": ("c0", "t1", {})}),
+            (
+                _operation(
+                    "client",
+                    one_after_the_other(
+                        lambda: upload("main", "a", "A1", "first"), lambda: upload("main", "a", "A2", "second")
+                    ),
+                ),
+                _job(),
+            ),
+            lake.look,
+            _settled(),
+        ),
+        Scenario(
             "same-token",
             "A path is copied within its branch, and then deleted: no race at all.",
             _ONE_REFERENCE,
@@ -340,6 +356,19 @@ DESIGN = Design(
             lake.look,
             _settled(),
             moral="Each token has a reference of its own, so the upload's second try is protected.",
+        ),
+        Scenario(
+            "upload-delete-branch",
+            "A branch is deleted while an object is uploaded to it.",
+            lake.lake({}, {"main": ("c0", "t1", {})}),
+            (
+                _operation("upload a", lambda: upload("main", "a", "A", "data")),
+                _operation("delete branch", lambda: reset("main", None), BRANCHES),
+            ),
+            lake.look,
+            _settled(),
+            expected=kinds(Kind.LEAKED),
+            moral="The reference is staged, under a token that nobody will drop again.",
         ),
         Scenario(
             "crash",

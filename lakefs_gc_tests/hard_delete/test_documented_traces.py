@@ -157,6 +157,27 @@ def test_design_4_an_override_on_the_same_token_leaks() -> None:
     assert not any("A1" in event.says for event in trace.afterwards)
 
 
+def test_design_4_a_copy_that_finds_an_empty_list_gives_up() -> None:
+    told = [
+        ("copy a to b", "reads branch main"),
+        ("copy a to b", "reads entry a in t1"),
+        ("copy a to b", "reads branch dev"),
+        ("reset", "reads branch main"),
+        ("reset", "changes the staging token"),
+        ("reset", "Reset 2"),
+        ("job", "Job: scans the committed tokens"),
+        ("job", "Job: scans the deleted tokens"),
+        ("job", "Job: reads what is staged in t1"),
+        ("job", "Job: reads the reference list of A"),
+        ("job", "Job: takes t1 off the list of A"),
+        ("copy a to b", "Copy 1.1: reads the reference list of A"),
+    ]
+    *_, broken = follow(4, "copy-reset", told)
+    assert not broken
+    with pytest.raises(ModelError, match="copy a to b cannot go on"):
+        follow(4, "copy-reset", [*told, ("copy a to b", "")])
+
+
 COMMIT_MOVE: Told = [
     ("move a to b", "reads branch main"),
     ("move a to b", "Move 1: gets entry a"),  # 1.1 Get entry

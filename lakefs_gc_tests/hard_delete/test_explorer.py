@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -115,6 +116,29 @@ def test_independent_operations_need_one_order_each() -> None:
     explored = Explorer(scenario(write_x, write_y))
     assert explored.explore(reduce=False).steps == 4
     assert explored.explore().steps == 3
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def program() -> Program:
+        plan = [(chance.choice("RWC"), chance.choice(("k", "x", "y"))) for _ in range(chance.randint(2, 4))]
+
+        def steps() -> Steps[None]:
+            seen = 0
+            for kind, key in plan:
+                if kind == "R":
+                    seen += (yield Get(key, says="reads")) or 0
+                elif kind == "W":
+                    yield Set(key, seen + 1, says="writes")
+                else:
+                    seen += yield SetIf(key, seen + 2, None, says="writes if nothing is there")
+
+        return steps
+
+    made = scenario(program(), program(), program(), crashes=seed % 2)
+    assert Explorer(made).explore().worlds == Explorer(made).explore(reduce=False).worlds
 
 
 def test_what_is_broken_for_a_moment_is_found() -> None:
