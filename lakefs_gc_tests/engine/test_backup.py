@@ -211,15 +211,16 @@ def test_a_store_that_is_down_ends_the_backup(
 def test_copies_that_get_lost_or_differ_are_made_again(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
-    contents = strays(repository)
+    contents = strays(repository) | {"data/s/empty": b""}
+    repository.put_stray("data/s/empty", b"")
     collector = Collector(spark, repository)
     mark = collector.mark_objects(*contents)
     place.back_up(spark, collector, mark)
     policy = place.settings(collector, required_before_sweep=True)
     require_backup(policy, mark)
     objects = BackupPaths("lake", mark.mark_id).objects
-    place.store.delete_many([objects + "data/s/one"])
-    with pytest.raises(BackupError, match=r"had 5 objects .* but 4"):
+    place.store.delete_many([objects + "data/s/empty"])  # as many bytes, and one object less
+    with pytest.raises(BackupError, match=r"had 6 objects .* but 5"):
         require_backup(policy, mark)
     place.store.put(objects + "data/s/one", b"")
     with pytest.raises(BackupError, match="bytes"):
@@ -275,6 +276,9 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     with pytest.raises(BackupError, match="no complete backup"):
         require_backup(place.settings(collector, required_before_sweep=True), mark)
 
+    # As if it had been killed between the copies and their record: the worst that can be.
+    for record in (folder / "records").iterdir():
+        record.unlink()
     assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
     assert place.copies(mark) == contents
     assert {file: file.stat().st_ino for file in done} == {file: before[file] for file in done}, "not copied again"
