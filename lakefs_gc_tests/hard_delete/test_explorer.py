@@ -123,7 +123,7 @@ def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> N
     chance = random.Random(seed)
 
     def program() -> Program:
-        plan = [(chance.choice("RWC"), chance.choice(("k", "x", "y"))) for _ in range(chance.randint(2, 4))]
+        plan = [(chance.choice("RWCB"), chance.choice(("k", "x", "y"))) for _ in range(chance.randint(1, 3))]
 
         def steps() -> Steps[None]:
             seen = 0
@@ -132,12 +132,14 @@ def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> N
                     seen += (yield Get(key, says="reads")) or 0
                 elif kind == "W":
                     yield Set(key, seen + 1, says="writes")
+                elif kind == "B":
+                    yield Set(key, 0, says="writes what everybody writes")
                 else:
                     seen += yield SetIf(key, seen + 2, None, says="writes if nothing is there")
 
         return steps
 
-    made = scenario(program(), program(), program(), crashes=seed % 2)
+    made = scenario(*(program() for _ in range(4)), crashes=seed % 2)
     assert Explorer(made).explore().worlds == Explorer(made).explore(reduce=False).worlds
 
 

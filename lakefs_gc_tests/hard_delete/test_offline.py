@@ -46,6 +46,16 @@ def test_a_newer_token_hides_what_a_sealed_one_has(newer: object) -> None:
     assert A not in listed
 
 
+def test_a_commit_takes_the_newest_of_each_path() -> None:
+    made = world({"a": A, "z": A, "y": A, "b": B})
+    made = made.with_kv(made.kv.remove("staging/t1/b"))
+    kv = made.kv.put("branches/main", Branch("c0", "t2", ("t1",)))
+    kv = kv.put("staging/t2/a", Entry(B, "b")).put("staging/t2/z", lake.TOMBSTONE)
+    _, committed, _ = play(lake.commit("main", "c1", "t3"), made.with_kv(kv))
+    assert lake.look(committed).staged == {}
+    assert lake.look(committed).committed == {"c1/a": (B, "b"), "c1/y": (A, "a")}
+
+
 def test_lakefs_lists_no_entry_that_looks_like_the_committed_one() -> None:
     assert play(offline_server.prepare_uncommitted(ALL), identical())[0] == {B}
     assert play(offline_server.prepare_uncommitted(ALL.without("identical_listed")), identical())[0] == frozenset()
