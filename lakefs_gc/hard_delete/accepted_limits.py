@@ -46,7 +46,7 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-order-twice",
-        "The same with the second look, in the same wrong order.",
+        "A branch is committed while a collector runs that reads what is committed first, in both looks.",
         world({"a": A}),
         commit(),
         collector(ALL.without("order")),
@@ -75,7 +75,7 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-copies-last-twice",
-        "The same to and fro, with the second look.",
+        "A path is renamed to and fro while a collector runs that reads the tracked copies first, in both looks.",
         STAGED_AT_Z,
         rename("z", "a", "z", "a"),
         collector(ALL.without("copies_last")),
