@@ -82,6 +82,13 @@ class SafetyParameters(_Section):
         "refer to by full address.  Costs a read of each of their ranges.",
     )
     protect: Protections = Protections()
+    longest_commit_minutes: float = Field(
+        default=10.0,
+        ge=0,
+        description="No sweep looks again earlier than this after its mark was made: it waits.  While a commit is "
+        "under way, what it takes along may be in no list (when its path was written anew meanwhile); a commit that lasts "
+        "from the mark to the second look would hide it twice.  0 is only right where nobody commits.",
+    )
     max_marked_share: float = Field(
         default=0.5,
         gt=0,
@@ -98,7 +105,7 @@ class SafetyParameters(_Section):
     head_sample_objects: int = Field(
         default=500,
         ge=0,
-        description="How many objects that branches show are looked up in each mark, as a last check of everything else.",
+        description="How many objects that branches show are looked for in each mark, as a last check of all else.",
     )
     max_commits: int = Field(
         default=200_000,

@@ -99,7 +99,9 @@ class Lake:
     @property
     def settings(self) -> Settings:
         mounts = {"local://": self.location.folder_url} if self.is_local else {}
-        return Settings(mounts=mounts, work_url=(self.folder / "work").as_uri())
+        # No commit outlasts a call of the sandbox, and no test has ten minutes.
+        safety = SafetyParameters(longest_commit_minutes=0)
+        return Settings(mounts=mounts, work_url=(self.folder / "work").as_uri(), safety=safety)
 
     def repository(self, name: str = "lake", namespace: str = "") -> LakeRepository:
         """Create a repository; its namespace is ``local://<name>`` unless given."""

@@ -70,7 +70,14 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         environment = request.getfixturevalue("s3_server").environment
     before = dict(os.environ)
     os.environ.update(environment)
-    yield {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
+    yield {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "4",
+        # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
     os.environ.clear()
     os.environ.update(before)
 

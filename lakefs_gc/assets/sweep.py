@@ -84,6 +84,7 @@ def sweep(
         safety=configured.safety,
     )
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
+    stage.wait_for_commits(found.mark, configured.safety.longest_commit_minutes, utc_now)
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     look = SecondLook(
         spark.session,

@@ -210,11 +210,14 @@ def sandbox(
     folder: Annotated[Path, typer.Option(help="Folder for its refs and objects.")] = Path("lakefs-gc-sandbox"),
     host: Annotated[str, typer.Option(help="Address to listen on; a loopback one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    store: Annotated[
+        str, typer.Option(help="Place of the objects, s3://bucket/prefix or file:///folder; default: in its folder.")
+    ] = "",
 ) -> None:
     """Run the embedded lakeFS-compatible server by hand.  For demos and tests only."""
     from lakefs_gc.cli import work
 
-    work.sandbox(_options.output(), folder, host, port)
+    work.sandbox(_options.output(), folder, host, port, store)
 
 
 undo.register(app, _options)  # backup, restore, backups

@@ -150,16 +150,21 @@ def _state(store: ObjectStore, mark_id: str) -> str:
     return "approved" if paths.approval in there else "marked"
 
 
-def sandbox(out: Output, folder: Path, host: str, port: int) -> None:
+def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:
     """Serve the sandbox until interrupted; its keys are printed, they open nothing else."""
-    objects = folder.absolute() / "objects"
-    objects.mkdir(parents=True, exist_ok=True)
-    store = StoreLocation(objects.as_uri() + "/")
+    store = StoreLocation(store_url)
+    if not store_url:
+        objects = folder.absolute() / "objects"
+        objects.mkdir(parents=True, exist_ok=True)
+        store = StoreLocation(objects.as_uri() + "/")
     credentials = new_credentials()
     out.say(f"LAKECTL_SERVER_ENDPOINT_URL=http://{host}:{port}")
     out.say(f"LAKECTL_CREDENTIALS_ACCESS_KEY_ID={credentials.access_key_id}")
     out.say(f"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={credentials.secret_access_key}")
-    out.say(f'in lakefs-gc.toml: mounts = {{"local://" = "{store.url}"}}; namespaces begin with local://')
+    if store.url.startswith("file://"):
+        out.say(f'in lakefs-gc.toml: mounts = {{"local://" = "{store.folder_url}"}}; namespaces begin with local://')
+    else:
+        out.say(f"namespaces lie below {store.folder_url}")
     serve(host, port, folder, store, credentials)
 
 

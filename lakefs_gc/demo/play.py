@@ -88,7 +88,8 @@ class Stage:
             repositories=(REPOSITORY,),
             mounts=mounts,
             work_url=(home / "work").as_uri(),
-            safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS),
+            # Nobody but the demo itself commits, and it waits for its commits.
+            safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS, longest_commit_minutes=0),
             spark=_SPARK,
         )
         self.environment = {

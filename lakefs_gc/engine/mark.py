@@ -53,7 +53,8 @@ def write_mark(
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
-    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another
+    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by.
+    Writing the same mark again changes nothing.  Raises ``MarkError`` when another
     mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
     check_inputs(run.run_key, candidates)

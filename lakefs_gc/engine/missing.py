@@ -31,7 +31,7 @@ _LEDGER_FOLDER = "/lakefs-gc/ledger/"
 def missing(spark: SparkSession, run: GCRun, *, unmatched: Dataset, clock: Clock, cores: int) -> StageOutput:
     """List the objects that are referenced and do not exist.  Columns: ``schemas.MISSING``.
 
-    ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, how many nobody of ours did.
+    ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, the others.
     """
     began_at = clock()
     check_inputs(run.run_key, unmatched)

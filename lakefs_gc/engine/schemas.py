@@ -11,7 +11,7 @@ committed           an address that an active commit refers to: ``address`` (dis
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
 unmatched           what is stored and not referenced, or referenced and not stored: ``address``, ``size``,
                     ``last_modified`` (null where it is not stored), ``found_in``
-missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by`` (a mark of ours, or empty)
+missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by``
 kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
 backup              what happened to a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is

@@ -79,6 +79,20 @@ def sweep(
     return StageOutput(recorded, began_at, facts), result
 
 
+def wait_for_commits(
+    mark: Mark, longest_commit_minutes: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait until every commit that was under way when the mark was made is over.
+
+    While a commit is under way, an object that it takes along and whose path is written anew is in no list of the
+    server (``lakefs-gc designs show 6 without-wait``).
+    """
+    left_seconds = longest_commit_minutes * 60 - (clock() - mark.created_at).total_seconds()
+    if left_seconds > 0:
+        logger.info("mark %s is young: waiting %.0f s for commits that were under way", mark.mark_id, left_seconds)
+        sleep(left_seconds)
+
+
 class _Passes:
     """The passes of one sweep over what is left of a mark; each has its own place in the ledger."""
 

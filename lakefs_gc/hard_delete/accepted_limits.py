@@ -145,7 +145,7 @@ LEFT = (
         revive_branch(),
         collector(),
         expected=kinds(Kind.COMMITTED_LOST),
-        bounded_by="the time from the second look's reading of the active commits to the last delete of the sweep",
+        bounded_by="the time from a look's reading of the active commits to the last delete of its round",
         moral="No look is the last moment.  Branch, revert, cherry-pick and merge can each name an expired commit.",
     ),
     scenario(

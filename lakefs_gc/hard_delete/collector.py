@@ -1,6 +1,6 @@
 """The accepted design, on the side of the collector: list, subtract what is in use, mark, look again, sweep.
 
-It goes as lakefs-gc's own engine does: the second look is taken once, before the first delete of a sweep; each object
+It goes as lakefs-gc's own engine does in one of the rounds of a sweep: a look, then the deletes; each object
 is looked at in the store just before it is deleted, and kept if it was written since it was listed.
 """
 

@@ -70,7 +70,8 @@ def lake(
     with SandboxServer(tmp_path / "state", objects, options=options) as server:
         connect_to_lakefs(server.endpoint_url, server.access_key_id, server.secret_access_key)
         spark = "\n".join(f'"{name}" = "{value}"' for name, value in spark_config.items())
-        config = f'[mounts]\n"local://" = "{objects.folder_url}"\n[spark]\n{spark}\n'
+        safety = "[safety]\nlongest_commit_minutes = 0"
+        config = f'[mounts]\n"local://" = "{objects.folder_url}"\n{safety}\n[spark]\n{spark}\n'
         (tmp_path / "lakefs-gc.toml").write_text(config)
         monkeypatch.chdir(tmp_path)
         monkeypatch.delenv("DAGSTER_HOME", raising=False)

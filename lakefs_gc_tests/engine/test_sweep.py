@@ -21,6 +21,7 @@ from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.deletion import delete_objects
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.sweep import wait_for_commits
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
@@ -264,6 +265,16 @@ def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(
     assert counts(result) == {"deleted": 12}
     assert result.outcomes["deleted"].size_bytes == 36
     assert not in_s3.objects() & set(keys)
+
+
+def test_a_sweep_waits_for_commits_that_were_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    mark = Collector(spark, repository).mark_objects(*strays(repository, 1))
+    waited: list[float] = []
+    wait_for_commits(mark, 10, lambda: mark.created_at + timedelta(minutes=4), waited.append)
+    assert waited == [360]
+    for minutes, age in ((10, 10), (10, 99), (0, 0)):
+        wait_for_commits(mark, minutes, lambda: mark.created_at + timedelta(minutes=age), waited.append)  # noqa: B023
+    assert waited == [360]
 
 
 def test_local_files_in_a_read_only_folder(spark: SparkSession, repository: LakeRepository) -> None:

@@ -60,6 +60,11 @@ class ReplayServer:
                 return recorded.pop(0) if len(recorded) > 1 else recorded[0]
             if method == "GET" and parts.path.endswith("/objects/stat"):
                 return self._stat(parts.path.split("/")[-3], dict(parse_qsl(parts.query))["path"])
+            if method == "GET" and parts.path.endswith("/objects/ls"):
+                query = dict(parse_qsl(parts.query))
+                return 200, json.dumps(
+                    _page(list(self._shown_by(parts.path.split("/")[-3]).values())[: int(query["amount"])])
+                )
             found = self._from_files(method, parts.path, dict(parse_qsl(parts.query)))
             if found is None:
                 self.unanswered.append(f"{method} {url} {body}")
@@ -82,10 +87,13 @@ class ReplayServer:
 
     def _stat(self, branch: str, path: str) -> Answer:
         """What the branch showed at a path when it was recorded."""
+        entry = self._shown_by(branch).get(path)
+        return (200, json.dumps(entry)) if entry else (404, json.dumps({"message": "not found"}))
+
+    def _shown_by(self, branch: str) -> dict[str, Any]:
         if branch not in self._shown:
             self._shown[branch] = {entry["path"]: entry for entry in self._objects(branch)}
-        entry = self._shown[branch].get(path)
-        return (200, json.dumps(entry)) if entry else (404, json.dumps({"message": "not found"}))
+        return self._shown[branch]
 
     def _objects(self, branch: str) -> list[dict[str, Any]]:
         recorded = self._scenario / "api" / "objects" / f"branch-{branch}.jsonl"

@@ -1,0 +1,130 @@
+"""Random histories with collectors at work in the middle of them: never is a reachable object gone.
+
+``LAKEFS_GC_TESTS_HISTORIES`` says how many (5 by default), ``LAKEFS_GC_TESTS_SEED`` where they begin.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, event, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from pyspark.sql import SparkSession
+
+from lakefs_gc_tests.properties.history import History, Operation
+
+_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "5"))
+_SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
+_STEPS = 40
+
+paths = st.sampled_from(["a", "b", "dir/c"])
+# Two of a size, so that sizes alone do not tell them apart.
+contents = st.sampled_from(["one", "two", "three"])
+numbers = st.integers(0, 50)
+ages_days = st.sampled_from([0, 5, 15, 40])
+
+
+def pick(names: list[str], number: int) -> str:
+    return names[number % len(names)]
+
+
+def operations() -> st.SearchStrategy[Operation]:
+    """What users may do, with all that it needs."""
+    branches = numbers
+
+    def on(history: History, number: int) -> str:
+        return pick(history.branches, number)
+
+    uploads = st.builds(
+        lambda b, p, c, old: lambda h: h.upload(on(h, b), p, c, 48 if old else 0),
+        branches,
+        paths,
+        contents,
+        st.booleans(),
+    )
+    commits = st.builds(lambda b, d: lambda h: h.commit(on(h, b), d), branches, ages_days)
+    rest = st.one_of(
+        st.builds(lambda b, p, c: lambda h: h.link(on(h, b), p, c), branches, paths, contents),
+        st.builds(lambda b, p: lambda h: h.repository.delete(p, branch=on(h, b)), branches, paths),
+        st.builds(lambda b, p, q: lambda h: h.copy(on(h, b), p, q), branches, paths, paths),
+        st.builds(lambda b, p, n: lambda h: h.stage_garbage(on(h, b), p, n), branches, paths, numbers),
+        st.builds(lambda b, n: lambda h: h.merge(on(h, b), on(h, n)), branches, numbers),
+        st.builds(lambda b, n: lambda h: h.revert(on(h, b), pick(h.commits, n)), branches, numbers),
+        st.builds(lambda b: lambda h: h.reset(on(h, b)), branches),
+        st.builds(lambda n: lambda h: h.create_branch(pick(h.commits, n)), numbers),
+        st.builds(lambda b: lambda h: h.delete_branch(on(h, b)), branches),
+        st.builds(lambda n: lambda h: h.tag(pick(h.commits, n)), numbers),
+        st.builds(lambda d, m: lambda h: h.repository.keep_days(d, main=m), ages_days, ages_days),
+        st.builds(lambda: lambda h: h.drop_rules()),
+    )
+    return st.one_of(uploads, uploads, commits, rest, rest)
+
+
+class Histories(RuleBasedStateMachine):
+    spark: SparkSession
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory(prefix="lakefs-gc-history-")
+        self.history = History(self.spark, Path(self._folder.name))
+        self.history.repository.keep_days(10)
+
+    @rule(several=st.lists(operations(), min_size=1, max_size=6))
+    def users(self, several: list[Operation]) -> None:
+        for operation in several:
+            self.history.do(operation)
+
+    @precondition(lambda self: len(self.history.collectors) < 2)
+    @rule()
+    def begin(self) -> None:
+        self.history.begin()
+
+    @precondition(lambda self: self.history.collectors)
+    @rule(number=numbers, between=operations())
+    def stages(self, number: int, between: Operation) -> None:
+        self.history.step(number)
+        self.history.do(between)
+
+    @precondition(lambda self: self.history.collectors)
+    @rule(number=numbers)
+    def stage(self, number: int) -> None:
+        self.history.step(number)
+
+    @precondition(lambda self: len(self.history.collectors) > 1)
+    @rule()
+    def interrupt(self) -> None:
+        self.history.interrupt()
+
+    @precondition(lambda self: self.history.marks)
+    @rule(number=numbers, meanwhile=st.lists(operations(), max_size=3))
+    def sweep(self, number: int, meanwhile: list[Operation]) -> None:
+        self.history.sweep(number, meanwhile)
+
+    def teardown(self) -> None:
+        try:
+            self.history.finish()
+            event("something was deleted" if self.history.deleted else "nothing was deleted before the end")
+            event("a hidden twin was kept" if self.history.hidden else "no hidden twin")
+        finally:
+            self.history.close()
+            self._folder.cleanup()
+
+
+def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
+    Histories.spark = spark
+    run_state_machine_as_test(
+        seeded(_SEED)(Histories),
+        settings=settings(
+            max_examples=_HISTORIES,
+            stateful_step_count=_STEPS,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
