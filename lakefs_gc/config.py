@@ -86,8 +86,8 @@ class SafetyParameters(_Section):
         default=10.0,
         ge=0,
         description="No sweep looks again earlier than this after its mark was made: it waits.  While a commit is "
-        "under way, what it takes along may be in no list (when its path was written anew meanwhile); a commit that lasts "
-        "from the mark to the second look would hide it twice.  0 is only right where nobody commits.",
+        "under way, what it takes along may be in no list (when its path was written anew meanwhile); a commit that "
+        "lasts from the mark to the second look would hide it twice.  0 is only right where nobody commits.",
     )
     max_marked_share: float = Field(
         default=0.5,

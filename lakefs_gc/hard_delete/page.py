@@ -108,16 +108,16 @@ def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
         "`without-copies-last-twice` find nothing.  lakeFS's own design has one look, and needs both.",
         "",
         "The wait is in no document.  A mark that a person approves, or that is swept after a delay, has it; a sweep "
-        "that follows its mark at once, as that of lakeFS's own client does, has not.  lakefs-gc waits: it takes no look "
-        "within `safety.longest_commit_minutes` of the mark.",
+        "that follows its mark at once, as that of lakeFS's own client does, has not.  lakefs-gc waits: it takes no "
+        "look within `safety.longest_commit_minutes` of the mark.",
         "",
         "### What is left",
         "",
         "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects and "
         "every `sweep.max_look_age_minutes`; the model has one round.  `revive-late` falls between a look and the last "
-        "delete of its round.  An object that is older than the cutoff and in no list can come back to life only through "
-        "an expired commit (branch, revert, cherry-pick, merge) or through a request that was under way all the time: a copy is "
-        "tracked, an upload or a link is young, a link token has run out, and StageObject takes no address of the "
+        "delete of its round.  An object that is older than the cutoff and in no list can come back to life only "
+        "through an expired commit (branch, revert, cherry-pick, merge) or through a request that was under way all the "
+        "time: a copy is tracked, an upload or a link is young, a link token has run out, and StageObject takes no address of the "
         "repository.",
         "",
         *_table(
