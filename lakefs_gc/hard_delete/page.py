@@ -113,12 +113,12 @@ def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
         "",
         "### What is left",
         "",
-        "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects and "
-        "every `sweep.max_look_age_minutes`; the model has one round.  `revive-late` falls between a look and the last "
-        "delete of its round.  An object that is older than the cutoff and in no list can come back to life only "
-        "through an expired commit (branch, revert, cherry-pick, merge) or through a request that was under way all the "
-        "time: a copy is tracked, an upload or a link is young, a link token has run out, and StageObject takes no address of the "
-        "repository.",
+        "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects "
+        "and every `sweep.max_look_age_minutes`; the model has one round.  `revive-late` falls between a look and "
+        "the last delete of its round.  An object that is older than the cutoff and in no list can come back to "
+        "life only through an expired commit (branch, revert, cherry-pick, merge) or through a request that was "
+        "under way all the time: a copy is tracked, an upload or a link is young, a link token has run out, and "
+        "StageObject takes no address of the repository.",
         "",
         *_table(
             ("what happens", "then", "what bounds it"),
