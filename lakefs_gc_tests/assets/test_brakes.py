@@ -1,0 +1,54 @@
+"""The brakes as people meet them: asset checks of the mark, which its sweep reads again (rule 8)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakefs_gc.engine.brakes import BRAKES, WARNINGS
+from lakefs_gc.engine.marks import MarkPaths
+from lakefs_gc.errors import SafetyError
+from lakefs_gc.session import GCSession
+from lakefs_gc_tests.assets.conftest import CodeLocation, materialized, values
+from lakefs_gc_tests.assets.test_pipeline import RUN, failure_of
+from lakefs_gc_tests.collector import LakeRepository
+
+
+def test_a_brake_that_is_on_keeps_the_mark_from_being_swept(
+    location: CodeLocation, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
+    repository.store.delete_many(live[:1])
+    before = repository.objects()
+    marked = location.run("gc_mark", RUN)
+    assert not marked.success, "the check blocks"
+    checks = {check.check_name: check for check in marked.get_asset_check_evaluations()}
+    assert checks.keys() == BRAKES.keys()
+    assert {name for name, check in checks.items() if not check.passed} == {"live_objects_are_there"}
+    assert {name for name, check in checks.items() if check.severity.value == "WARN"} == WARNINGS
+    mark = values(materialized(marked)["mark"])
+    assert "1 referenced objects do not exist" in str(checks["live_objects_are_there"].metadata["message"].value)
+
+    # Approved by somebody who did not look.
+    assert location.run("gc_approve", RUN).success
+    (refused,) = location.sweeps_by_sensor()
+    failure = failure_of(refused, "sweep")
+    assert failure["error"] == SafetyError.__name__
+    assert "--override live_objects_are_there" in failure["what_to_do"]
+    assert repository.objects() == before
+
+    config = {"overrides": ["live_objects_are_there"], "why": "lost in May, known"}
+    assert location.run("gc_approve", RUN, sweep_approval=config).success
+    (swept,) = location.sweeps_by_sensor()
+    assert swept.success
+    assert len(repository.objects()) == len(before) - values(materialized(swept)["sweep"])["deleted_objects"]
+    approval = json.loads(repository.store.read(MarkPaths.of(str(mark["mark_id"])).approval))
+    assert approval["overrides"] == {"live_objects_are_there": "lost in May, known"}
+
+
+def test_the_session_gives_a_mark_whose_brakes_are_on(location: CodeLocation, repository: LakeRepository) -> None:
+    live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
+    repository.store.delete_many(live[:1])
+    session = GCSession(location.settings, location.instance)
+    assert session.mark("lake/one")["mark_id"]
