@@ -92,7 +92,8 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert marked.exit_code == 0, marked.err
     made = marked.json()
     expected = {"mark_id", "repository", "location", "digest", "listed", "committed", "uncommitted", "candidates"}
-    assert set(made) == expected | {"candidate_bytes", "deleted_bytes", "cutoff"}
+    assert set(made) == expected | {"candidate_bytes", "deleted_bytes", "cutoff", "brakes"}
+    assert made["brakes"] == []
     assert made["deleted_bytes"] == "go: the store keeps no versions"
     assert made["repository"] == REPOSITORY
     assert made["location"] == f"local://{REPOSITORY}/_lakefs/retention/gc/unified/{made['mark_id']}/"

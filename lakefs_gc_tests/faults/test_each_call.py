@@ -1,0 +1,173 @@
+"""Every call of a mark and its sweep fails once, or from then on, in each way: never is a live object gone.
+
+The calls of a clean run are counted first; then each of them is spoiled in each way, in a run of its own.  That is many
+hundreds of runs: with ``LAKEFS_GC_TESTS_FAULTS_EVERY`` unset a few of them are made; 1 makes all, 10 every tenth.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
+
+_EVERY = int(os.environ.get("LAKEFS_GC_TESTS_FAULTS_EVERY", "0"))
+_FEW = 2
+
+
+def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:
+    """Which calls to spoil, and how: all of them, every so many, or a few."""
+    every = [(number, fault) for fault in faults for number in range(1, calls + 1)]
+    step = _EVERY or len(every) // _FEW
+    return every[step // 2 :: step]
+
+
+@dataclass
+class Scene:
+    """A repository with live data, and garbage that each run has to find anew."""
+
+    repository: LakeRepository
+    live: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, repository: LakeRepository) -> Scene:
+        scene = cls(repository)
+        for path in ("a", "dir/b"):
+            repository.put(path)
+        repository.commit(age_days=30)
+        repository.put("staged")
+        repository.branch("dev")
+        repository.put("c", branch="dev")
+        repository.commit(branch="dev", age_days=1)
+        repository.put("a")  # a hidden twin
+        repository.keep_days(10)
+        scene.live = {key: repository.store.read(key) for key in repository.objects() if not key.startswith("data/x")}
+        return scene
+
+    def litter(self) -> str:
+        return self.repository.put_stray("data/x/garbage", b"garbage")
+
+    def check_live(self, when: str) -> None:
+        lost = self.live.keys() - self.repository.objects()
+        assert not lost, f"{when}: live objects are gone: {sorted(lost)}"
+
+    def run(self, collector: Collector, garbage: str) -> None:
+        """A mark and its sweep.  Raises ``LakeFSGCError``, or has deleted the garbage and nothing else."""
+        mark = collector.collect_and_mark()
+        # The twin's elder is expendable: no head shows it, but its commit does.
+        assert marked(self.repository, mark) == {garbage}
+        result = collector.sweep(mark, retries=0)
+        result.raise_if_incomplete()
+        assert garbage not in self.repository.objects()
+
+
+def survive(scene: Scene, spoiled: Collector, clean: Collector, heal: Callable[[], None], when: str) -> bool:
+    """Run with a fault, then without; whether the first one ended right."""
+    garbage = scene.litter()
+    try:
+        scene.run(spoiled, garbage)
+        ended = True
+    except LakeFSGCError:
+        ended = False
+    scene.check_live(when)
+    heal()
+    if not ended:
+        scene.run(clean, scene.litter())
+        scene.check_live(f"after {when}")
+    return ended
+
+
+API_FAULTS: dict[str, Callable[[Asked, Callable[..., Answered]], Answered]] = {
+    "403": lambda asked, real: refusal(403),
+    "500": lambda asked, real: refusal(500),
+    "cut": lambda asked, real: Answered(real().status, b"{" * 100, cut_at=1),
+    "wrong": lambda asked, real: Answered(200, b"[]"),
+    "nothing": lambda asked, real: Answered(200, b"{}"),
+}
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path, for_ever: bool) -> None:
+    with Lake(tmp_path / "lake") as lake, LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        scene = Scene.of(lake.repository())
+        credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
+        server = LakeFSServer(credentials, sleep=lambda seconds: None)
+
+        def collector() -> Collector:
+            return Collector(spark, scene.repository, server=server)
+
+        scene.run(collector(), scene.litter())
+        calls = len(proxy.asked)
+        for number, fault in chosen(calls, API_FAULTS):
+            first = len(proxy.asked)
+            hit: list[str] = []
+
+            def spoil(
+                asked: Asked,
+                real: Callable[..., Answered],
+                at: int = first + number,
+                hit: list[str] = hit,
+                fault: str = fault,
+            ) -> Answered | None:
+                if len(proxy.asked) == at and not hit:
+                    hit.append(asked.path.partition("?")[0])
+                elif not (for_ever and hit and asked.path.partition("?")[0] == hit[0]):
+                    return None
+                return API_FAULTS[fault](asked, real)
+
+            proxy.spoil.append(spoil)
+            when = f"{fault} at call {number} of {calls}"
+            ended = survive(scene, collector(), collector(), proxy.spoil.clear, when)
+            assert ended or fault != "500" or for_ever, "one 500 is tried again"
+
+
+STORE_FAULTS: dict[str, Callable[[], Answer]] = {
+    "403": lambda: error(403, "AccessDenied"),
+    "404": lambda: error(404, "NoSuchKey"),
+    "503": lambda: error(503, "SlowDown"),
+    "cut": lambda: Answer(200, b"x" * 100, cut_at=10),
+    "wrong": lambda: Answer(200, b"<Wrong/>"),
+    "nothing": lambda: Answer(200, b""),
+}
+
+
+def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
+    """Once for what a retry heals; else from then on, for that object."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        scene = Scene.of(lake.repository())
+        proxied = store_in_s3.server
+
+        def collector() -> Collector:
+            return Collector(spark, scene.repository)
+
+        proxied.requests.clear()
+        scene.run(collector(), scene.litter())
+        calls = len(proxied.requests)
+        for number, fault in chosen(calls, STORE_FAULTS):
+            first = len(proxied.requests)
+            hit: list[tuple[str, tuple[str, ...]]] = []
+
+            def spoil(
+                request: Request,
+                at: int = first + number,
+                hit: list[tuple[str, tuple[str, ...]]] = hit,
+                fault: str = fault,
+            ) -> Answer | None:
+                if len(proxied.requests) == at and not hit:
+                    hit.append((request.operation, request.keys))
+                elif fault == "503" or not hit or hit[0] != (request.operation, request.keys):
+                    return None
+                return STORE_FAULTS[fault]()
+
+            proxied.faults.append(spoil)
+            survive(scene, collector(), collector(), proxied.faults.clear, f"{fault} at call {number} of {calls}")
