@@ -23,9 +23,11 @@ from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings, Swee
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
 from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.brakes import evaluate
 from lakefs_gc.engine.candidates import candidates
 from lakefs_gc.engine.committed import committed
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest, StageOutput, WorkPlace, utc_now
+from lakefs_gc.engine.evidence import gather_evidence
 from lakefs_gc.engine.foreign_references import foreign_references
 from lakefs_gc.engine.kept import kept
 from lakefs_gc.engine.mark import write_mark
@@ -318,12 +320,26 @@ class Collector:
 
     def mark(self) -> Mark:
         """Write the mark of the candidates that are there."""
+        mark_id = str(self.manifest("uncommitted").facts["run_id"])
+        stages = set(STAGES) - {"store_listing", "unmatched"}
+        evidence = gather_evidence(
+            self.spark,
+            self.run,
+            **{stage: self.dataset(stage) for stage in stages},
+            listing=self.dataset("store_listing"),
+            mark_id=mark_id,
+            server=self.server,
+            store=self.repository.store,
+            head_sample_objects=self.safety.head_sample_objects,
+        )
         return write_mark(
             self.run,
             candidates=self.dataset("candidates"),
             counts={stage: self.manifest(stage).rows for stage in STAGES[:4]},
-            mark_id=str(self.manifest("uncommitted").facts["run_id"]),
+            mark_id=mark_id,
             clock=self.clock,
+            brakes=evaluate(evidence, self.safety),
+            rules=self.manifest("active_ranges").facts.get("rules"),
         )
 
     def collect_and_mark(self) -> Mark:

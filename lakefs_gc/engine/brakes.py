@@ -19,6 +19,7 @@ from lakefs_gc.formats.gc_rules import GCRules
 logger = logging.getLogger(__name__)
 
 MARK_AGE = "mark_is_recent"
+RULES_NOT_LOOSER = "rules_not_looser"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ BRAKES: Mapping[str, str] = {
     "share_of_objects": "Not more than the configured share of the listed objects is marked.",
     "share_of_bytes": "Not more than the configured share of the listed bytes is marked.",
     "something_is_committed": "In a repository with metadata something is committed.",
-    "rules_not_looser": "No branch is kept for fewer days than at the mark before.",
+    RULES_NOT_LOOSER: "No branch is kept for fewer days than at the mark before.",
     "nothing_newer_than_cutoff": "Every marked object is older than the cutoff.",
     "no_head_object_marked": "No object that a branch shows, of a sample, is marked.",
     "live_objects_are_there": "Every object that is referenced exists, but for those that a sweep of ours deleted.",
@@ -95,7 +96,7 @@ def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[tuple[str, s
         yield "something_is_committed", "nothing is committed, though the repository has metadata of commits"
     looser = _looser(seen.rules, seen.earlier_rules) if seen.earlier_mark_id else ""
     if looser:
-        yield "rules_not_looser", f"since mark {seen.earlier_mark_id} {looser}"
+        yield RULES_NOT_LOOSER, f"since mark {seen.earlier_mark_id} {looser}"
     if seen.newest_marked is not None and seen.newest_marked >= seen.cutoff:
         yield "nothing_newer_than_cutoff", f"an object of {seen.newest_marked} is marked, the cutoff is {seen.cutoff}"
     if seen.heads_marked:

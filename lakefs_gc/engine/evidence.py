@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
-from lakefs_gc.engine.brakes import Evidence, rules_from_json
+from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, rules_from_json
 from lakefs_gc.engine.dataset import Dataset
-from lakefs_gc.engine.marks import Mark, list_marks, read_mark
+from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import LakeFSGCError, NamespaceError
@@ -106,7 +106,10 @@ def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) ->
 
 
 def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> Mark | None:
-    """The newest mark of ours before this one."""
+    """The newest mark of ours before this one by whose rules somebody has meant to collect.
+
+    A mark that was stopped for its rules, and never swept, is passed over: or a second try would be let through.
+    """
     for earlier_id in list_marks(store):
         if earlier_id == mark_id:
             continue
@@ -115,6 +118,9 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> Mark | None:
         except LakeFSGCError as error:
             logger.warning("mark %s cannot be read: %s", earlier_id, error.message)
             continue
-        if earlier.made_by == "lakefs-gc":
+        if earlier.made_by != "lakefs-gc":
+            continue
+        stopped = any(brake.name == RULES_NOT_LOOSER and not brake.passed for brake in earlier.brakes)
+        if not stopped or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
             return earlier
     return None

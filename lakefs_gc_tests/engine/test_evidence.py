@@ -1,0 +1,64 @@
+"""What the brakes of a mark are evaluated from, on a real repository."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.dataset import StageOutput
+from lakefs_gc.engine.marks import Mark
+from lakefs_gc_tests.collector import Collector, LakeRepository
+
+
+def on(mark: Mark) -> set[str]:
+    return {brake.name for brake in mark.brakes if not brake.passed}
+
+
+def test_looser_rules_are_looked_at_until_somebody_sweeps_by_them(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    repository.put("a")
+    repository.commit(age_days=40)
+    repository.delete("a")
+    repository.put("b")
+    repository.commit(age_days=20)
+    repository.commit(age_days=12, allow_empty=True)
+    repository.keep_days(30)
+    assert on(Collector(spark, repository).collect_and_mark()) == set(), "nothing was before"
+    repository.keep_days(10)
+    assert on(Collector(spark, repository).collect_and_mark()) == {"rules_not_looser"}
+    collector = Collector(spark, repository)
+    again = collector.collect_and_mark()
+    assert on(again) == {"rules_not_looser"}, "a second try is no look"
+    assert collector.read_mark(again.mark_id) == again
+    collector.sweep(again)
+    assert on(Collector(spark, repository).collect_and_mark()) == set()
+
+
+def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: LakeRepository) -> None:
+    """Whatever went wrong before: here the candidates themselves are spoiled."""
+    live = repository.put("a")
+    repository.commit()
+    repository.put_stray("data/x")
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect()
+    candidates = collector.dataset("candidates")
+    rows = spark.createDataFrame(
+        [
+            (row.address.replace("data/x", live), row.size, row.last_modified, row.reason)
+            for row in candidates.dataframe.collect()
+        ],
+        candidates.dataframe.schema,
+    )
+    manifest = candidates.manifest
+    collector.work_place.write(
+        spark,
+        collector.run_key,
+        "candidates",
+        StageOutput(rows, manifest.began_at, manifest.facts, inputs=manifest.inputs),
+    )
+    mark = collector.mark()
+    assert on(mark) == {"no_head_object_marked"}
+    assert replace(mark, brakes=()) != mark
