@@ -1,0 +1,118 @@
+"""The keys of a simulated store: a formula instead of a list, so that a billion of them take no memory.
+
+A namespace has objects directly at its root (the old layout of lakeFS), then ``data/`` with slices of equal size, and
+then, if asked for, one slice that is larger than all others.  Each key has a number; numbers are in byte order of the
+keys, so that any page of any listing is a range of numbers, found by bisection.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_ID_DIGITS = 20
+_SIGNATURE = b"-" + b"s" * 42
+_TIME = b"2025-06-01T12:00:00.000Z"
+_HEAD = b"<Contents><Key>"
+_MIDDLE = b"</Key><LastModified>" + _TIME + b"</LastModified><ETag>&quot;" + b"e" * 32 + b"&quot;</ETag><Size>"
+_TAIL = b"</Size><StorageClass>STANDARD</StorageClass></Contents>"
+_LEAST_SIZE = 1000
+_SIZE_DIGITS = 4
+_POWERS = 10 ** np.arange(_ID_DIGITS - 2, -1, -1, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class KeyShape:
+    """How many objects are where.
+
+    ``at_root`` lie directly at the root, ``slices`` × ``objects_per_slice`` in slices of ``data/``, ``in_one_slice``
+    in one more slice of its own.
+    """
+
+    slices: int = 0
+    objects_per_slice: int = 0
+    at_root: int = 0
+    in_one_slice: int = 0
+
+    @property
+    def objects(self) -> int:
+        return self.at_root + self.slices * self.objects_per_slice + self.in_one_slice
+
+
+class SimulatedKeys:
+    """Keys below ``folder`` (a namespace's path in its bucket: empty, or ending in ``/``)."""
+
+    def __init__(self, shape: KeyShape, folder: str) -> None:
+        self.shape = shape
+        self.folder = folder.encode()
+
+    def __len__(self) -> int:
+        return self.shape.objects
+
+    def prefix_of(self, number: int) -> tuple[bytes, int, int]:
+        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        shape = self.shape
+        if number < shape.at_root:
+            return self.folder, number, shape.at_root
+        number -= shape.at_root
+        if number < shape.slices * shape.objects_per_slice:
+            slice_number, within = divmod(number, shape.objects_per_slice)
+            return self.folder + b"data/g%019d/" % slice_number, within, shape.objects_per_slice
+        return self.folder + b"data/h%019d/" % 0, number - shape.slices * shape.objects_per_slice, shape.in_one_slice
+
+    def key(self, number: int) -> bytes:
+        """The key with this number.  Linked addresses on a live server are as long as these."""
+        prefix, within, _ = self.prefix_of(number)
+        return prefix + b"c%019d,%b" % (within, _SIGNATURE)
+
+    def size_bytes(self, number: int) -> int:
+        return _LEAST_SIZE + self.prefix_of(number)[1] % 9000
+
+    def first(self, wanted: Callable[[bytes], bool]) -> int:
+        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        return bisect_left(range(len(self)), True, key=lambda number: wanted(self.key(number)))
+
+    def number_of(self, key: bytes) -> int | None:
+        """The number of a key; None for any other text."""
+        folder, separator, name = key.rpartition(b"/")
+        digits = name[1:_ID_DIGITS]
+        if not digits.isdigit():
+            return None
+        shape, within, below = self.shape, int(digits), (folder + separator).removeprefix(self.folder)
+        if not below:
+            number = within
+        elif below.startswith(b"data/g") and below[6:-1].isdigit():
+            number = shape.at_root + int(below[6:-1]) * shape.objects_per_slice + within
+        else:
+            number = shape.objects - shape.in_one_slice + within
+        return number if number < len(self) and self.key(number) == key else None
+
+    def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        """The ``<Contents>`` elements of ascending numbers, URL-encoded as S3 writes them, one text for each folder."""
+        begin = 0
+        while begin < len(numbers):
+            prefix, within, of_folder = self.prefix_of(int(numbers[begin]))
+            base = int(numbers[begin]) - within
+            end = int(np.searchsorted(numbers, base + of_folder))
+            yield _elements(prefix, numbers[begin:end] - base)
+            begin = end
+
+
+def _elements(prefix: bytes, within: npt.NDArray[np.int64]) -> bytes:
+    """All elements are of one length: a matrix of bytes, into which the digits are written column by column."""
+    before = _HEAD + prefix + b"c"
+    row = before + b"0" * (_ID_DIGITS - 1) + b"%2C" + _SIGNATURE + _MIDDLE + b"0" * _SIZE_DIGITS + _TAIL
+    matrix = np.tile(np.frombuffer(row, np.uint8), (len(within), 1))
+    _write_digits(matrix, len(before), within, _ID_DIGITS - 1)
+    _write_digits(matrix, len(row) - len(_TAIL) - _SIZE_DIGITS, _LEAST_SIZE + within % 9000, _SIZE_DIGITS)
+    return matrix.tobytes()
+
+
+def _write_digits(matrix: npt.NDArray[np.uint8], column: int, values: npt.NDArray[np.int64], digits: int) -> None:
+    used = min(digits, len(str(int(values.max()))))  # the rest are zeros already
+    decimal = values[:, None] // _POWERS[-used:] % 10
+    matrix[:, column + digits - used : column + digits] = decimal + ord("0")

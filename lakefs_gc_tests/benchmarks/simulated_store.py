@@ -1,0 +1,400 @@
+"""A simulated object store: S3's protocol, in a process of its own, with keys from a formula.
+
+    with SimulatedStore(KeyShape(slices=1000, objects_per_slice=20_000), latency_ms=30) as store:
+        with store.environment(): ...open_store(store.location)...
+
+It answers ListObjectsV2 (prefix, delimiter, start-after, continuation, max-keys), HEAD, GET, PUT, DELETE and
+DeleteObjects (an outcome for each key).  What is put lies in memory; of what is deleted among the formula's keys one
+bit is kept.  It checks no signature.  It counts its requests by operation and measures its own processor time, so that
+a benchmark can tell it apart; a page of 1000 keys costs it about 0.3 ms.
+
+``latency_ms`` is how long each answer waits.  Over ``requests_per_second`` (a bucket of one second's tokens) it answers
+503 SlowDown, as S3 does.
+
+Source of the format: AWS S3 API reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import re
+import resource
+import time
+import urllib.request
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+from multiprocessing.connection import Connection
+from types import TracebackType
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
+from xml.sax.saxutils import escape, unescape
+
+import numpy as np
+import numpy.typing as npt
+
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
+
+BUCKET = "simulated"
+_PAGE_KEYS = 1000
+_STATS = "/-/stats"
+_XML = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+_NS = b'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
+_KEY = re.compile(rb"<Key>([^<]*)</Key>")
+_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How the store behaves.  0 requests per second is no limit."""
+
+    shape: KeyShape
+    folder: str = "namespace/"
+    latency_ms: float = 0.0
+    requests_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
+class StoreStats:
+    """What the store did so far: requests by operation (``SlowDown`` counts those it refused), its own CPU seconds."""
+
+    requests: dict[str, int]
+    cpu_seconds: float
+    deleted: int
+    most_at_once: int
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: bytes = b"200 OK"
+    body: bytes = b""
+    headers: bytes = b""
+
+
+class SimulatedStore:
+    """The store in a process of its own; see the module."""
+
+    def __init__(
+        self,
+        shape: KeyShape,
+        *,
+        latency_ms: float = 0.0,
+        requests_per_second: float = 0.0,
+        folder: str = "namespace/",
+    ) -> None:
+        self.options = StoreOptions(shape, folder, latency_ms, requests_per_second)
+        self.location = StoreLocation(f"s3://{BUCKET}/{folder}")
+        self.endpoint = ""
+
+    def __enter__(self) -> SimulatedStore:
+        here, there = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=_serve, args=(self.options, there), daemon=True
+        )
+        self._process.start()
+        self.endpoint = f"http://127.0.0.1:{here.recv()}"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.join()
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        """This store in the environment, for this process and those that it starts."""
+        before = dict(os.environ)
+        os.environ.update(
+            AWS_ENDPOINT_URL_S3=self.endpoint, AWS_ACCESS_KEY_ID="simulated", AWS_SECRET_ACCESS_KEY="simulated"
+        )
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+            os.environ.pop(name, None)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def stats(self) -> StoreStats:
+        """Since the start."""
+        with urllib.request.urlopen(self.endpoint + _STATS) as answer:
+            return StoreStats(**json.loads(answer.read()))
+
+
+class _Bucket:
+    """The content, and the answers."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        self.keys = SimulatedKeys(options.shape, options.folder)
+        self.deleted = np.zeros(len(self.keys) // 8 + 1, np.uint8)
+        self.deleted_count = 0
+        self.put: dict[bytes, bytes] = {}
+        self.put_order: list[bytes] = []
+        self.requests: Counter[str] = Counter()
+        self.tokens = options.requests_per_second
+        self.refilled_at = time.monotonic()
+        self.at_once = self.most_at_once = 0
+
+    # -- requests
+
+    def answer(self, method: bytes, target: bytes, body: bytes) -> _Answer:
+        path, _, query_text = target.partition(b"?")
+        if path.decode() == _STATS:
+            return _Answer(body=self._stats())
+        if not self._admitted():
+            self.requests["SlowDown"] += 1
+            return _error(b"503 Slow Down", b"SlowDown")
+        query = dict(parse_qsl(query_text.decode(), keep_blank_values=True))
+        key = unquote_to_bytes(path).lstrip(b"/").partition(b"/")[2]
+        if "list-type" in query:
+            self.requests["ListObjectsV2"] += 1
+            return _Answer(body=self._list(query))
+        if method == b"POST" and "delete" in query:
+            self.requests["DeleteObjects"] += 1
+            return _Answer(body=self._delete_objects(body))
+        if "versioning" in query:
+            self.requests["GetBucketVersioning"] += 1
+            return _Answer(body=_XML + b"<VersioningConfiguration " + _NS + b"/>")
+        if method == b"PUT":
+            self.requests["PutObject"] += 1
+            self._put(key, body)
+            return _Answer(headers=b'ETag: "e"\r\n')
+        if method == b"DELETE":
+            self.requests["DeleteObject"] += 1
+            self._delete(key)
+            return _Answer(b"204 No Content")
+        self.requests["HeadObject" if method == b"HEAD" else "GetObject"] += 1
+        return self._read(key, head=method == b"HEAD")
+
+    def _admitted(self) -> bool:
+        """Whether there is a token for one more request."""
+        limit = self.options.requests_per_second
+        if not limit:
+            return True
+        now = time.monotonic()
+        self.tokens = min(limit, self.tokens + (now - self.refilled_at) * limit)
+        self.refilled_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+    def _stats(self) -> bytes:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        content = {
+            "requests": dict(self.requests),
+            "cpu_seconds": used.ru_utime + used.ru_stime,
+            "deleted": self.deleted_count,
+            "most_at_once": self.most_at_once,
+        }
+        return json.dumps(content).encode()
+
+    # -- single objects
+
+    def _live(self, key: bytes) -> int | None:
+        """The number of a key of the formula that is not deleted."""
+        number = self.keys.number_of(key)
+        return None if number is None or self.deleted[number >> 3] >> (number & 7) & 1 else number
+
+    def _read(self, key: bytes, *, head: bool) -> _Answer:
+        number = self._live(key)
+        if key in self.put:
+            content = self.put[key]
+        elif number is not None:
+            content = key.ljust(self.keys.size_bytes(number), b".")
+        else:
+            return _Answer(b"404 Not Found") if head else _error(b"404 Not Found", b"NoSuchKey")
+        headers = b'ETag: "e"\r\nLast-Modified: Sun, 01 Jun 2025 12:00:00 GMT\r\n'
+        return _Answer(body=content, headers=headers)
+
+    def _put(self, key: bytes, content: bytes) -> None:
+        if key not in self.put:
+            self.put_order.insert(bisect_left(self.put_order, key), key)
+        self.put[key] = content
+
+    def _delete(self, key: bytes) -> None:
+        if key in self.put:
+            del self.put[key]
+            del self.put_order[bisect_left(self.put_order, key)]
+        number = self._live(key)
+        if number is not None:
+            self.deleted[number >> 3] |= 1 << (number & 7)
+            self.deleted_count += 1
+
+    def _delete_objects(self, body: bytes) -> bytes:
+        keys = _KEY.findall(body)
+        if b"&" in body:
+            quotes = {"&quot;": '"', "&apos;": "'"}
+            keys = [unescape(key.decode(), quotes).encode() for key in keys]
+        for key in keys:
+            self._delete(key)
+        quiet = b"<Quiet>true</Quiet>" in body
+        gone = b"" if quiet else b"".join(b"<Deleted><Key>%b</Key></Deleted>" % _escaped(key) for key in keys)
+        return _XML + b"<DeleteResult " + _NS + b">" + gone + b"</DeleteResult>"
+
+    # -- listings
+
+    def _list(self, query: dict[str, str]) -> bytes:
+        """A page.  The token is the last key that was given, or the last sub-prefix and all that lies below it."""
+        prefix, most = query.get("prefix", "").encode(), min(_PAGE_KEYS, int(query.get("max-keys", _PAGE_KEYS)))
+        after = unquote_to_bytes(query.get("continuation-token", "")) or query.get("start-after", "").encode()
+        below = _end_of(after) if after.endswith(b"/") and "continuation-token" in query else b""
+        begin = self.keys.first(lambda key: key >= prefix and (key >= below if below else key > after))
+        end = self.keys.first(lambda key: key > prefix and not key.startswith(prefix))
+        put = [key for key in self._put_below(prefix) if (key >= below if below else key > after)]
+        parts: list[bytes] = []
+        last = b""
+        given = 0
+        while given < most and (begin < end or put):
+            own = self.keys.key(begin) if begin < end else None
+            if put and (own is None or put[0] < own):
+                key, from_formula = put[0], False
+            else:
+                key, from_formula = own or b"", True
+            slash = key.find(b"/", len(prefix)) if query.get("delimiter") else -1
+            if slash >= 0:
+                last = key[: slash + 1]
+                parts.append(b"<CommonPrefixes><Prefix>%b</Prefix></CommonPrefixes>" % _quoted(last))
+                given += 1
+                past = _end_of(last)
+                begin = max(begin, self.keys.first(lambda key, past=past: key >= past))  # type: ignore[misc]
+                put = [name for name in put if name >= past]
+            elif from_formula:
+                stop = self._run_end(begin, end, put, delimited=bool(query.get("delimiter")))
+                numbers, begin = self._next_live(begin, stop, most - given)
+                parts += self.keys.contents(numbers)
+                given += len(numbers)
+                last = self.keys.key(int(numbers[-1])) if len(numbers) else last
+            else:
+                last = put.pop(0)
+                parts.append(_content_element(last, len(self.put[last])))
+                given += 1
+        more = begin < end or bool(put)
+        if more and self._next_live(begin, end, 1)[0].size == 0 and not put:
+            more = False
+        # Sub-prefixes come after the objects in S3's pages.
+        parts.sort(key=lambda part: part.startswith(b"<CommonPrefixes>"))
+        token = b"<NextContinuationToken>%b</NextContinuationToken>" % _quoted(last) if more else b""
+        return b"".join(
+            [
+                _XML,
+                b"<ListBucketResult " + _NS + b"><Name>simulated</Name><EncodingType>url</EncodingType>",
+                b"<IsTruncated>true</IsTruncated>" if more else b"<IsTruncated>false</IsTruncated>",
+                token,
+                b"<KeyCount>%d</KeyCount>" % given,
+                *parts,
+                b"</ListBucketResult>",
+            ]
+        )
+
+    def _put_below(self, prefix: bytes) -> list[bytes]:
+        begin = bisect_left(self.put_order, prefix)
+        end = bisect_left(self.put_order, _end_of(prefix)) if prefix else len(self.put_order)
+        return self.put_order[begin:end]
+
+    def _run_end(self, begin: int, end: int, put: list[bytes], *, delimited: bool) -> int:
+        """Up to where the formula's keys go on without one that was put, or (with a delimiter) a sub-prefix."""
+        if delimited:
+            _, within, of_folder = self.keys.prefix_of(begin)
+            end = min(end, begin - within + of_folder)
+        return min(end, self.keys.first(lambda key: key > put[0])) if put else end
+
+    def _next_live(self, begin: int, end: int, most: int) -> tuple[npt.NDArray[np.int64], int]:
+        """The next numbers that are not deleted, at most so many, and where to go on."""
+        found: list[npt.NDArray[np.int64]] = []
+        count = 0
+        while begin < end and count < most:
+            stop = min(end, begin + max(most - count, 0 if not self.deleted_count else _CHUNK))
+            numbers = np.arange(begin, stop, dtype=np.int64)
+            if self.deleted_count:
+                numbers = numbers[(self.deleted[numbers >> 3] >> (numbers & 7) & 1) == 0][: most - count]
+            found.append(numbers)
+            count += len(numbers)
+            begin = int(numbers[-1]) + 1 if count >= most else stop
+        return (np.concatenate(found) if found else np.empty(0, np.int64)), begin
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: HTTP/1.1 with keep-alive, one request after the other."""
+
+    def __init__(self, bucket: _Bucket) -> None:
+        self.bucket = bucket
+        self.received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        while (end := self.received.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self.received[:end])
+            length = re.search(rb"\r\ncontent-length: *([0-9]+)", head, re.IGNORECASE)
+            size = int(length[1]) if length else 0
+            if len(self.received) < end + 4 + size:
+                if b"100-continue" in head and len(self.received) == end + 4:
+                    self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                return
+            body = bytes(self.received[end + 4 : end + 4 + size])
+            del self.received[: end + 4 + size]
+            self._answer(head, body)
+
+    def _answer(self, head: bytes, body: bytes) -> None:
+        bucket = self.bucket
+        method, target, _ = head.split(b" ", 2)
+        answer = bucket.answer(method, target, body)
+        length = b"" if answer.status.startswith(b"204") else b"Content-Length: %d\r\n" % len(answer.body)
+        date = formatdate(usegmt=True).encode()
+        header = b"HTTP/1.1 %b\r\nDate: %b\r\n%b%b\r\n" % (answer.status, date, length, answer.headers)
+        data = header if method == b"HEAD" else header + answer.body
+        bucket.at_once += 1
+        bucket.most_at_once = max(bucket.most_at_once, bucket.at_once)
+        if bucket.options.latency_ms:
+            asyncio.get_running_loop().call_later(bucket.options.latency_ms / 1000, self._send, data)
+        else:
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        self.bucket.at_once -= 1
+        self.transport.write(data)
+
+
+def _serve(options: StoreOptions, ready: Connection) -> None:
+    async def run() -> None:
+        bucket = _Bucket(options)
+        server = await asyncio.get_running_loop().create_server(lambda: _Connection(bucket), "127.0.0.1", 0)
+        ready.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+def _error(status: bytes, code: bytes) -> _Answer:
+    return _Answer(status, _XML + b"<Error><Code>%b</Code><Message>simulated</Message></Error>" % code)
+
+
+def _quoted(key: bytes) -> bytes:
+    return quote(key, safe="/").encode()
+
+
+def _escaped(key: bytes) -> bytes:
+    return escape(key.decode()).encode()
+
+
+def _content_element(key: bytes, size_bytes: int) -> bytes:
+    return (
+        b"<Contents><Key>%b</Key><LastModified>2025-06-01T12:00:00.000Z</LastModified>"
+        b"<ETag>&quot;e&quot;</ETag><Size>%d</Size></Contents>" % (_quoted(key), size_bytes)
+    )
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """The least text that sorts after everything with this prefix, for a prefix of UTF-8."""
+    return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b""
