@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import lakefs_sdk
+from dagster import DagsterInstance
 from lakefs_sdk.exceptions import ApiException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.commit_graph import CommitGraph
+from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.retention.active_commits import active_commits
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc_tests.collector import STAGES, Collector, Lake
+from lakefs_gc_tests.collector import STAGES, Lake, keys_below
+from lakefs_gc_tests.properties.asset_collector import AssetCollector
 
 Operation = Callable[["History"], object]
 
@@ -25,27 +30,35 @@ Operation = Callable[["History"], object]
 class History:
     """One repository, what may happen to it, and what must be true of it at any time.
 
+    ``other`` is a repository that refers to objects of this one.
+
     Operations that the server refuses (nothing to commit, a dirty branch, a conflict) are no operations.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._spark = spark
-        self._lake = Lake(folder).__enter__()
-        self.repository = self._lake.repository()
-        self.client = self._lake.client
-        self.server = LakeFSServer(self._lake.credentials)
+    def __init__(self, spark: SparkSession, folder: Path, instance: DagsterInstance) -> None:
+        self._spark, self._instance = spark, instance
+        self.lake = Lake(folder).__enter__()
+        self.repository = self.lake.repository()
+        self.other = self.lake.repository("other")
+        self._outside = folder / "objects" / "outside"
+        self.client = self.lake.client
+        self.server = LakeFSServer(self.lake.credentials)
         self.commits: list[str] = [head for _, head in self.server.branch_heads("lake")]
         self.branches: list[str] = ["main"]
-        self.collectors: list[tuple[Collector, int]] = []
-        self.marks: list[tuple[Collector, Mark]] = []
+        self.collectors: list[tuple[AssetCollector, int]] = []
+        self.marks: list[tuple[AssetCollector, Mark]] = []
         self.hidden = 0
-        """How many times a sweep was asked to spare an object that no list of the server has."""
+        """Objects that a branch shows and no list of the server has, when a mark was made."""
+        self.resurrected = 0
         self.deleted = 0
+        self.marked = 0
+        self.swept = 0
         self._content_of: dict[str, set[str]] = {}
+        self._shared: set[str] = set()
         self._number = 0
 
     def close(self) -> None:
-        self._lake.__exit__(None, None, None)
+        self.lake.__exit__(None, None, None)
 
     def do(self, operation: Operation) -> None:
         """One operation, unless the server refuses it."""
@@ -90,6 +103,34 @@ class History:
     def revert(self, branch: str, commit: str) -> None:
         self.repository.revert(commit, branch=branch)
 
+    def cherry_pick(self, branch: str, commit: str) -> None:
+        made = self.client.branches_api.cherry_pick("lake", branch, lakefs_sdk.CherryPickCreation(ref=commit))
+        self.commits.append(made.id)
+
+    def import_outside(self, branch: str, path: str) -> None:
+        """Import what lies outside every namespace: a commit of its own."""
+        file = self._outside / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("imported")
+        source = lakefs_sdk.ImportLocation(type="common_prefix", path="local://outside/", destination="imported/")
+        body = lakefs_sdk.ImportCreation(paths=[source], commit=lakefs_sdk.CommitCreation(message="import"))
+        imports = self.client.import_api
+        started = imports.import_start("lake", branch, body)
+        while not (status := imports.import_status("lake", branch, started.id)).completed and not status.error:
+            time.sleep(0.01)
+        if status.commit:
+            self.commits.append(status.commit.id)
+
+    def share(self, branch: str, number: int) -> None:
+        """Another repository refers to an object of this one by its full address, in a commit of its own."""
+        keys = sorted(self._shown(branch))
+        if keys:
+            key = keys[number % len(keys)]
+            self._number += 1
+            self.other.stage(f"shared-{self._number}", self.repository.namespace + key)
+            self.other.commit()
+            self._shared.add(key)
+
     def reset(self, branch: str) -> None:
         self.client.branches_api.reset_branch("lake", branch, lakefs_sdk.ResetCreation(type="reset"))
 
@@ -110,10 +151,19 @@ class History:
     def drop_rules(self) -> None:
         self.client.repositories_api.delete_gc_rules("lake")
 
+    def pass_a_day(self) -> None:
+        """Every object is a day older."""
+        for key, info in self.repository.store.stat_many(sorted(self.repository.objects())).items():
+            age_hours = (datetime.now(UTC) - info.last_modified).total_seconds() / 3600
+            self.repository.age(key, age_hours + 24)
+
     # -- what collectors do
 
     def begin(self) -> None:
-        self.collectors.append((Collector(self._spark, self.repository), 0))
+        self.collectors.append((self._collector(), 0))
+
+    def _collector(self) -> AssetCollector:
+        return AssetCollector(self._spark, self.repository, self._instance)
 
     def step(self, number: int) -> None:
         """The next stage of one of the collectors; the last one makes the mark."""
@@ -126,6 +176,7 @@ class History:
             self.collectors.append((collector, stage + 1))
         else:
             self.marks.append((collector, collector.mark()))
+            self._count_hidden(collector)
 
     def interrupt(self) -> None:
         if self.collectors:
@@ -137,7 +188,6 @@ class History:
             return
         collector, mark = self.marks[number % len(self.marks)]
         operations = iter(before_looks)
-        look = collector.second_look(collector.begin(), mark)
         seen: list[tuple[set[str], set[str]]] = []
 
         def check_round() -> None:
@@ -146,25 +196,31 @@ class History:
                 lost = reachable & (there - self.repository.objects())
                 assert not lost, f"reachable when the look was taken, and gone: {sorted(lost)}"
 
-        def interleaved(suspects: DataFrame) -> DataFrame:
+        def before_look() -> None:
             check_round()
             for operation in operations:
                 self.do(operation)
                 break
             seen.append((self.reachable(), self.repository.objects()))
-            return look(suspects)
 
-        collector.sweep(mark, look=interleaved, objects_per_look=4)
+        collector.sweep_mark(mark, before_look)
         check_round()
-        self.deleted += sum(outcome == "deleted" for outcome in collector.swept.values())
+        outcomes = list(collector.swept.values())
+        self.swept += 1
+        self.deleted += outcomes.count("deleted")
+        self.resurrected += outcomes.count("resurrected")
+
+    def _count_hidden(self, collector: AssetCollector) -> None:
+        self.marked += 1
+        self.hidden += collector.manifest("kept").rows
 
     # -- what must be true
 
     def reachable(self) -> set[str]:
-        """Keys that some branch shows, or some active commit."""
+        """Keys that some branch shows, or some active commit, or another repository."""
         heads = dict(self.server.branch_heads("lake"))
         refs = self._active(heads)
-        shown = {key for branch in heads for key in self._shown(branch)}
+        shown = {key for branch in heads for key in self._shown(branch)} | self._shared
         for commit in refs:
             if commit not in self._content_of:
                 self._content_of[commit] = self._shown(commit)
@@ -186,19 +242,32 @@ class History:
     def _shown(self, ref: str) -> set[str]:
         page = self.client.objects_api.list_objects("lake", ref, amount=1000)
         prefix = self.repository.namespace
-        return {str(e.physical_address).removeprefix(prefix) for e in page.results}
+        addresses = (str(entry.physical_address) for entry in page.results)
+        return {address.removeprefix(prefix) for address in addresses if address.startswith(prefix)}
 
     def finish(self) -> None:
         """Once all is quiet, a run leaves no garbage."""
         for key in self.repository.objects():
             self.repository.age(key, 48)
-        collector = Collector(self._spark, self.repository)
+        collector = self._collector()
         mark = collector.collect_and_mark()
-        self.hidden += collector.manifest("kept").rows
+        self._count_hidden(collector)
         reachable = self.reachable()
         there = self.repository.objects()
-        collector.sweep(mark)
+        collector.sweep_mark(mark)
         now = self.repository.objects()
         assert not reachable & (there - now), f"reachable, and gone: {sorted(reachable & (there - now))}"
-        assert now <= reachable, f"garbage, and still there: {sorted(now - reachable)}"
+        garbage = now - reachable
+        if self.server.retention_rules("lake") is None:  # whatever a file in the namespace names counts, then
+            garbage -= self._named_by_metadata()
+        assert not garbage, f"garbage, and still there: {sorted(garbage)}"
         assert collector.manifest("kept").facts["shielded"] == 0
+
+    def _named_by_metadata(self) -> set[str]:
+        store = self.repository.store
+        named: set[str] = set()
+        for key in keys_below(store, METADATA_FOLDER):
+            if METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER)):
+                for batch in live_addresses(store.read(key), key, self.repository.namespace, None):
+                    named.update(batch.column("address").to_pylist())
+        return named

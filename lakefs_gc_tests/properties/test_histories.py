@@ -5,21 +5,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
-from hypothesis import HealthCheck, Phase, event, settings
+import pytest
+from dagster import DagsterInstance
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 
+from lakefs_gc_tests.assets.conftest import name_server
 from lakefs_gc_tests.properties.history import History, Operation
 
 _HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "5"))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 40
+_MANY = 25
+
+logger = logging.getLogger(__name__)
 
 paths = st.sampled_from(["a", "b", "dir/c"])
 # Two of a size, so that sizes alone do not tell them apart.
@@ -54,6 +63,10 @@ def operations() -> st.SearchStrategy[Operation]:
         st.builds(lambda b, p, n: lambda h: h.stage_garbage(on(h, b), p, n), branches, paths, numbers),
         st.builds(lambda b, n: lambda h: h.merge(on(h, b), on(h, n)), branches, numbers),
         st.builds(lambda b, n: lambda h: h.revert(on(h, b), pick(h.commits, n)), branches, numbers),
+        st.builds(lambda b, n: lambda h: h.cherry_pick(on(h, b), pick(h.commits, n)), branches, numbers),
+        st.builds(lambda b, p: lambda h: h.import_outside(on(h, b), p), branches, paths),
+        st.builds(lambda b, n: lambda h: h.share(on(h, b), n), branches, numbers),
+        st.builds(lambda: lambda h: h.pass_a_day()),
         st.builds(lambda b: lambda h: h.reset(on(h, b)), branches),
         st.builds(lambda n: lambda h: h.create_branch(pick(h.commits, n)), numbers),
         st.builds(lambda b: lambda h: h.delete_branch(on(h, b)), branches),
@@ -66,11 +79,16 @@ def operations() -> st.SearchStrategy[Operation]:
 
 class Histories(RuleBasedStateMachine):
     spark: SparkSession
+    seen: Counter[str]
 
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory(prefix="lakefs-gc-history-")
-        self.history = History(self.spark, Path(self._folder.name))
+        self._stack = ExitStack()
+        instance = self._stack.enter_context(DagsterInstance.ephemeral())
+        self.history = History(self.spark, Path(self._folder.name), instance)
+        patch = self._stack.enter_context(pytest.MonkeyPatch.context())
+        name_server(self.history.lake, patch)
         self.history.repository.keep_days(10)
 
     @rule(several=st.lists(operations(), min_size=1, max_size=6))
@@ -105,17 +123,27 @@ class Histories(RuleBasedStateMachine):
         self.history.sweep(number, meanwhile)
 
     def teardown(self) -> None:
+        history = self.history
         try:
-            self.history.finish()
-            event("something was deleted" if self.history.deleted else "nothing was deleted before the end")
-            event("a hidden twin was kept" if self.history.hidden else "no hidden twin")
+            history.finish()
         finally:
-            self.history.close()
+            history.close()
+            self._stack.close()
             self._folder.cleanup()
+        self.seen["histories"] += 1
+        for name, number in (
+            ("marks", history.marked),
+            ("sweeps", history.swept),
+            ("deleted objects", history.deleted),
+            ("objects that came back", history.resurrected),
+            ("objects that no list has", history.hidden),
+        ):
+            self.seen[name] += number
+            self.seen[f"histories with {name}"] += number > 0
 
 
 def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
-    Histories.spark = spark
+    Histories.spark, Histories.seen = spark, Counter()
     run_state_machine_as_test(
         seeded(_SEED)(Histories),
         settings=settings(
@@ -128,3 +156,8 @@ def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
             print_blob=True,
         ),
     )
+    logger.info("from seed %d: %s", _SEED, dict(Histories.seen))
+    assert Histories.seen["deleted objects"]
+    if _HISTORIES >= _MANY:
+        assert Histories.seen["objects that came back"]
+        assert Histories.seen["objects that no list has"]

@@ -1,0 +1,85 @@
+"""A collector whose stages are the real assets, each materialized in a Dagster run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult
+from pyspark.sql import DataFrame, SparkSession
+
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.marks import Mark
+from lakefs_gc.engine.second_look import SecondLook
+from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG
+from lakefs_gc_tests.collector import Collector, LakeRepository
+
+OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser"}
+"""Brakes that may be on when all is well: in a small repository much is garbage, and users change their rules."""
+
+_QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+
+
+class AssetCollector(Collector):
+    """What somebody does who materializes one asset after the other; the environment names the lakeFS server."""
+
+    def __init__(self, spark: SparkSession, repository: LakeRepository, instance: DagsterInstance) -> None:
+        super().__init__(spark, repository)
+        self._instance = instance
+        sweep = self.settings.sweep.model_copy(update={"objects_per_look": 4, "retry_pause_seconds": 0})
+        running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
+        self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running})
+        definitions = build_definitions(self.settings)
+        self._job = definitions.resolve_implicit_global_asset_job_def()
+        instance.add_dynamic_partitions(str(gc_runs.name), [self.run_key])
+
+    def materialize(self, *stages: str) -> None:
+        for stage in stages:
+            self._run(stage)
+
+    def mark(self) -> Mark:
+        """Raises ``AssertionError`` for a brake that has no reason to be on."""
+        result = self._run("mark", raise_on_error=False)
+        [event] = result.asset_materializations_for_node("mark")
+        mark = self.read_mark(str(event.metadata["mark_id"].value))
+        on = {brake.name for brake in mark.brakes if not brake.passed}
+        assert on <= OVERRIDABLE, [brake for brake in mark.brakes if not brake.passed]
+        assert result.success == (not on)
+        return mark
+
+    def sweep_mark(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
+        """Approve and sweep; ``swept`` has the outcomes.  ``before_look`` is what else happens before each look."""
+        overrides = [brake.name for brake in mark.brakes if not brake.passed]
+        self._run("sweep_approval", {"mark_id": mark.mark_id, "overrides": overrides, "why": "a test"})
+        with _interleaved(before_look):
+            self._run("sweep", {"mark_id": mark.mark_id})
+        rows = self.work_place.read(self.spark, self.run_key, "sweep", schemas.SWEEP).dataframe.collect()
+        self.swept = {row["address"]: row["outcome"] for row in rows}
+        assert len(self.swept) == len(rows) == mark.candidates
+
+    def _run(
+        self, asset: str, config: Mapping[str, Any] | None = None, *, raise_on_error: bool = True
+    ) -> ExecuteInProcessResult:
+        return self._job.execute_in_process(
+            run_config={"ops": {asset: {"config": dict(config)}} if config else {}, "loggers": _QUIET},
+            partition_key=self.run_key,
+            instance=self._instance,
+            raise_on_error=raise_on_error,
+            asset_selection=[AssetKey(asset)],
+        )
+
+
+@contextmanager
+def _interleaved(before_look: Callable[[], object]) -> Iterator[None]:
+    real = SecondLook.__call__
+
+    def look(self: SecondLook, suspects: DataFrame) -> DataFrame:
+        before_look()
+        return real(self, suspects)
+
+    with patch.object(SecondLook, "__call__", look):
+        yield
