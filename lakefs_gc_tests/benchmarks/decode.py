@@ -1,18 +1,14 @@
 """How many entries of a range are decoded in a second, on one core, checks included.
 
-    python -m lakefs_gc_tests.benchmarks.decode [file or folder]...
-
-Without arguments it decodes a range that it writes itself: 50,000 entries, as lakeFS fills one.  Prints one JSON line
+Without ``--set files=FOLDER`` it decodes a range that it writes itself: 50,000 entries, as lakeFS fills one.  One case
 for each set of columns: the best of many rounds, warm.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +17,7 @@ from lakefs_gc.formats.ids import new_reversed_id, new_xid
 from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.formats.table_writer import write_range
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Options
 
 ENTRIES = 50_000
 SECONDS_PER_MEASUREMENT = 3.0
@@ -63,14 +60,19 @@ def best_rate(ranges: Sequence[bytes], *, keys: bool, details: bool) -> float:
     return entries / fastest
 
 
-def main(arguments: Sequence[str]) -> None:
-    ranges = ranges_in(arguments) if arguments else [full_range()]
-    size_bytes = sum(map(len, ranges))
+def measure(options: Options) -> Iterator[Case]:
+    places = [place for place in options.text("files").split(":") if place]
+    ranges = ranges_in(places) if places else [full_range()]
+    size_mib = sum(map(len, ranges)) / 1024**2
     for columns, keys, details in (("address", False, False), ("key", True, False), ("key, e_tag", True, True)):
         rate = best_rate(ranges, keys=keys, details=details)
-        result = {"files": len(ranges), "size_bytes": size_bytes, "columns": columns, "entries_per_s": round(rate)}
-        sys.stdout.write(json.dumps(result) + "\n")
+        figures = {"files": len(ranges), "size_mib": round(size_mib, 1), "entries_per_s": round(rate)}
+        yield Case(columns, figures, baseline=columns == "address")
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+BENCHMARK = Benchmark(
+    "Decoding ranges, one core, checksums on",
+    compare="entries_per_s",
+    measure=measure,
+    settings={"files": "files or folders with ranges, separated by ':'"},
+)

@@ -1,20 +1,16 @@
 """Peak memory of the driver while it marks repositories of growing size: it must not follow the number of objects.
 
-    python -m lakefs_gc_tests.benchmarks.driver_memory [OBJECTS ...]     (default: 10000 100000 500000)
-
 Each size runs in a process of its own, on the embedded server and a local folder of empty files, all of them garbage.
-Printed: objects listed and marked, peak resident memory of the driver's Python in MiB, the time in seconds.
+Figures: objects listed and marked, peak resident memory of the driver's Python in MiB, the time in seconds.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings
@@ -22,20 +18,14 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process
 
 _SIZES = (10_000, 100_000, 500_000)
 _OBJECTS_PER_SLICE = 10_000
 _REPOSITORY = "memory"
 
 
-def main() -> None:
-    """Run each size in a fresh process and print a line for it."""
-    sizes = [int(argument) for argument in sys.argv[1:]] or _SIZES
-    for size in sizes:
-        subprocess.run([sys.executable, "-m", __spec__.name, "--one", str(size)], check=True)
-
-
-def measure(objects: int) -> dict[str, float]:
+def measure_one(objects: int) -> dict[str, Figure]:
     """Mark a repository of ``objects`` objects in this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -96,8 +86,15 @@ def _create_repository(credentials: ServerCredentials) -> None:
     )
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        sys.stdout.write(json.dumps(measure(int(sys.argv[2]))) + "\n")
-    else:
-        main()
+def measure(options: Options) -> Iterator[Case]:
+    for number, objects in enumerate(options.counts("objects", _SIZES)):
+        yield Case(f"{objects:,} objects", in_fresh_process(measure_one, objects), baseline=number == 0)
+
+
+BENCHMARK = Benchmark(
+    "Memory of the driver while it marks",
+    compare="driver_peak_mib",
+    higher_is_better=False,
+    measure=measure,
+    settings={"objects": "sizes, separated by commas"},
+)

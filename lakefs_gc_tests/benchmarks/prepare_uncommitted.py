@@ -1,19 +1,15 @@
 """Peak memory and time of the sandbox's preparation of staged entries: memory must not follow their number.
 
-    python -m lakefs_gc_tests.benchmarks.prepare_uncommitted [ENTRIES ...]     (default: 10000 250000 1000000)
-
-Each size runs in a process of its own.  Entries are written straight into one branch's staging area.  Printed: entries
+Each size runs in a process of its own.  Entries are written straight into one branch's staging area.  Figures: entries
 prepared, pages, peak resident memory in MiB before the preparation and after it, seconds it took.
 """
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -24,20 +20,14 @@ from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.records import Change, record_of
 from lakefs_gc.sandbox.refs import Repository
 from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process
 
 _SIZES = (10_000, 250_000, 1_000_000)
 _BATCH = 10_000
 _REPOSITORY = "staged"
 
 
-def main() -> None:
-    """Run each size in a fresh process and print a line for it."""
-    sizes = [int(argument) for argument in sys.argv[1:]] or _SIZES
-    for size in sizes:
-        subprocess.run([sys.executable, "-m", __spec__.name, "--one", str(size)], check=True)
-
-
-def measure(entries: int) -> dict[str, float]:
+def measure_one(entries: int) -> dict[str, Figure]:
     """Prepare ``entries`` staged entries in this process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -97,8 +87,15 @@ def _peak_mib() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
-        sys.stdout.write(json.dumps(measure(int(sys.argv[2]))) + "\n")
-    else:
-        main()
+def measure(options: Options) -> Iterator[Case]:
+    for number, entries in enumerate(options.counts("entries", _SIZES)):
+        yield Case(f"{entries:,} entries", in_fresh_process(measure_one, entries), baseline=number == 0)
+
+
+BENCHMARK = Benchmark(
+    "Memory of the sandbox while it prepares staged entries",
+    compare="peak_mib",
+    higher_is_better=False,
+    measure=measure,
+    settings={"entries": "sizes, separated by commas"},
+)

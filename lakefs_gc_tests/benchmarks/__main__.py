@@ -1,0 +1,64 @@
+"""All benchmarks by one command.
+
+    python -m lakefs_gc_tests.benchmarks                      the names, and what each measures
+    python -m lakefs_gc_tests.benchmarks listing decode       run these
+        --out FOLDER                                          where <name>.json and <name>.svg go
+        --set objects=2e6 --set latency_ms=30                 other sizes than the usual
+
+A benchmark's ratios are to a baseline of the same run; figures of different runs compare only on a machine that does
+nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from lakefs_gc_tests.benchmarks import report
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Options
+
+MODULES = ("listing", "decode", "driver_memory", "prepare_uncommitted")
+"""Modules of this package that have a ``BENCHMARK``: add yours."""
+
+
+def load(name: str) -> Benchmark:
+    """The benchmark of a module."""
+    benchmark = importlib.import_module(f"{__package__}.{name}").BENCHMARK
+    if not isinstance(benchmark, Benchmark):
+        raise TypeError(f"{name}.BENCHMARK is no Benchmark")
+    return benchmark
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description="Run benchmarks.")
+    parser.add_argument("names", nargs="*", choices=[[], *MODULES], help="which to run; none: list them")
+    parser.add_argument("--out", type=Path, help="folder for JSON and SVG")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the benchmark")
+    parsed = parser.parse_args(arguments)
+    settings = dict(text.partition("=")[::2] for text in parsed.set)
+    console = Console()
+    if not parsed.names:
+        for name in MODULES:
+            benchmark = load(name)
+            console.print(f"[bold]{name}[/]  {benchmark.title}", highlight=False)
+            for setting, meaning in benchmark.settings.items():
+                console.print(f"    --set {setting}=...  {meaning}", highlight=False, markup=False)
+        return
+    for name in parsed.names:
+        benchmark = load(name)
+        cases = []
+        with console.status(f"{name} ...") as status:
+            for case in benchmark.measure(Options(settings)):
+                cases.append(case)
+                status.update(f"{name}: {case.name} measured ...")
+        console.print(report.to_table(benchmark, cases))
+        if parsed.out:
+            report.write(name, benchmark, cases, parsed.out)
+
+
+if __name__ == "__main__":
+    main()

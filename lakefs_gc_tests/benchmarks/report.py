@@ -1,0 +1,114 @@
+"""What becomes of the cases of a benchmark: a table, JSON and a plot (SVG)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from rich.table import Table
+
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure
+
+_ROW_HEIGHT, _NAME_WIDTH, _BAR_WIDTH, _FIGURE_WIDTH = 26, 320, 420, 160
+
+
+def ratio(benchmark: Benchmark, case: Case, baseline: Case | None) -> float | None:
+    """How much better than the baseline; None where there is nothing to compare."""
+    if baseline is None or benchmark.compare not in case.figures or benchmark.compare not in baseline.figures:
+        return None
+    own, theirs = float(case.figures[benchmark.compare]), float(baseline.figures[benchmark.compare])
+    better, worse = (own, theirs) if benchmark.higher_is_better else (theirs, own)
+    return better / worse if worse else None
+
+
+def baseline_of(cases: Sequence[Case]) -> Case | None:
+    return next((case for case in cases if case.baseline), None)
+
+
+def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
+    """One column for each figure, and the ratio to the baseline."""
+    baseline = baseline_of(cases)
+    names = list(dict.fromkeys(name for case in cases for name in case.figures))
+    table = Table("case", *(name for name in names), *(["× baseline"] if baseline else []), title=benchmark.title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for case in cases:
+        row = [case.name, *(_text(case.figures.get(name, "")) for name in names)]
+        if baseline:
+            times = ratio(benchmark, case, baseline)
+            row.append("baseline" if case is baseline else "" if times is None else f"{times:.2f}")
+        table.add_row(*row)
+    return table
+
+
+def to_json(name: str, benchmark: Benchmark, cases: Sequence[Case]) -> bytes:
+    """Everything that was measured, and on what."""
+    baseline = baseline_of(cases)
+    content: dict[str, Any] = {
+        "benchmark": name,
+        "title": benchmark.title,
+        "compared_by": benchmark.compare,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "cpus": os.cpu_count(),
+            "load_1_minute": round(os.getloadavg()[0], 2),
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "architecture": platform.machine(),
+        },
+        "cases": [
+            {
+                "case": case.name,
+                "baseline": case.baseline,
+                "ratio": ratio(benchmark, case, baseline),
+                **case.figures,
+            }
+            for case in cases
+        ],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def to_svg(benchmark: Benchmark, cases: Sequence[Case]) -> str:
+    """A bar for each case, as long as its compared figure."""
+    shown = [case for case in cases if benchmark.compare in case.figures]
+    longest = max((float(case.figures[benchmark.compare]) for case in shown), default=0.0) or 1.0
+    width, height = _NAME_WIDTH + _BAR_WIDTH + _FIGURE_WIDTH, _ROW_HEIGHT * (len(shown) + 2)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="8" y="20" font-weight="bold">{escape(f"{benchmark.title} ({benchmark.compare})")}</text>',
+    ]
+    baseline = baseline_of(cases)
+    for row, case in enumerate(shown, start=1):
+        value = float(case.figures[benchmark.compare])
+        times = ratio(benchmark, case, baseline)
+        note = "baseline" if case is baseline else f"× {times:.2f}" if times is not None else ""
+        top, length = row * _ROW_HEIGHT + 8, round(_BAR_WIDTH * value / longest, 1)
+        colour = "#999999" if case.baseline else "#2a7f62"
+        lines += [
+            f'<text x="{_NAME_WIDTH - 8}" y="{top + 14}" text-anchor="end">{escape(case.name)}</text>',
+            f'<rect x="{_NAME_WIDTH}" y="{top}" width="{length}" height="{_ROW_HEIGHT - 8}" fill="{colour}"/>',
+            f'<text x="{_NAME_WIDTH + length + 6}" y="{top + 14}">{escape(f"{_text(value)} {note}")}</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def write(name: str, benchmark: Benchmark, cases: Sequence[Case], folder: Path) -> None:
+    """``<name>.json`` and ``<name>.svg``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_bytes(to_json(name, benchmark, cases))
+    (folder / f"{name}.svg").write_text(to_svg(benchmark, cases), "utf-8")
+
+
+def _text(figure: Figure) -> str:
+    if isinstance(figure, str):
+        return figure
+    return f"{figure:,.0f}" if abs(figure) >= 100 or float(figure).is_integer() else f"{figure:.2f}"

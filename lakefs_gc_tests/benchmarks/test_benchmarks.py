@@ -1,0 +1,70 @@
+"""The runner of the benchmarks: measures what it says, and shows it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from lakefs_gc_tests.benchmarks import __main__ as command
+from lakefs_gc_tests.benchmarks import report
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Options, in_fresh_process, watched
+from lakefs_gc_tests.benchmarks.prepare_uncommitted import measure_one
+
+CASES = [Case("slow <one>", {"keys_per_s": 100, "wall_s": 2.0}, baseline=True), Case("quick", {"keys_per_s": 250.0})]
+
+
+def benchmark(*, higher_is_better: bool = True) -> Benchmark:
+    return Benchmark("A title", "keys_per_s", lambda options: iter(CASES), higher_is_better=higher_is_better)
+
+
+def test_ratios_say_how_much_better() -> None:
+    assert report.ratio(benchmark(), CASES[1], CASES[0]) == 2.5
+    assert report.ratio(benchmark(higher_is_better=False), CASES[1], CASES[0]) == 0.4
+    assert report.ratio(benchmark(), CASES[1], None) is None
+
+
+def test_table_json_and_plot(tmp_path: Path) -> None:
+    console = Console(width=120, record=True, quiet=False, file=(tmp_path / "console").open("w"))
+    console.print(report.to_table(benchmark(), CASES))
+    text = console.export_text()
+    assert "2.50" in text
+    assert "baseline" in text
+    report.write("name", benchmark(), CASES, tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "name.json").read_bytes())
+    assert [(case["case"], case["ratio"]) for case in content["cases"]] == [("slow <one>", 1.0), ("quick", 2.5)]
+    root = ElementTree.parse(tmp_path / "out" / "name.svg").getroot()
+    bars = [float(bar.attrib["width"]) for bar in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert bars[1] == pytest.approx(2.5 * bars[0])
+
+
+def test_processor_time_and_memory_of_all_processes() -> None:
+    with watched() as usage:
+        subprocess.run([sys.executable, "-c", "x = bytearray(100_000_000); sum(range(20_000_000))"], check=True)
+        burn_until = time.process_time() + 0.3
+        while time.process_time() < burn_until:
+            pass
+    assert usage.cpu_seconds["driver"] == pytest.approx(0.3, abs=0.2)
+    assert usage.cpu_seconds["other"] > 0.1
+    assert usage.peak_mib["other"] > 90
+    assert usage.wall_seconds >= 0.3
+
+
+def test_each_module_has_a_benchmark() -> None:
+    assert all(command.load(name).title for name in command.MODULES)
+
+
+def test_a_case_in_a_fresh_process() -> None:
+    assert in_fresh_process(measure_one, 1000)["prepared"] == 1000
+
+
+def test_settings() -> None:
+    options = Options({"objects": "1e3,2e3", "latency_ms": "2.5"})
+    assert options.counts("objects", (1,)) == (1000, 2000)
+    assert (options.number("latency_ms", 30), options.count("other", 7)) == (2.5, 7)
