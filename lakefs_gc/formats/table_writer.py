@@ -91,7 +91,7 @@ def write_metarange(ranges: Sequence[WrittenTable]) -> WrittenTable:
 
 def write_table(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str, str]) -> WrittenTable:
     """Any table of lakeFS, of key-value pairs in strictly ascending order of their keys."""
-    builder = _TableBuilder()
+    builder = TableBuilder()
     for key, value in pairs:
         builder.add(key, value)
     estimated_size_bytes = builder.estimated_size_bytes()
@@ -124,8 +124,8 @@ def table_id(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str, st
     return digest.hexdigest()
 
 
-class _BlockBuilder:
-    """Key-value pairs with shared prefixes left out, and the restart points that allow a search."""
+class BlockBuilder:
+    """A block being filled: key-value pairs with shared prefixes left out, and restart points that allow a search."""
 
     def __init__(self, restart_interval: int) -> None:
         self.restart_interval = restart_interval
@@ -165,16 +165,16 @@ class _BlockBuilder:
         return bytes(self.buffer) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
 
-class _TableBuilder:
+class TableBuilder:
     """The file so far, the data block and the index block that are being filled, and sums for the
     properties.
     """
 
     def __init__(self) -> None:
         self.file = bytearray()
-        self.data_block = _BlockBuilder(DATA_RESTART_INTERVAL)
-        self.index_block = _BlockBuilder(INDEX_RESTART_INTERVAL)
-        self.full_index_blocks: list[_BlockBuilder] = []
+        self.data_block = BlockBuilder(DATA_RESTART_INTERVAL)
+        self.index_block = BlockBuilder(INDEX_RESTART_INTERVAL)
+        self.full_index_blocks: list[BlockBuilder] = []
         self.count = 0
         self.data_blocks = 0
         self.raw_key_bytes = 0
@@ -196,6 +196,22 @@ class _TableBuilder:
         self.raw_key_bytes += len(internal_key)
         self.raw_value_bytes += len(value)
 
+    def add_block(
+        self, block: BlockBuilder, key_bytes: int, value_bytes: int, last_key: bytes, next_key: bytes
+    ) -> None:
+        """Add a data block that somebody filled, as full as ``BlockBuilder.is_full_for`` wants it.
+
+        ``key_bytes`` (without trailers) and ``value_bytes`` are sums over its pairs; ``next_key`` is empty after the
+        last block.  Not to be mixed with ``add``.
+        """
+        self.data_block = block
+        self.last_key = last_key
+        self.count += block.count
+        self.raw_key_bytes += key_bytes + block.count * len(SET_TRAILER)
+        self.raw_value_bytes += value_bytes
+        if next_key:
+            self._finish_data_block(_separator(last_key, next_key))
+
     def estimated_size_bytes(self) -> int:
         """The size that Pebble estimates while a table is open: what is written, and what the open blocks
         hold.
@@ -215,11 +231,11 @@ class _TableBuilder:
             b"rocksdb.raw.key.size": encode_varint(self.raw_key_bytes),
             b"rocksdb.raw.value.size": encode_varint(self.raw_value_bytes),
         }
-        properties_block = _BlockBuilder(_RESTART_NEVER)
+        properties_block = BlockBuilder(_RESTART_NEVER)
         for name in sorted(properties):
             properties_block.add(name, properties[name])
         properties_handle = self._write_block(properties_block.finish(), compress=False)
-        metaindex = _BlockBuilder(1)
+        metaindex = BlockBuilder(1)
         metaindex.add(b"rocksdb.properties", properties_handle)
         metaindex_handle = self._write_block(metaindex.finish(), compress=False)
         handles = bytes([CHECKSUM_CRC32C]) + metaindex_handle + index_handle
@@ -230,11 +246,11 @@ class _TableBuilder:
     def _finish_data_block(self, separator: bytes) -> None:
         """Write the open data block; enter it into the index, under a key between it and the next block."""
         handle = self._write_block(self.data_block.finish(), compress=True)
-        self.data_block = _BlockBuilder(DATA_RESTART_INTERVAL)
+        self.data_block = BlockBuilder(DATA_RESTART_INTERVAL)
         self.data_blocks += 1
         if self.index_block.is_full_for(separator, _ASSUMED_HANDLE_BYTES):
             self.full_index_blocks.append(self.index_block)
-            self.index_block = _BlockBuilder(INDEX_RESTART_INTERVAL)
+            self.index_block = BlockBuilder(INDEX_RESTART_INTERVAL)
         self.index_block.add(separator, handle)
 
     def _write_index(self, properties: dict[bytes, bytes]) -> bytes:
@@ -247,7 +263,7 @@ class _TableBuilder:
             index_bytes = self.index_block.estimated_size_bytes + BLOCK_TRAILER_BYTES
             properties[b"rocksdb.index.size"] = encode_varint(index_bytes)
             return self._write_block(self.index_block.finish(), compress=True)
-        top = _BlockBuilder(INDEX_RESTART_INTERVAL)
+        top = BlockBuilder(INDEX_RESTART_INTERVAL)
         partitions = [*self.full_index_blocks, self.index_block]
         for partition in partitions:
             top.add(partition.last_key, self._write_block(partition.finish(), compress=True))

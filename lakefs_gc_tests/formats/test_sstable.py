@@ -13,7 +13,7 @@ from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats import blocks
 from lakefs_gc.formats.crc32c import masked_crc32c
 from lakefs_gc.formats.sstable import PAIRS_SCHEMA, read_pairs, read_properties
-from lakefs_gc.formats.table_writer import _TableBuilder, write_table
+from lakefs_gc.formats.table_writer import TableBuilder, write_table
 from lakefs_gc_tests.formats import dumps
 from lakefs_gc_tests.golden import big
 
@@ -162,7 +162,7 @@ def test_a_flipped_bit_is_found_and_placed() -> None:
 
 def forged(pairs: list[tuple[bytes, bytes]]) -> bytes:
     """A table of pairs in the order given, whatever that is."""
-    builder = _TableBuilder()
+    builder = TableBuilder()
     for key, value in pairs:
         builder.last_key = None
         builder.add(key, value)
