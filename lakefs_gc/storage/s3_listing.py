@@ -1,7 +1,7 @@
 """Pages of S3's ListObjectsV2, from XML to Arrow.
 
 Source of the format: the AWS S3 API reference, ListObjectsV2.  With boto3's XML parser one core lists 17
-thousand keys a second, with the regular expressions here over 300 thousand; and they hold every page to the
+thousand keys a second, with the regular expressions here over 400 thousand; and they hold every page to the
 same checks: the XML is whole, each object has one key, size and time, and the page says whether there is more.
 A page that does not look as usual goes through a real XML parser.
 
@@ -13,9 +13,11 @@ It also drops the final ``/`` of a key, so that a directory marker looks like an
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, quote_plus, unquote_to_bytes
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -23,9 +25,12 @@ import pyarrow as pa
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.s3_errors import IncompleteListingError
 
-_KEY = re.compile(rb"<Key>([^<]*)</Key>")
-_SIZE = re.compile(rb"<Size>([0-9]+)</Size>")
-_TIME = re.compile(rb"<LastModified>([0-9TZ:.+-]+)</LastModified>")
+_OBJECT = (
+    rb"<Contents><Key>%b([^<]*)</Key><LastModified>([0-9TZ:.+-]+)</LastModified>"
+    rb"(?:<[A-RT-Z][A-Za-z]*>[^<]*</[A-Za-z]*>)*"  # ETag, ChecksumAlgorithm, ...: nothing that begins like Size
+    rb"<Size>([0-9]+)</Size>"
+)
+"""An object in S3's own order of elements; ``%b`` is the folder that its key must lie in."""
 _LEVEL = re.compile(rb"<CommonPrefixes><Prefix>([^<]*)</Prefix></CommonPrefixes>")
 _START = re.compile(rb"\s*(?:<\?xml[^>]*\?>)?\s*<ListBucketResult[ >]")
 
@@ -46,15 +51,14 @@ class Page:
 
 @dataclass(frozen=True)
 class _Fields:
-    """What a page says, as bytes in the page's own encoding of keys."""
+    """What a page says, as bytes; keys and levels are decoded and relative to the root."""
 
-    keys: list[bytes]
-    sizes: list[bytes]
-    times: list[bytes]
-    levels: list[bytes]
+    keys: Sequence[bytes]
+    sizes: Sequence[bytes]
+    times: Sequence[bytes]
+    levels: Sequence[bytes]
     truncated: bytes
     token: str
-    url_encoded: bool
 
 
 def parse_page(body: bytes, root: str) -> Page:
@@ -62,44 +66,66 @@ def parse_page(body: bytes, root: str) -> Page:
 
     Raises ``IncompleteListingError`` for anything but a whole page: a listing must never end early unnoticed.
     """
-    fields = _quick_fields(body) or _careful_fields(body)
+    fields = _quick_fields(body, root) or _careful_fields(body, root)
     if fields.truncated not in (b"true", b"false"):
         raise IncompleteListingError(reason="a page does not say whether it is the last (IsTruncated)")
     if fields.truncated == b"true" and not fields.token:
         raise IncompleteListingError(reason="a page is not the last, but does not say how to go on")
     return Page(
-        objects=_to_batch(fields, root),
-        sub_prefixes=[name.decode() for name in _relative(_decode(fields.levels, fields.url_encoded), root)],
+        objects=_to_batch(fields),
+        sub_prefixes=[name.decode() for name in fields.levels],
         next_token=fields.token if fields.truncated == b"true" else "",
     )
 
 
-def _quick_fields(body: bytes) -> _Fields | None:
+def _quick_fields(body: bytes, root: str) -> _Fields | None:
     """The fields by regular expressions; None for a page that is not written in the usual way.
 
-    Usual: one run of ``<Contents>`` elements without anything between them, and all else before or after it.
+    Usual: one run of ``<Contents>`` elements without anything between them, all else before or after it, each as
+    ``_OBJECT`` has it, with a key below ``root``.
     """
     start, end = body.find(b"<Contents>"), body.rfind(b"</Contents>") + len(b"</Contents>")
-    objects, rest = (body[start:end], body[:start] + body[end:]) if start >= 0 else (b"", body)
-    keys, sizes, times = _KEY.findall(objects), _SIZE.findall(objects), _TIME.findall(objects)
+    first, rest = (body[start:end], body[:start] + body[end:]) if start >= 0 else (b"", body)
     levels = _LEVEL.findall(rest)
     truncated, token = _single(rest, b"IsTruncated"), _single(rest, b"NextContinuationToken")
     encoding = _single(rest, b"EncodingType")
     usual = (
         _START.match(body)
-        and body.rstrip().endswith(b"</ListBucketResult>")
+        and body.endswith((b"</ListBucketResult>", b"</ListBucketResult>\n"))
         and not (b"!" in body and b"<!" in body)
-        and len(keys) == len(sizes) == len(times) == objects.count(b"</Contents><Contents>") + (start >= 0)
         and not any(mark in rest for mark in (b"<Contents", b":Contents", b":CommonPrefixes"))
         and len(levels) == rest.count(b"<CommonPrefixes")
         and truncated is not None
         and token is not None
         and encoding is not None
-        and not any(b"&" in text for text in (b"".join(keys), b"".join(levels), token))
+        and b"&" not in token
     )
     if not usual or truncated is None or token is None:
         return None
-    return _Fields(keys, sizes, times, levels, truncated, token.decode(), encoding == b"url")
+    url_encoded = encoding == b"url"
+    objects = _object_pattern(root, url_encoded).findall(first)
+    # As many objects as there are borders between them: each was matched, and nothing lies between.
+    if len(objects) != first.count(b"</Contents><Contents>") + (start >= 0):
+        return None
+    keys, times, sizes = zip(*objects, strict=True) if objects else ((), (), ())
+    if any(b"&" in names for names in (b"".join(keys), b"".join(levels))):
+        return None
+    return _Fields(
+        _decode(keys, url_encoded),
+        sizes,
+        times,
+        _relative(_decode(levels, url_encoded), root),
+        truncated,
+        token.decode(),
+    )
+
+
+@lru_cache(maxsize=16)
+def _object_pattern(root: str, url_encoded: bool) -> re.Pattern[bytes]:
+    """Stores differ in whether they encode a slash, and how a space."""
+    spellings = {encode(root, safe=safe) for encode in (quote, quote_plus) for safe in ("/", "")}
+    folders = [re.escape(folder.encode()) for folder in (sorted(spellings) if url_encoded else [root])]
+    return re.compile(_OBJECT % (b"(?:%b)" % b"|".join(folders)))
 
 
 def _single(body: bytes, name: bytes) -> bytes | None:
@@ -116,10 +142,10 @@ def _single(body: bytes, name: bytes) -> bytes | None:
     return body[start + len(start_tag) : end]
 
 
-def _careful_fields(body: bytes) -> _Fields:
+def _careful_fields(body: bytes, root: str) -> _Fields:
     """The fields by an XML parser."""
     try:
-        root = ElementTree.fromstring(body)
+        document = ElementTree.fromstring(body)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise IncompleteListingError(reason=f"a page is cut off or no XML ({error})") from error
 
@@ -129,47 +155,48 @@ def _careful_fields(body: bytes) -> _Fields:
     def texts(parent: ElementTree.Element) -> dict[str, bytes]:
         return {local(child): (child.text or "").encode() for child in parent}
 
-    if local(root) != "ListBucketResult":
-        raise IncompleteListingError(reason=f"a page is a {local(root)[:40]}, not a ListBucketResult")
-    page = {local(child): (child.text or "") for child in root}
-    contents = [texts(child) for child in root if local(child) == "Contents"]
-    levels = [texts(child) for child in root if local(child) == "CommonPrefixes"]
+    if local(document) != "ListBucketResult":
+        raise IncompleteListingError(reason=f"a page is a {local(document)[:40]}, not a ListBucketResult")
+    page = {local(child): (child.text or "") for child in document}
+    contents = [texts(child) for child in document if local(child) == "Contents"]
+    levels = [texts(child) for child in document if local(child) == "CommonPrefixes"]
+    url_encoded = page.get("EncodingType") == "url"
     try:
         return _Fields(
-            keys=[fields["Key"] for fields in contents],
+            keys=_relative(_decode([fields["Key"] for fields in contents], url_encoded), root),
             sizes=[fields["Size"].strip() for fields in contents],
             times=[fields["LastModified"].strip() for fields in contents],
-            levels=[fields["Prefix"] for fields in levels],
+            levels=_relative(_decode([fields["Prefix"] for fields in levels], url_encoded), root),
             truncated=page.get("IsTruncated", "").strip().encode(),
             token=page.get("NextContinuationToken", ""),
-            url_encoded=page.get("EncodingType") == "url",
         )
     except KeyError as error:
         raise IncompleteListingError(reason=f"an object without its {error.args[0]}") from error
 
 
-def _decode(names: list[bytes], url_encoded: bool) -> list[bytes]:
+def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
     """Keys as the store has them.  S3's URL encoding writes a space as ``+``."""
     if not url_encoded or not names:
         return names
     joined = b"\n".join(names)
-    if b"%" not in joined and b"+" not in joined:
-        return names
-    if b"%0a" in joined.lower():  # a line feed within a key: one by one
-        return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]
-    return unquote_to_bytes(joined.replace(b"+", b" ")).split(b"\n")
+    # The comma of linked addresses first, at a tenth of the cost.  What stays behind a % is as it was.
+    plain = joined.replace(b"%2C", b",")
+    if b"%" in plain or b"+" in plain:
+        if b"%0a" in joined.lower():  # a line feed within a key: one by one
+            return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]
+        plain = unquote_to_bytes(plain.replace(b"+", b" "))
+    return plain.split(b"\n")
 
 
-def _relative(names: list[bytes], root: str) -> list[bytes]:
+def _relative(names: Sequence[bytes], root: str) -> Sequence[bytes]:
     prefix = root.encode()
     if not all(name.startswith(prefix) for name in names):
         raise IncompleteListingError(reason=f"the store answers with keys outside {root!r}")
     return [name[len(prefix) :] for name in names]
 
 
-def _to_batch(fields: _Fields, root: str) -> pa.RecordBatch:
-    names = _relative(_decode(fields.keys, fields.url_encoded), root)
-    sizes, times = fields.sizes, fields.times
+def _to_batch(fields: _Fields) -> pa.RecordBatch:
+    names, sizes, times = fields.keys, fields.sizes, fields.times
     if any(not name or name.endswith(b"/") for name in names):  # directory markers
         kept = [i for i, name in enumerate(names) if name and not name.endswith(b"/")]
         names, sizes, times = [names[i] for i in kept], [sizes[i] for i in kept], [times[i] for i in kept]
@@ -184,5 +211,5 @@ def _to_batch(fields: _Fields, root: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)
 
 
-def _strings(values: list[bytes]) -> Any:
+def _strings(values: Sequence[bytes]) -> Any:
     return pa.array(values, pa.binary()).cast(pa.string())

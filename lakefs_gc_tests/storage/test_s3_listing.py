@@ -43,6 +43,10 @@ def page(
     ).encode()
 
 
+def _rows(fields: Any) -> Any:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(fields).items()}
+
+
 @given(
     keys=st.lists(xml_text.map(lambda text: f"ns/{text}"), max_size=6),
     levels=st.lists(xml_text.map(lambda text: f"ns/{text}/"), max_size=3),
@@ -58,14 +62,14 @@ def test_keys_come_out_as_they_went_in(keys: list[str], levels: list[str], encod
     assert read.sub_prefixes == [level[3:] for level in levels]
     assert read.next_token == more
     assert read.objects.schema.equals(LISTING_SCHEMA)
-    quick = _quick_fields(body)
-    assert quick is None or quick == _careful_fields(body)
+    quick = _quick_fields(body, "ns/")
+    assert quick is None or _rows(quick) == _rows(_careful_fields(body, "ns/"))
 
 
 def test_the_usual_pages_go_the_quick_way() -> None:
-    assert _quick_fields(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t")) is not None
-    assert _quick_fields(page(["ns/a"])) is not None
-    assert _quick_fields(page([])) is not None
+    assert _quick_fields(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
+    assert _quick_fields(page(["ns/a"]), "ns/") is not None
+    assert _quick_fields(page([]), "ns/") is not None
 
 
 def test_botocore_reads_the_same() -> None:
