@@ -180,6 +180,12 @@ class RestoreIncompleteError(LakeFSGCError):
 # -- the machine ----------------------------------------------------------------------------------------------
 
 
+class SparkFailedError(LakeFSGCError):
+    """A Spark job failed for a reason of its own: a full disk, too little memory, a worker that was killed."""
+
+    exit_code = 4
+
+
 class JavaNotFoundError(LakeFSGCError):
     """No Java runtime that Spark can use was found."""
 

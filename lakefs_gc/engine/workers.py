@@ -15,6 +15,8 @@ from functools import lru_cache, wraps
 from typing import Any, Concatenate, ParamSpec
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from lakefs_gc import errors
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
@@ -25,6 +27,18 @@ Batches = Iterator[pa.RecordBatch]
 
 _MARKER = "lakefs-gc-error:"
 _MARKED = re.compile(re.escape(_MARKER) + r"(\{.*?\}):end")
+
+
+_CAUSE = re.compile(r"^(?:Caused by: |: )?([\w.$]+(?:Error|Exception): \S.*)$", re.MULTILINE)
+_LONGEST_REASON = 500
+_REMEDY = "nothing is lost: see Spark's log for the whole story, and start a new run"
+_REMEDIES = {
+    "No space left on device": "free some space where the work place and spark.local.dir lie, and start a new run",
+    "OutOfMemoryError": "give Spark more memory (spark.driver.memory, spark.executor.memory), and start a new run",
+    "Python worker exited unexpectedly": "look whether the system killed a Python worker for its memory; "
+    "fewer tasks at once (spark.master, spark.executor.cores) need less; then start a new run",
+}
+"""What to do, by a sign in the stack trace."""
 
 
 class WorkerError(Exception):
@@ -54,11 +68,20 @@ def driver_errors() -> Iterator[None]:
         yield
     except errors.LakeFSGCError:
         raise
-    except Exception as error:
-        found = _from_text(str(error))
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        found = _from_text(text)
         if found is None:
-            raise
+            raise _spark_failed(text) from error
         raise found from None
+
+
+def _spark_failed(text: str) -> errors.SparkFailedError:
+    """The innermost of the causes that a stack trace names."""
+    causes = _CAUSE.findall(text)
+    reason = causes[-1] if causes else text.strip().partition("\n")[0]
+    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), _REMEDY)
+    return errors.SparkFailedError(f"Spark could not finish: {reason[:_LONGEST_REASON]}", remedy=remedy)
 
 
 def _to_text(error: errors.LakeFSGCError) -> str:

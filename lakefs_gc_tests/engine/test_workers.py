@@ -8,7 +8,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.workers import Batches, driver_errors, strings, worker
-from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ServerError
+from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
 
 
 @worker
@@ -37,9 +37,14 @@ def test_facts_that_are_no_plain_values_are_left_behind(spark: SparkSession) -> 
     assert (caught.value.facts, caught.value.remedy) == ({"status": 503}, "wait")
 
 
-def test_other_errors_stay_what_they_are(spark: SparkSession) -> None:
-    with pytest.raises(PythonException, match="ZeroDivisionError: by nothing"):
+def test_other_errors_say_what_spark_failed_for(spark: SparkSession) -> None:
+    with pytest.raises(SparkFailedError, match=r"ZeroDivisionError: by nothing$") as caught:
         run(spark, ZeroDivisionError("by nothing"))
+    assert isinstance(caught.value.__cause__, PythonException)
+    full = OSError(28, "No space left on device")
+    with pytest.raises(SparkFailedError, match="No space left on device") as caught:
+        run(spark, full)
+    assert caught.value.remedy.startswith("free some space")
     with pytest.raises(LakeFSGCError, match="on the driver"), driver_errors():
         raise LakeFSGCError("on the driver")
 

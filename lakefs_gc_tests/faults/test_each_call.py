@@ -79,8 +79,8 @@ def survive(scene: Scene, spoiled: Collector, clean: Collector, heal: Callable[[
         ended = True
     except LakeFSGCError:
         ended = False
-    scene.check_live(when)
     heal()
+    scene.check_live(when)
     if not ended:
         scene.run(clean, scene.litter())
         scene.check_live(f"after {when}")

@@ -18,8 +18,9 @@ from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG
 from lakefs_gc_tests.collector import Collector, LakeRepository
 
-OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser"}
-"""Brakes that may be on when all is well: in a small repository much is garbage, and users change their rules."""
+OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "something_is_committed"}
+"""Brakes that may be on when all is well: in a small repository much is garbage, or all, and users change their rules.
+"""
 
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 

@@ -1,0 +1,114 @@
+"""SIGKILL to the driver or to Python workers, and full disks: the run ends right or refuses, the next one ends right.
+
+``LAKEFS_GC_TESTS_KILLS=all`` kills the driver at every stage, and the workers at every request; by default at a few.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc_tests.collector import STAGES, Collector, Lake
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.faults.processes import CommandLine, kill_workers
+from lakefs_gc_tests.faults.test_each_call import Scene
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request
+
+_ALL = os.environ.get("LAKEFS_GC_TESTS_KILLS") == "all"
+_GARBAGE = 40
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc")
+
+
+@pytest.fixture
+def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLine:
+    return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
+
+
+def test_the_driver_is_killed(lake: Lake, line: CommandLine) -> None:
+    """At each stage of a mark, then in each of three sweeps of one mark."""
+    scene = Scene.of(lake.repository())
+    garbage = {scene.repository.put_stray(f"data/x/{number:03}", b"garbage") for number in range(_GARBAGE)}
+    there = scene.repository.objects()
+    for stage in STAGES if _ALL else STAGES[3:4]:
+        assert line.kill_when(f"{stage} of lake/", "mark", "lake")
+        assert scene.repository.objects() == there
+    marked = line.json("mark", "lake")
+    assert marked["candidates"] == _GARBAGE
+    brakes = [brake["name"] for brake in marked["brakes"] if not brake["passed"]]
+    overrides = [option for name in brakes for option in ("--override", name)]
+    line.json("approve", "lake", "--mark", marked["mark_id"], *overrides, *(["--why", "a test"] if brakes else []))
+    for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ("sweep_plan of",):
+        assert line.kill_when(when, "sweep", "lake")
+        scene.check_live(f"killed at {when}")
+    swept = line.json("sweep", "lake")
+    assert swept["deleted_objects"] + swept.get("already_gone_objects", 0) == _GARBAGE
+    assert not garbage & scene.repository.objects()
+    scene.check_live("in the end")
+
+
+def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
+    """As they ask the store for something."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        scene, proxied = Scene.of(lake.repository()), store_in_s3.server
+        proxied.requests.clear()
+        scene.run(Collector(spark, scene.repository), scene.litter())
+        by_workers = [number for number, request in enumerate(proxied.requests, 1) if is_of_worker(request)]
+        refused = 0
+        for number in by_workers if _ALL else by_workers[:: len(by_workers) // 2]:
+            killed: list[int] = []
+            wanted, asked = by_workers.index(number), 0
+
+            def kill(request: Request, wanted: int = wanted, killed: list[int] = killed) -> Answer | None:
+                nonlocal asked
+                if is_of_worker(request):
+                    asked += 1
+                    if asked > wanted and not killed:
+                        killed.append(kill_workers(spark))
+                return None
+
+            proxied.faults.append(kill)
+            garbage = scene.litter()
+            try:
+                scene.run(Collector(spark, scene.repository), garbage)
+            except LakeFSGCError:
+                refused += 1
+            assert killed
+            assert killed[0] > 0
+            scene.check_live(f"workers killed at request {wanted} of theirs")
+            proxied.faults.clear()
+            scene.run(Collector(spark, scene.repository), scene.litter())
+            scene.check_live(f"after workers were killed at request {wanted} of theirs")
+        assert refused
+
+
+def is_of_worker(request: Request) -> bool:
+    return "Credential=worker/" in request.headers["authorization"]
+
+
+def small_disk(folder: Path, size: str) -> list[str]:
+    """A command that runs another with a disk of its own, of ``size``, at ``folder``; skips where that is forbidden."""
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+        pytest.skip("no disk of our own: user namespaces are not allowed here")
+    folder.mkdir(exist_ok=True)
+    mount = 'mount -t tmpfs -o size="$0" tmpfs "$1" && shift && exec "$@"'
+    return ["unshare", "-rm", "sh", "-c", mount, size, str(folder)]
+
+
+@pytest.mark.parametrize("size", ["40k", "80k", "120k", "160k"] if _ALL else ["80k"])
+def test_the_disk_of_the_work_place_is_full(lake: Lake, line: CommandLine, size: str) -> None:
+    scene = Scene.of(lake.repository())
+    scene.litter()
+    there = scene.repository.objects()
+    ended = line.run("mark", "lake", within=small_disk(line.work, size))
+    assert ended.returncode != 0
+    assert "No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert scene.repository.objects() == there
+    assert line.json("mark", "lake")["candidates"] == 1
