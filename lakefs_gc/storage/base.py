@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakefs_gc.errors import StoreUnavailableError
 from lakefs_gc.storage.retry import RetryPolicy
@@ -53,6 +54,14 @@ class StoreLocation:
     def folder_url(self) -> str:
         """The URL with exactly one final slash, so that it is a prefix of nothing but its own content."""
         return self.url.rstrip("/") + "/"
+
+
+@dataclass(frozen=True)
+class ListingPage:
+    """A part of a listing: objects of ``LISTING_SCHEMA``, and the folders of the level that came along with them."""
+
+    objects: pa.RecordBatch
+    sub_prefixes: list[str]
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,14 @@ class ObjectStore(ABC):
 
     location: StoreLocation
 
+    lists_by_page = False
+    """Whether each page of a listing is a request, and a level may be listed from any of its names on."""
+
+    @property
+    def slow_downs(self) -> int:
+        """How often the store asked this process to slow down, so far."""
+        return 0
+
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
         """All objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.
@@ -134,6 +151,26 @@ class ObjectStore(ABC):
 
         ``prefix`` is empty or ends in ``/``.  Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
         """
+
+    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+        """``list``, or with ``one_level`` ``list_level``, piece by piece as the store gives it.
+
+        ``start_after`` is for ``one_level``: on S3 objects come in the order of their keys then.  With it, stores
+        that are not ``lists_by_page`` may be slow.
+        """
+        if one_level:
+            sub_prefixes, objects = self.list_level(prefix)
+            yield ListingPage(objects.filter(pc.greater(objects["address"], start_after)), sub_prefixes)
+            return
+        for batch in self.list(prefix, start_after=start_after):
+            yield ListingPage(batch, [])
+
+    def first_name_after(self, prefix: str, start_after: str) -> str | None:
+        """The first key or folder (without its final slash) of the level ``prefix`` after ``start_after``.
+
+        Only where ``lists_by_page``; a hint where to cut a listing, and nothing more.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:

@@ -25,10 +25,11 @@ def list_concurrently(store: ObjectStore, prefixes: Iterable[str], concurrency: 
     as soon as it is known, and then, as when the iterator is closed, the threads stop after the page they
     are at.
     """
-    return _merge(_list_all(store, prefixes, max(1, concurrency)))
+    return merged(_list_all(store, prefixes, max(1, concurrency)))
 
 
-def _merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about ``BATCH_ROWS``."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

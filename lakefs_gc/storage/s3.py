@@ -21,6 +21,7 @@ from lakefs_gc.storage.base import (
     ContentFacts,
     Deletion,
     Deletions,
+    ListingPage,
     ObjectInfo,
     ObjectStore,
     StoreLocation,
@@ -64,6 +65,8 @@ class S3Store(ObjectStore):
     The client is made when it is first needed, in each process anew: a store may be used after a fork.
     """
 
+    lists_by_page = True
+
     def __init__(
         self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None
     ) -> None:
@@ -79,18 +82,8 @@ class S3Store(ObjectStore):
     # -- listing ---------------------------------------------------------------------------------------------
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
-        check_prefix(prefix)
-        if start_after:
-            check_prefix(start_after)
-        return self._list(prefix, start_after)
-
-    def _list(self, prefix: str, start_after: str) -> Iterator[pa.RecordBatch]:
-        for page in self._pages(prefix, start_after=start_after):
-            objects = page.objects
-            if start_after:  # a store may not know the parameter
-                objects = objects.filter(pc.greater(objects["address"], start_after))
-            if objects.num_rows:
-                yield objects
+        pages = self.pages(prefix, start_after=check_prefix(start_after))
+        return (page.objects for page in pages if page.objects.num_rows)
 
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
         if check_prefix(prefix) and not prefix.endswith("/"):
@@ -102,7 +95,27 @@ class S3Store(ObjectStore):
             objects.append(page.objects)
         return sub_prefixes, pa.concat_batches(objects)
 
-    def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "") -> Iterator[Page]:
+    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+        """See ``ObjectStore``.  A request for each page."""
+        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
+        return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
+
+    def first_name_after(self, prefix: str, start_after: str) -> str | None:
+        """See ``ObjectStore``.  One request."""
+        for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
+            names = page.objects["address"].to_pylist() + [name[:-1] for name in page.sub_prefixes]
+            if names:
+                return str(min(names))
+            if not page.next_token:
+                break
+        return None
+
+    @property
+    def slow_downs(self) -> int:
+        """See ``ObjectStore``."""
+        return sum(client.slow_downs for client in self._clients.values())
+
+    def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
         """All pages below a prefix; a page that is not whole is asked for again, then raised."""
         s3 = self._s3()
         request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.root + prefix, "EncodingType": "url"}
@@ -110,6 +123,8 @@ class S3Store(ObjectStore):
             request["StartAfter"] = self.root + start_after
         if delimiter:
             request["Delimiter"] = delimiter
+        if max_keys:
+            request["MaxKeys"] = max_keys
         seen: set[str] = set()
         while True:
             page = s3.call(
@@ -314,6 +329,11 @@ class S3Store(ObjectStore):
                 if pid not in self._clients:
                     self._clients[pid] = RetryingClient(self.bucket, self.retry)
         return self._clients[pid]
+
+
+def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:
+    """A store may not know the parameter."""
+    return objects.filter(pc.greater(objects["address"], start_after)) if start_after else objects
 
 
 def _stream_config(size_bytes: int) -> TransferConfig:

@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3_errors import describe, is_retryable, storage_error
+from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, storage_error
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -100,6 +100,8 @@ class RetryingClient:
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url
+        self.slow_downs = 0
+        """Answers so far that asked to slow down.  Threads count without a lock: one more or less is no matter."""
 
     def call(self, function: Callable[[], Answer], *, action: str, key: str, tries: int | None = None) -> Answer:
         """``function()``, tried again after failures that may pass; ``key`` (or prefix) is for the message.
@@ -112,6 +114,7 @@ class RetryingClient:
                 return function()
             except S3_FAILURES as error:
                 failures += 1
+                self.slow_downs += is_slow_down(error)
                 if not is_retryable(error) or failures >= (tries or self.retry.tries):
                     raise self.explain(error, action=action, key=key) from error
                 self.pause(failures, f"s3:{action} {key}: {describe(error)}")

@@ -48,6 +48,25 @@ RETRYABLE_CODES = frozenset(
 )
 """Codes, of a whole answer or of one key in a bulk delete, after which the same call may succeed."""
 
+SLOW_DOWN_CODES = frozenset(
+    {
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "ServiceUnavailable",
+        "ServerBusy",
+        "Busy",
+        "RequestLimitExceeded",
+        "BandwidthLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequests",
+        "TooManyRequestsException",
+    }
+)
+"""Those of them that say: fewer requests."""
+
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 BAD_CREDENTIALS_CODES = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
 WRONG_REGION_CODES = frozenset(
@@ -106,6 +125,11 @@ def is_tls_configuration(error: BaseException) -> bool:
     return isinstance(error, SSLError) and any(
         word in str(error) for word in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "UNKNOWN_CA")
     )
+
+
+def is_slow_down(error: BaseException) -> bool:
+    """True when the store asks for fewer requests."""
+    return error_code(error) in SLOW_DOWN_CODES or http_status(error) in (429, 503)
 
 
 def describe(error: BaseException) -> str:
