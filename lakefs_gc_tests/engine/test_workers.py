@@ -38,7 +38,7 @@ def test_facts_that_are_no_plain_values_are_left_behind(spark: SparkSession) -> 
 
 
 def test_other_errors_say_what_spark_failed_for(spark: SparkSession) -> None:
-    with pytest.raises(SparkFailedError, match=r"ZeroDivisionError: by nothing$") as caught:
+    with pytest.raises(SparkFailedError, match=r"finish: ZeroDivisionError: by nothing\n") as caught:
         run(spark, ZeroDivisionError("by nothing"))
     assert isinstance(caught.value.__cause__, PythonException)
     full = OSError(28, "No space left on device")

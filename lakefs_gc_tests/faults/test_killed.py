@@ -1,6 +1,7 @@
 """SIGKILL to the driver or to Python workers, and full disks: the run ends right or refuses, the next one ends right.
 
-``LAKEFS_GC_TESTS_KILLS=all`` kills the driver at every stage, and the workers at every request; by default at a few.
+``LAKEFS_GC_TESTS_KILLS=all`` kills the driver at every stage, and the workers at every request; by default at a few
+(a sweep in the middle: ``engine/test_sweep_killed.py``).
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine) -> None:
     assert marked["candidates"] == _GARBAGE
     brakes = [brake["name"] for brake in marked["brakes"] if not brake["passed"]]
     overrides = [option for name in brakes for option in ("--override", name)]
-    line.json("approve", "lake", "--mark", marked["mark_id"], *overrides, *(["--why", "a test"] if brakes else []))
-    for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ("sweep_plan of",):
-        assert line.kill_when(when, "sweep", "lake")
+    sweep = ("sweep", "lake", "--mark", marked["mark_id"])
+    line.json("approve", *sweep[1:], *overrides, *(["--why", "a test"] if brakes else []))
+    for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ():
+        assert line.kill_when(when, *sweep)
         scene.check_live(f"killed at {when}")
-    swept = line.json("sweep", "lake")
-    assert swept["deleted_objects"] + swept.get("already_gone_objects", 0) == _GARBAGE
+    swept = line.json(*sweep)
+    assert swept["deleted"] == _GARBAGE, "a sweep counts what the killed ones have deleted"
     assert not garbage & scene.repository.objects()
     scene.check_live("in the end")
 
