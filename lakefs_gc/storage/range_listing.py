@@ -54,6 +54,8 @@ class _Listing:
     in_order: bool = True
     in_folders: bool = False
     being_cut: bool = False
+    ended: bool = False
+    """All of it was listed or left over: nothing can be cut off it any more."""
     uncuttable_until: int = 0
     """No cut was found; not to be tried again before so many pages."""
 
@@ -227,9 +229,11 @@ class RangeLister:
             if as_level:
                 listing.range = KeyRange(prefix, start_after=prefix + listing.position, one_level=True)
             spent = 0 < self._limits.pages_per_range <= listing.origin.pages
-            if can_be_cut and spent and not ends and listing.range.one_level and listing.position:
+            at_object = page.objects.num_rows and last == names[-1].as_py()  # else the last folder would come again
+            if can_be_cut and spent and not ends and listing.range.one_level and at_object:
                 self.left_over.append(KeyRange(prefix, prefix + listing.position, until, one_level=True))
                 ends = True
+            listing.ended = ends
         return objects, ends, as_level
 
     # -- cutting
@@ -244,7 +248,7 @@ class RangeLister:
             for listing in self._running
             if listing.range.one_level
             and listing.in_order
-            and not listing.being_cut
+            and not (listing.being_cut or listing.ended)
             and listing.position
             and listing.pages >= max(least, listing.uncuttable_until)
         ]
@@ -268,7 +272,7 @@ class RangeLister:
             if not cuts:
                 listing.uncuttable_until = 2 * listing.pages
             cuts = [cut for cut in cuts if cut > listing.position]
-            if cuts and listing in self._running:
+            if cuts and listing in self._running and not listing.ended:
                 ends = [*(prefix + cut for cut in cuts[1:]), listing.range.until]
                 for cut, end in zip(cuts, ends, strict=True):
                     part = KeyRange(prefix, prefix + cut, end, one_level=True)

@@ -35,7 +35,7 @@ def list_all(store: ObjectStore, ranges: list[KeyRange], limits: ListingLimits) 
         listed.update(ranges)
         lister = RangeLister(store, ranges, limits)
         found += [key for batch in lister.batches() for key in batch["address"].to_pylist()]
-        ranges = [key_range for key_range in lister.left_over if key_range not in listed]
+        ranges = [left for left in lister.left_over if left.one_level or left not in listed]
     return found
 
 
@@ -49,6 +49,7 @@ def list_all(store: ObjectStore, ranges: list[KeyRange], limits: ListingLimits) 
     one_level=st.booleans(),
     threads=st.integers(1, 6),
 )
+@example({"data/s/0", "data/s/0/0", "data/s/a"}, 1, 1, 1, False, False, 1)
 @example({"data/s/a/x", "data/s/a.b", "data/s/a,c", "data/s/a-", "data/s/b"}, 1, 1, 2, True, True, 4)
 def test_each_key_once(
     keys: set[str],
