@@ -10,6 +10,7 @@ from datetime import datetime
 from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
 
 
@@ -25,6 +26,28 @@ class Approval:
     approved_at: datetime
     overrides: dict[str, str] = field(default_factory=dict)
     """Name of each brake that is overridden, and why."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self) | {"approved_at": self.approved_at.isoformat()}, indent=2).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, file: str) -> Approval:
+        """Raises ``CorruptFileError`` for what is no approval."""
+        remedy = "approve the mark again"
+        content = read_json_object(data, file, "an approval", remedy=remedy)
+        try:
+            approval = cls(**content | {"approved_at": datetime.fromisoformat(content["approved_at"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(file, f"not an approval: {error}", remedy=remedy) from None
+        facts = (approval.mark_id, approval.repository, approval.digest, approval.approved_by, approval.approved_via)
+        # Type for type: what is read here lets a sweep pass its brakes.
+        if not (all(isinstance(fact, str) for fact in facts) and _are_overrides(approval.overrides)):
+            raise CorruptFileError(file, "not an approval: a field is of another type", remedy=remedy)
+        return approval
+
+
+def _are_overrides(overrides: object) -> bool:
+    return isinstance(overrides, dict) and all(isinstance(why, str) and why.strip() for why in overrides.values())
 
 
 def approve(
@@ -52,10 +75,7 @@ def approve(
             remedy="look at the mark as it is now (`lakefs-gc show`), and approve that digest",
         )
     approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
-    store.put(
-        MarkPaths.of(mark.mark_id).approval,
-        json.dumps(asdict(approval) | {"approved_at": now.isoformat()}, indent=2).encode(),
-    )
+    store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
     return approval
 
 
@@ -67,11 +87,7 @@ def read_approval(store: ObjectStore, mark: Mark) -> Approval:
             f"the sweep of mark {mark.mark_id} of {mark.repository} is not approved",
             remedy=f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`, or materialize sweep_approval",
         )
-    try:
-        content = json.loads(store.read(key))
-        approval = Approval(**content | {"approved_at": datetime.fromisoformat(content["approved_at"])})
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFileError(key, f"not an approval: {error}", remedy="approve the mark again") from None
+    approval = Approval.from_json(store.read(key), key)
     if (approval.digest, approval.mark_id, approval.repository) != (mark.digest, mark.mark_id, mark.repository):
         raise ApprovalError(
             f"the approval in {key} is for {approval.mark_id} of {approval.repository} with digest {approval.digest}, "

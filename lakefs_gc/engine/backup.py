@@ -40,6 +40,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.open import open_store
@@ -47,7 +48,7 @@ from lakefs_gc.storage.open import open_store
 logger = logging.getLogger(__name__)
 
 _PLAN = "address string, size long, recorded string"
-_RECORD = pa.schema(
+RECORD = pa.schema(
     [
         pa.field("address", pa.string(), nullable=False),
         pa.field("size", pa.int64()),
@@ -199,7 +200,7 @@ def _copy(batches: Batches, store: StoreLocation, place: StoreLocation, paths: B
         if records:
             # Sorted by time, so that the last word about an object is the one that holds.
             key = f"{paths.records}{time.time_ns():020d}-{shard:05d}-{uuid4().hex[:12]}.parquet"
-            target.put(key, _parquet(pa.RecordBatch.from_pylist(records, schema=_RECORD)))
+            target.put(key, _parquet(pa.RecordBatch.from_pylist(records, schema=RECORD)))
         down = [error for _, error in outcomes if isinstance(error, StoreUnavailableError)]
         if len(down) == len(chunk):
             raise down[0]  # a store that is down: no use in asking for each of a million objects
@@ -259,7 +260,7 @@ def _not_found(namespace: ObjectStore, planned: _Planned, error: LakeFSGCError) 
 
 def _parquet(batch: pa.RecordBatch) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_batches([batch], _RECORD), buffer, compression="zstd")
+    pq.write_table(pa.Table.from_batches([batch], RECORD), buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -287,15 +288,13 @@ def _list_files(batches: Batches, place: StoreLocation, folder: str) -> Batches:
 @worker
 def _read_files(batches: Batches, place: StoreLocation) -> Batches:
     for key, content in worker_store(place).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        for batch in _table(key, content).to_batches():
+        for batch in read_records(key, content).to_batches():
             yield batch.append_column("file", pa.repeat(key, batch.num_rows))
 
 
-def _table(key: str, content: bytes) -> pa.Table:
-    try:
-        return pq.read_table(io.BytesIO(content), schema=_RECORD)
-    except pa.ArrowException as error:
-        raise CorruptFileError(key, f"not a record of a backup: {error}") from None
+def read_records(key: str, content: bytes) -> pa.Table:
+    """One file of a backup's records or contents, as ``RECORD``.  Raises ``CorruptFileError``."""
+    return read_columns(content, RECORD, key)
 
 
 # -- the manifest ---------------------------------------------------------------------------------------------
@@ -316,7 +315,7 @@ def _write_part(batches: Batches, place: StoreLocation, paths: BackupPaths) -> B
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return
-    batch = pa.Table.from_batches(filled).cast(_RECORD).combine_chunks().to_batches()[0]
+    batch = pa.Table.from_batches(filled).cast(RECORD).combine_chunks().to_batches()[0]
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     content = _parquet(batch)
@@ -336,7 +335,7 @@ def read_contents(store: ObjectStore, part: MarkPart) -> pa.Table:
     content = store.read(part.key)
     if hashlib.sha256(content).hexdigest() != part.sha256:
         raise CorruptFileError(part.key, "it was changed after the backup was made")
-    return _table(part.key, content)
+    return read_records(part.key, content)
 
 
 def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:

@@ -29,6 +29,7 @@ from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths
 from lakefs_gc.errors import BackupError, ConfigurationError, CorruptFileError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
@@ -127,7 +128,7 @@ class Backup:
     def from_json(cls, data: bytes, file: str) -> Backup:
         """Raises ``CorruptFileError`` for what is no manifest, ``BackupError`` for one that was changed."""
         try:
-            content = json.loads(data)
+            content = read_json_object(data, file, "a manifest of a backup", remedy="make the backup again")
             if content.pop("format_version") != _VERSION:
                 raise CorruptFileError(file, "written by another version of lakefs-gc", remedy="use that version")
             content["parts"] = tuple(MarkPart(**part) for part in content["parts"])

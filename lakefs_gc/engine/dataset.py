@@ -21,13 +21,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import InputOrderError, ObjectNotFoundError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
 _MANIFEST = "manifest.json"
+_START_ANEW = "start a new run"
 
 Clock = Callable[[], datetime]
 
@@ -70,10 +72,17 @@ class DatasetManifest:
         return json.dumps(content, indent=2, sort_keys=True).encode()
 
     @classmethod
-    def from_json(cls, data: bytes) -> DatasetManifest:
-        content = json.loads(data)
-        times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
-        return cls(**{**content, **times})
+    def from_json(cls, data: bytes, file: str) -> DatasetManifest:
+        """Raises ``CorruptFileError`` for what is no manifest."""
+        content = read_json_object(data, file, "a manifest of a stage", remedy=_START_ANEW)
+        try:
+            times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
+            manifest = cls(**{**content, **times})
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(file, f"not a manifest of a stage: {error}", remedy=_START_ANEW) from None
+        if manifest.to_json() != data:  # byte for byte as it was written, or somebody else wrote it
+            raise CorruptFileError(file, "this manifest of a stage was changed", remedy=_START_ANEW)
+        return manifest
 
 
 @dataclass(frozen=True)
@@ -137,13 +146,14 @@ class WorkPlace:
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""
         try:
-            data = self._store().read(f"{run_key}/{stage}/{_MANIFEST}")
+            key = f"{run_key}/{stage}/{_MANIFEST}"
+            data = self._store().read(key)
         except ObjectNotFoundError:
             raise InputOrderError(
                 f"{stage} of run {run_key} is not there, or was not finished",
                 remedy=f"materialize {stage} of this partition and everything after it, or start a new run",
             ) from None
-        return DatasetManifest.from_json(data)
+        return DatasetManifest.from_json(data, key)
 
     def prune(self, repository: str, keep_runs: int) -> int:
         """Remove the DataFrames of all but the ``keep_runs`` newest runs of a repository; the number of files removed.

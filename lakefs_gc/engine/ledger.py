@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 INTENT = "intent"
@@ -59,7 +59,7 @@ class LedgerWriter:
         """Addresses that an earlier attempt at this shard, in this sweep, said it would delete."""
         keys = (key for batch in self._store.list(self._shard) for key in batch.column("address").to_pylist())
         files = self._store.read_many(key for key in keys if key.endswith(f"-{INTENT}.parquet"))
-        return {address for key, content in files for address in _records(key, content)["address"].to_pylist()}
+        return {address for key, content in files for address in read_records(key, content)["address"].to_pylist()}
 
     def intent(self, records: pa.RecordBatch) -> None:
         """Say what is about to be deleted."""
@@ -102,12 +102,10 @@ def _list_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
 @worker
 def _read_files(batches: Batches, store: StoreLocation) -> Batches:
     for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        for batch in _records(key, content).to_batches():
+        for batch in read_records(key, content).to_batches():
             yield batch.append_column("recorded", pa.repeat(key, batch.num_rows))
 
 
-def _records(key: str, content: bytes) -> pa.Table:
-    try:
-        return pq.read_table(io.BytesIO(content), schema=RECORD)
-    except pa.ArrowException as error:
-        raise CorruptFileError(key, f"not a ledger file: {error}") from None
+def read_records(key: str, content: bytes) -> pa.Table:
+    """The records of one file of a ledger, as ``RECORD``.  Raises ``CorruptFileError``."""
+    return read_columns(content, RECORD, key)

@@ -8,7 +8,6 @@ The digest covers the manifest, and the manifest the checksum of every part: a m
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import platform
 from dataclasses import asdict, replace
@@ -27,6 +26,7 @@ from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_co
 from lakefs_gc.engine.run import GCRun, check_inputs
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import DELETED_SCHEMA, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -117,7 +117,7 @@ def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candid
     """Remove what an earlier attempt left, so that no part of it is taken for a part of this mark."""
     if store.stat_many([paths.summary]):
         try:
-            earlier = json.loads(store.read(paths.manifest))
+            earlier = read_json_object(store.read(paths.manifest), paths.manifest, "a mark manifest")
         except ObjectNotFoundError:
             earlier = {}
         if earlier.get("inputs", {}).get("candidates") != candidates_id:

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.errors import CorruptFileError, MarkError
-from lakefs_gc.formats.parquet import parquet_bytes
+from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.formats.parquet import parquet_bytes, read_columns
 from lakefs_gc.formats.report import (
     ReportPaths,
     Summary,
@@ -32,7 +32,13 @@ _VERSION = 2
 _DIGEST_PREFIX = "sha256:"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _UNIFIED_FOLDER = "_lakefs/retention/gc/unified/"
-_PART_COLUMNS = {"size": pa.int64(), "last_modified": pa.timestamp("us", tz="UTC")}
+_PART = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64()),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC")),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ class Mark:
     def from_json(cls, data: bytes, file: str) -> Mark:
         """Raises ``CorruptFileError`` for what is no manifest, and ``MarkError`` for one that was changed."""
         try:
-            content = json.loads(data)
+            content = read_json_object(data, file, "a mark manifest")
             if content.pop("format_version") != _VERSION:
                 raise CorruptFileError(
                     file, "written by another version of lakefs-gc", remedy="sweep it with that version, or mark again"
@@ -267,10 +273,9 @@ def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
     content = store.read(part.key)
     if hashlib.sha256(content).hexdigest() != part.sha256:
         raise MarkError(f"{part.key} was changed after the mark was made", remedy="do not sweep this mark; mark again")
-    addresses = read_deleted_addresses(content, part.key)
-    columns = {"address": addresses}
-    recorded = pq.ParquetFile(pa.BufferReader(content)).read()
-    for name, kind in _PART_COLUMNS.items():
-        known = name in recorded.column_names
-        columns[name] = recorded[name].cast(kind) if known else pa.nulls(len(addresses), kind)
-    return pa.table(columns)
+    return part_rows(content, part.key)
+
+
+def part_rows(content: bytes, file: str) -> pa.Table:
+    """What a Parquet file of a mark says.  Columns as ``read_part``.  Raises ``CorruptFileError``."""
+    return read_columns(content, _PART, file, optional=("size", "last_modified"))

@@ -6,11 +6,8 @@ nothing is listed: each such object is asked for, and what an earlier sweep of o
 
 from __future__ import annotations
 
-import io
-
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -86,7 +83,7 @@ def _list_ledgers(batches: Batches, store: StoreLocation) -> Batches:
 @worker
 def _read_deleted(batches: Batches, store: StoreLocation) -> Batches:
     for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        records = pq.read_table(io.BytesIO(content), schema=ledger.RECORD)
+        records = ledger.read_records(key, content)
         # An intent counts: what is gone after it is ours.
         rows = records.filter(pc.is_in(records["outcome"], pa.array([ledger.DELETED, ledger.INTENT])))
         mark_id = key.removeprefix(_MARKS_FOLDER).partition("/")[0]

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.parquet import parquet_bytes, read_strings
 
 DELETED_SCHEMA = pa.schema([pa.field("address", pa.string())])
@@ -77,12 +78,7 @@ class Summary:
         """The summary that either tool wrote; fields of later versions are ignored.  Raises
         ``CorruptFileError``.
         """
-        try:
-            fields = json.loads(data)
-        except ValueError as error:
-            raise CorruptFileError(file, f"the summary is no JSON: {error}") from None
-        if not isinstance(fields, dict):
-            raise CorruptFileError(file, "the summary is no JSON object")
+        fields = read_json_object(data, file, "a summary")
         return cls(
             run_id=_field(fields, "run_id", str, file),
             success=_field(fields, "success", bool, file),

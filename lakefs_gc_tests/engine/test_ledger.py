@@ -74,5 +74,5 @@ def test_a_damaged_file_is_refused(spark: SparkSession, store: ObjectStore) -> N
     LedgerWriter(store, FOLDER, 0, "1").outcome(records({"a": "deleted"}))
     [key] = [key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]
     store.put(key, store.read(key)[:-9])
-    with pytest.raises(CorruptFileError, match="not a ledger file"):
+    with pytest.raises(CorruptFileError, match="not a whole Parquet file"):
         read(spark, store)

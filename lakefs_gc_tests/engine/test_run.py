@@ -56,7 +56,7 @@ def test_a_run_has_the_facts_of_its_repository(lake: Lake, repository: LakeRepos
 def test_facts_survive_as_json(lake: Lake, repository: LakeRepository) -> None:
     run = begin(lake)
     manifest = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
-    assert GCRun.of(DatasetManifest.from_json(manifest.to_json())) == run
+    assert GCRun.of(DatasetManifest.from_json(manifest.to_json(), "manifest.json")) == run
 
 
 @pytest.mark.parametrize(
