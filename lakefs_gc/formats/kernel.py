@@ -53,10 +53,13 @@ _TAG_SIZE = 3 << 3
 _TAG_E_TAG = 4 << 3 | 2
 _TAG_ADDRESS_TYPE = 6 << 3
 _TAG_CONTENT_TYPE = 7 << 3 | 2
+_METADATA_FIELD = 5
+_LAST_ENTRY_FIELD = 7
 
 # Tags of the Timestamp message.
 _TAG_SECONDS = 1 << 3
 _TAG_NANOSECONDS = 2 << 3
+_LAST_TIME_FIELD = 2
 
 # The years 1 to 9999, outside of which a Timestamp is invalid (and its microseconds may not fit).
 _MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
@@ -128,6 +131,8 @@ def decode_time_us(address: int, end: int) -> tuple[int, int]:
             seconds, address = read_varint(address, end)
         elif tag == _TAG_NANOSECONDS:
             nanoseconds, address = read_varint(address, end)
+        elif tag >> 3 <= _LAST_TIME_FIELD:
+            return BAD_MESSAGE, 0  # a field of ours, but of another type
         else:
             address = skip_field(tag, address, end)
         if address == BAD:
@@ -184,6 +189,8 @@ def decode_entry(address: int, end: int, entry: Array) -> int:
                 if status != OK:
                     return status
             address += size
+        elif tag >> 3 <= _LAST_ENTRY_FIELD and tag >> 3 != _METADATA_FIELD:
+            return BAD_MESSAGE  # a field of ours, but of another type
         else:
             address = skip_field(tag, address, end)
         if address == BAD:
