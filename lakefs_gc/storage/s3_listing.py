@@ -32,6 +32,8 @@ _OBJECT = (
 )
 """An object in S3's own order of elements; ``%b`` is the folder that its key must lie in."""
 _LEVEL = re.compile(rb"<CommonPrefixes><Prefix>([^<]*)</Prefix></CommonPrefixes>")
+_ONCE_IN_PAGE = ("IsTruncated", "NextContinuationToken", "EncodingType")
+_ONCE_IN_ITEM = ("Key", "Size", "LastModified", "Prefix")
 _START = re.compile(rb"\s*(?:<\?xml[^>]*\?>)?\s*<ListBucketResult[ >]")
 
 
@@ -66,7 +68,13 @@ def parse_page(body: bytes, root: str) -> Page:
 
     Raises ``IncompleteListingError`` for anything but a whole page: a listing must never end early unnoticed.
     """
-    fields = _quick_fields(body, root) or _careful_fields(body, root)
+    try:
+        return _page(_quick_fields(body, root) or _careful_fields(body, root))
+    except UnicodeDecodeError as error:
+        raise IncompleteListingError(reason=f"a page holds what is no UTF-8 ({error.reason})") from error
+
+
+def _page(fields: _Fields) -> Page:
     if fields.truncated not in (b"true", b"false"):
         raise IncompleteListingError(reason="a page does not say whether it is the last (IsTruncated)")
     if fields.truncated == b"true" and not fields.token:
@@ -93,6 +101,7 @@ def _quick_fields(body: bytes, root: str) -> _Fields | None:
         _START.match(body)
         and body.endswith((b"</ListBucketResult>", b"</ListBucketResult>\n"))
         and not (b"!" in body and b"<!" in body)
+        and b"\r" not in body  # XML turns it into a line feed
         and not any(mark in rest for mark in (b"<Contents", b":Contents", b":CommonPrefixes"))
         and len(levels) == rest.count(b"<CommonPrefixes")
         and truncated is not None
@@ -106,6 +115,9 @@ def _quick_fields(body: bytes, root: str) -> _Fields | None:
     objects = _object_pattern(root, url_encoded).findall(first)
     # As many objects as there are borders between them: each was matched, and nothing lies between.
     if len(objects) != first.count(b"</Contents><Contents>") + (start >= 0):
+        return None
+    # What follows the size is not looked at, so see that it is no second object.
+    if any(first.count(name) != len(objects) for name in (b"<Key", b"<Size", b"<LastModified")):
         return None
     keys, times, sizes = zip(*objects, strict=True) if objects else ((), (), ())
     if any(b"&" in names for names in (b"".join(keys), b"".join(levels))):
@@ -152,12 +164,15 @@ def _careful_fields(body: bytes, root: str) -> _Fields:
     def local(element: ElementTree.Element) -> str:
         return str(element.tag).rpartition("}")[2]
 
-    def texts(parent: ElementTree.Element) -> dict[str, bytes]:
+    def texts(parent: ElementTree.Element, once: Sequence[str] = _ONCE_IN_ITEM) -> dict[str, bytes]:
+        names = [local(child) for child in parent]
+        if twice := [name for name in once if names.count(name) > 1]:
+            raise IncompleteListingError(reason=f"a page, or an object in it, has more than one {twice[0]}")
         return {local(child): (child.text or "").encode() for child in parent}
 
     if local(document) != "ListBucketResult":
         raise IncompleteListingError(reason=f"a page is a {local(document)[:40]}, not a ListBucketResult")
-    page = {local(child): (child.text or "") for child in document}
+    page = {name: text.decode() for name, text in texts(document, _ONCE_IN_PAGE).items()}
     contents = [texts(child) for child in document if local(child) == "Contents"]
     levels = [texts(child) for child in document if local(child) == "CommonPrefixes"]
     url_encoded = page.get("EncodingType") == "url"
@@ -179,10 +194,11 @@ def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
     if not url_encoded or not names:
         return names
     joined = b"\n".join(names)
+    raw_line_feed = joined.count(b"\n") != len(names) - 1
     # The comma of linked addresses first, at a tenth of the cost.  What stays behind a % is as it was.
     plain = joined.replace(b"%2C", b",")
-    if b"%" in plain or b"+" in plain:
-        if b"%0a" in joined.lower():  # a line feed within a key: one by one
+    if raw_line_feed or b"%" in plain or b"+" in plain:
+        if raw_line_feed or b"%0a" in joined.lower():  # a line feed within a key: one by one
             return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]
         plain = unquote_to_bytes(plain.replace(b"+", b" "))
     return plain.split(b"\n")
