@@ -1,0 +1,41 @@
+"""``python -m lakefs_gc_tests.fuzz.bounds``: the interpreted targets on the corpus and on damaged files.
+
+Prints ``kept`` when no access to memory left its buffer.  A process of its own: see ``interpreted``.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from lakefs_gc_tests.fuzz import interpreted
+
+_MUTANTS = 60
+
+
+def main() -> None:
+    interpreted.interpret()
+    from lakefs_gc.formats import memory
+    from lakefs_gc_tests.fuzz.mutation import mutant
+    from lakefs_gc_tests.fuzz.targets import REFUSED, TARGETS
+
+    try:
+        memory.load_8(1)
+    except interpreted.OutOfBoundsError:
+        pass
+    else:
+        sys.exit("accesses to memory are not checked")
+    rng = random.Random(11)
+    for target in (target for target in TARGETS.values() if target.interpreted):
+        seeds = target.seeds()
+        for data in [*seeds, *(file.read_bytes() for file in target.corpus)]:
+            target.run(data)
+        mutants = [mutant(rng.choice(seeds), rng.choice(seeds), rng) for _ in range(_MUTANTS)]
+        # Checksums count as right here: some of the damage is to be accepted, or little of the code would run.
+        if all(target.run(data) is REFUSED for data in mutants):
+            sys.exit(f"{target.name} accepts nothing")
+    sys.stdout.write("kept\n")
+
+
+if __name__ == "__main__":
+    main()
