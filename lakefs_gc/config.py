@@ -215,6 +215,12 @@ class Settings(_Section):
     keep_runs: int = Field(
         default=10, ge=1, description="Runs of a repository whose DataFrames are kept in the work place."
     )
+    max_range_cache_bytes: int = Field(
+        default=10 * 1024**3,
+        ge=0,
+        description="Room below work_url for the ranges that runs have read, so that the next one reads only new ones; "
+        "about 40 bytes for each entry.  What was not used for longest is removed.  0: keep none.",
+    )
     mounts: dict[str, str] = Field(
         default_factory=dict,
         description="Where a namespace is to be reached from here when its own URL does not say: prefix of the "

@@ -68,7 +68,11 @@ def build_definitions(settings: Settings) -> Definitions:
             "lakefs": LakeFSResource(),
             "settings": SettingsResource.of(settings),
             "spark": spark,
-            "parquet": SparkParquetIOManager(work_url=settings.resolved_work_url(), spark=spark),
+            "parquet": SparkParquetIOManager(
+                work_url=settings.resolved_work_url(),
+                max_range_cache_bytes=settings.max_range_cache_bytes,
+                spark=spark,
+            ),
         },
     )
 

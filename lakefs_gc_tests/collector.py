@@ -225,7 +225,9 @@ class Collector:
         self.server = server or LakeFSServer(repository.lake.credentials)
         self.settings = settings or repository.lake.settings
         self.safety = safety or self.settings.safety
-        self.work_place = WorkPlace(self.settings.resolved_work_url())
+        self.work_place = WorkPlace(
+            self.settings.resolved_work_url(), max_range_cache_bytes=self.settings.max_range_cache_bytes
+        )
         self.run_key = new_run_key(repository.name, utc_now())
         self.swept: dict[str, str] = {}
         """Address to outcome, of the last sweep."""
@@ -251,9 +253,12 @@ class Collector:
         if stage == "uncommitted":
             return uncommitted(spark, self.run, server, safety, clock)
         if stage == "active_ranges":
-            return active_ranges(spark, self.run, self.dataset("uncommitted"), server, safety, clock, cores=CORES)
+            cache = self.work_place.range_cache
+            return active_ranges(
+                spark, self.run, self.dataset("uncommitted"), server, safety, clock, cache=cache, cores=CORES
+            )
         if stage == "committed":
-            return committed(self.run, self.dataset("active_ranges"), clock, cores=CORES)
+            return committed(self.run, self.dataset("active_ranges"), clock, work_place=self.work_place, cores=CORES)
         if stage == "foreign_references":
             return foreign_references(
                 spark, self.run, server, self.settings, safety, clock, work_place=self.work_place, cores=CORES
@@ -290,6 +295,7 @@ class Collector:
             active_ranges=self.dataset("active_ranges"),
             unmatched=self.dataset("unmatched"),
             kept=self.dataset("kept"),
+            cache=self.work_place.range_cache,
             clock=clock,
             cores=CORES,
         )

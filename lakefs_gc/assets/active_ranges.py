@@ -1,12 +1,13 @@
 """Asset ``active_ranges``: which ranges the active commits refer to."""
 
-from dagster import asset
+from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import active_ranges as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
@@ -20,6 +21,7 @@ def active_ranges(
     lakefs: LakeFSResource,
     settings: SettingsResource,
     spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
     """Every range that an active commit refers to, once, with the number of entries it must have.
 
@@ -28,5 +30,12 @@ def active_ranges(
     """
     run = GCRun.of(store_listing.manifest)
     return stage.active_ranges(
-        spark.session, run, uncommitted, lakefs.server(), settings.get().safety, utc_now, cores=spark.cores
+        spark.session,
+        run,
+        uncommitted,
+        lakefs.server(),
+        settings.get().safety,
+        utc_now,
+        cache=parquet.work_place.range_cache,
+        cores=spark.cores,
     )

@@ -1,12 +1,13 @@
 """Asset ``candidates``: which objects may be deleted."""
 
-from dagster import asset
+from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import candidates as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.spark import SparkResource
 
 
@@ -18,6 +19,7 @@ def candidates(
     unmatched: Dataset,
     kept: Dataset,
     spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
     """Unreferenced, and not kept for another reason; with the reason why it is garbage."""
     return stage.candidates(
@@ -27,6 +29,7 @@ def candidates(
         active_ranges=active_ranges,
         unmatched=unmatched,
         kept=kept,
+        cache=parquet.work_place.range_cache,
         clock=utc_now,
         cores=spark.cores,
     )

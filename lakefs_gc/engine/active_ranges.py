@@ -20,6 +20,8 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.brakes import rules_as_json
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.own_commits import own_active_commits
+from lakefs_gc.engine.range_cache import METADATA_FOLDER as METADATA_FOLDER
+from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
@@ -33,9 +35,7 @@ RULES = "rules"
 ALL_COMMITS = "all_commits"
 """Mode: there are no rules, and every commit is active."""
 
-METADATA_FOLDER = "_lakefs/"
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
-_READS_AT_ONCE = 16
 _COMMITS = "commit_id string, metarange_id string"
 _RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field("entries", pa.int64())])
 
@@ -48,14 +48,17 @@ def active_ranges(
     safety: SafetyParameters,
     clock: Clock,
     *,
+    cache: RangeCache,
     cores: int,
+    must_exist: bool = True,
 ) -> StageOutput:
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id`` and what
     ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the server does not list.
-    Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch: those are always
-    active, so a list without one of them was cut short.
+    A metarange that the cache has must be in the store all the same, unless ``must_exist`` is false: then it is enough
+    to know what it named.  Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every
+    branch: those are always active, so a list without one of them was cut short.
     """
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
@@ -73,7 +76,10 @@ def active_ranges(
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
     missed = spark.createDataFrame([(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
-    return StageOutput(_ranges_of(metaranges.distinct().repartition(cores), run.store), began_at, facts, inputs=inputs)
+    files = metaranges.select(F.lit(run.store.folder_url).alias("store_url"), F.col("metarange_id").alias("range_id"))
+    there = metadata_files(spark, run.store) if must_exist else None
+    located = cache.locate(spark, files.distinct(), cores=cores, there=there)
+    return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
 
 
 def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
@@ -81,11 +87,11 @@ def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
     return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store), schemas.ACTIVE_RANGES)
 
 
-def _ranges_of(metaranges: DataFrame, store: StoreLocation) -> DataFrame:
+def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
     # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
     # that reading the range fails if they do not.
     return (
-        metaranges.mapInArrow(_read_metaranges(store), "range_id string, entries long")
+        metaranges.mapInArrow(_read_metaranges(cache, cores), "range_id string, entries long")
         .groupBy("range_id")
         .agg(F.max("entries").alias("entries"))
     )
@@ -111,10 +117,11 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 
 
 @worker
-def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
-    keys = (METADATA_FOLDER + metarange_id for metarange_id in strings(batches, "metarange_id"))
-    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-        metarange = read_metarange(data, key)
+def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+        return read_metarange(data, file)
+
+    for _, metarange in read_through(batches, cache, cores, decode):
         yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
 
 

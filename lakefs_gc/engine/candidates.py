@@ -6,26 +6,23 @@ candidates = unmatched (in the store) - kept
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import ALL_COMMITS, METADATA_FOLDER, metadata_files
+from lakefs_gc.engine.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.unmatched import unreferenced
-from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
-from lakefs_gc.storage.base import StoreLocation
 
 logger = logging.getLogger(__name__)
-
-_READS_AT_ONCE = 8
-_TASKS_PER_CORE = 4
 
 
 def candidates(
@@ -36,6 +33,7 @@ def candidates(
     active_ranges: Dataset,
     unmatched: Dataset,
     kept: Dataset,
+    cache: RangeCache,
     clock: Clock,
     cores: int,
 ) -> StageOutput:
@@ -50,7 +48,7 @@ def candidates(
     check_made_from(kept, unmatched)
     left = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
-        dataframe=_with_reason(spark, run, left, active_ranges, cores),
+        dataframe=_with_reason(spark, run, left, active_ranges, cache, cores),
         began_at=began_at,
         facts={"cutoff": unmatched.manifest.facts["cutoff"]},
         measures={
@@ -68,17 +66,19 @@ def candidates(
     )
 
 
-def _with_reason(spark: SparkSession, run: GCRun, left: DataFrame, active_ranges: Dataset, cores: int) -> DataFrame:
+def _with_reason(
+    spark: SparkSession, run: GCRun, left: DataFrame, active_ranges: Dataset, cache: RangeCache, cores: int
+) -> DataFrame:
     """Tell what some expired commit refers to from what was never committed; this decides nothing."""
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
         return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
     inactive = metadata_files(spark, run.store).join(
         active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
     )
+    files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
     once_committed = (
-        inactive.select("range_id")
-        .repartition(cores * _TASKS_PER_CORE)
-        .mapInArrow(_read_inactive(run.store, run.namespace), schemas.UNCOMMITTED)
+        cache.locate(spark, files, cores=cores)
+        .mapInArrow(_read_inactive(run.namespace, cache, cores), schemas.UNCOMMITTED)
         .distinct()
         .withColumn("reason", F.lit(schemas.EXPIRED))
     )
@@ -86,12 +86,15 @@ def _with_reason(spark: SparkSession, run: GCRun, left: DataFrame, active_ranges
 
 
 @worker
-def _read_inactive(batches: Batches, store: StoreLocation, namespace: str) -> Batches:
-    keys: Iterator[str] = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
-    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+def _read_inactive(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
-            for rows in live_addresses(data, key, namespace, None):
-                yield rows.select(["address"])
+            return list(live_addresses(data, file, namespace, None))
         except CorruptRangeError as error:
             # Nothing live depends on this file; what it alone refers to shows as never committed.
             logger.warning("a file of no active commit does not parse, and is passed over: %s", error)
+            return None
+
+    for _, found in read_through(batches, cache, cores, decode):
+        for rows in found:
+            yield rows.select(["address"])

@@ -1,69 +1,85 @@
-"""Stage 4: which addresses the active commits refer to.  Each range is read once, by an executor."""
+"""Stage 4: which addresses the active commits refer to.  Each range is read once, by an executor.
+
+Workers decode ranges and write the addresses themselves: no address passes through the JVM.  For that, rows are not
+made distinct over all ranges; an address that several ranges have, or several entries of one, may come as often.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
-from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.active_ranges import list_metadata, metadata_files
+from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.parts import PART, PartsPlace, write_parts
+from lakefs_gc.engine.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker, worker_store
+from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import relative_addresses
 from lakefs_gc.formats.ranges import TableKind, read_metarange, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
 
-_READS_AT_ONCE = 8  # up to 20 MB each
-_TASKS_PER_CORE = 4
 
-
-def committed(run: GCRun, active_ranges: Dataset, clock: Clock, *, cores: int) -> StageOutput:
+def committed(
+    run: GCRun, active_ranges: Dataset, clock: Clock, *, work_place: WorkPlace, cores: int, stage: str = "committed"
+) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
     Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
     (rule 3).
     """
     began_at = clock()
+    ranges = active_ranges.dataframe
+    there = metadata_files(ranges.sparkSession, run.store)
+    place = work_place.parts_place(run.run_key, stage)
     return StageOutput(
-        dataframe=read_addresses(active_ranges.dataframe, run, cores),
+        dataframe=write_addresses(ranges, run, place, work_place.range_cache, cores, there=there),
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
-        measures={"size_bytes": F.sum("size")},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
+        in_parts=True,
     )
 
 
-def read_addresses(ranges: DataFrame, run: GCRun, cores: int) -> DataFrame:
-    """The distinct addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``)."""
-    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-        _read_ranges(run.store, run.namespace), schemas.COMMITTED
-    )
-    return entries.groupBy("address").agg(F.max("size").alias("size"), F.max("last_modified").alias("last_modified"))
+def write_addresses(
+    ranges: DataFrame,
+    run: GCRun,
+    place: PartsPlace,
+    cache: RangeCache,
+    cores: int,
+    *,
+    there: DataFrame | None = None,
+) -> DataFrame:
+    """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
+
+    Columns: ``parts.PART``.  A range that the cache has must be in the store all the same if ``there`` (column
+    ``range_id``) lists what is.
+    """
+    files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
+    located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
+    return located.mapInArrow(_write_ranges(run.store, run.namespace, place, cache, cores), PART)
 
 
 @worker
-def _read_ranges(batches: Batches, store: StoreLocation, namespace: str) -> Batches:
-    expected: dict[str, int | None] = {}
-
-    def keys() -> Iterator[str]:
-        for batch in batches:
-            for range_id, entries in zip(*(batch.column(c).to_pylist() for c in ("range_id", "entries")), strict=True):
-                expected[METADATA_FOLDER + range_id] = entries
-                yield METADATA_FOLDER + range_id
-
+def _write_ranges(
+    batches: Batches, store: StoreLocation, namespace: str, place: PartsPlace, cache: RangeCache, cores: int
+) -> Batches:
     named: set[str] = set()
-    for key, data in worker_store(store).read_many(keys(), concurrency=_READS_AT_ONCE):
-        entries = expected.pop(key)
-        if entries is None:
-            named.update(_named_ranges(data, key))
-        yield from live_addresses(data, key, namespace, entries)
+
+    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
+        if row["entries"] is None:
+            named.update(_named_ranges(data, file))
+        return list(live_addresses(data, file, namespace, row["entries"]))
+
+    def addresses() -> Batches:
+        for _, found in read_through(batches, cache, cores, decode):
+            yield from found
+
+    yield from write_parts(addresses(), place)
     if named:
         _refuse_missing(named, store)
 

@@ -20,6 +20,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.parts import PartsPlace
+from lakefs_gc.engine.range_cache import RangeCache
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
@@ -45,6 +47,9 @@ class StageOutput:
 
     ``measures`` are aggregates that are taken while the DataFrame is written (never by a second pass); they join
     ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
+
+    With ``in_parts`` workers write the rows themselves, to ``WorkPlace.parts_place``: then ``dataframe`` are their
+    reports (columns ``parts.PART``), whose ``size_bytes`` becomes a fact, and there are no ``measures``.
     """
 
     dataframe: DataFrame
@@ -52,11 +57,15 @@ class StageOutput:
     facts: Mapping[str, Any] = field(default_factory=dict)
     measures: Mapping[str, Column] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)
 class DatasetManifest:
-    """How one materialization of a stage came about.  Times are UTC, on this machine's clock."""
+    """How one materialization of a stage came about.  Times are UTC, on this machine's clock.
+
+    ``parts`` are the names of its data files where workers wrote them; None: all that is in the folder.
+    """
 
     stage: str
     run_key: str
@@ -66,9 +75,12 @@ class DatasetManifest:
     rows: int
     facts: dict[str, Any]
     inputs: dict[str, str]
+    parts: list[str] | None = None
 
     def to_json(self) -> bytes:
         content = asdict(self) | {"began_at": self.began_at.isoformat(), "ended_at": self.ended_at.isoformat()}
+        if self.parts is None:
+            del content["parts"]
         return json.dumps(content, indent=2, sort_keys=True).encode()
 
     @classmethod
@@ -97,26 +109,26 @@ class WorkPlace:
     """The folder that holds the stages of all runs.
 
     ``url`` is any URL that Spark can write; manifests go through ``storage``, so it must be ``file://`` or ``s3://``
-    (``s3a://`` for Spark, where its Hadoop client is installed).
+    (``s3a://`` for Spark, where its Hadoop client is installed).  The cache of ranges lies there too, unless it has
+    ``max_range_cache_bytes`` of 0.
     """
 
-    def __init__(self, url: str, clock: Clock = utc_now) -> None:
+    def __init__(self, url: str, clock: Clock = utc_now, *, max_range_cache_bytes: int = 0) -> None:
         self.url = url.rstrip("/")
         self._clock = clock
+        self._max_range_cache_bytes = max_range_cache_bytes
+
+    @property
+    def range_cache(self) -> RangeCache:
+        """The ranges that earlier runs have read."""
+        return RangeCache(self._store().location, self._max_range_cache_bytes)
 
     def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
         """Compute a stage and keep it; replaces an earlier materialization of the same stage and run."""
-        folder = self.folder(run_key, stage)
         logger.info("%s of %s: computing", stage, run_key, extra={"stage": stage})
         store, manifest_key = self._store(), f"{run_key}/{stage}/{_MANIFEST}"
         store.delete_many([manifest_key])
-        observation = Observation()
-        observed = output.dataframe.observe(
-            observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
-        )
-        with driver_errors():
-            observed.write.mode("overwrite").parquet(f"{folder}/data")
-        measured = dict(observation.get)
+        measured, parts = self._write_data(run_key, stage, output)
         manifest = DatasetManifest(
             stage=stage,
             run_key=run_key,
@@ -127,16 +139,48 @@ class WorkPlace:
             # A sum over no rows is null: there it is zero.
             facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
             inputs=dict(output.inputs),
+            parts=parts,
         )
         store.put(manifest_key, manifest.to_json())
+        if parts is not None:
+            self._remove_other_parts(run_key, stage, parts)
         logger.info("%s of %s: %d rows", stage, run_key, manifest.rows, extra={"rows": manifest.rows})
         return manifest
+
+    def _write_data(self, run_key: str, stage: str, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:
+        """Compute and write; ``rows`` and the measures, and the names of the files if workers wrote them."""
+        if output.in_parts:
+            with driver_errors():
+                written = output.dataframe.collect()  # a row for about a million
+            sums = {name: sum(row[name] for row in written) for name in ("rows", "size_bytes")}
+            return sums, sorted(row["file"] for row in written)
+        observation = Observation()
+        observed = output.dataframe.observe(
+            observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
+        )
+        with driver_errors():
+            observed.write.mode("overwrite").parquet(f"{self.folder(run_key, stage)}/data")
+        return dict(observation.get), None
+
+    def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
+        """Remove the files of an earlier materialization, and of attempts that did not count."""
+        folder, store = f"{run_key}/{stage}/data/", self._store()
+        others = [key for batch in store.list(folder) for key in batch.column("address").to_pylist()]
+        store.delete_many([key for key in others if key.removeprefix(folder) not in set(parts)])
+
+    def parts_place(self, run_key: str, stage: str) -> PartsPlace:
+        """Where workers write a stage themselves (``StageOutput.in_parts``)."""
+        return PartsPlace(self._store().location, f"{run_key}/{stage}/data/")
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType) -> Dataset:
         """A stage of a run.  Raises ``InputOrderError`` when it was not materialized, or did not end."""
         manifest = self.manifest(run_key, stage)
+        folder = f"{self.folder(run_key, stage)}/data"
+        if manifest.parts == []:
+            return Dataset(spark.createDataFrame([], schema), manifest)
+        files = [folder] if manifest.parts is None else [f"{folder}/{name}" for name in manifest.parts]
         try:
-            return Dataset(spark.read.schema(schema).parquet(f"{self.folder(run_key, stage)}/data"), manifest)
+            return Dataset(spark.read.schema(schema).parquet(*files), manifest)
         except AnalysisException:  # there is no such folder
             raise InputOrderError(
                 f"the data of {stage} of run {run_key} were removed: newer runs took its place",
@@ -161,13 +205,13 @@ class WorkPlace:
         Manifests stay: by them a mark that waits for its approval is found.
         """
         store = self._store()
-        began_at: dict[str, datetime] = {}
+        listed_at: dict[str, datetime] = {}  # not when it began: an inventory is older than its run
         for run_folder in store.list_level(f"{repository}/")[0]:
             try:
-                began_at[run_folder] = self.manifest(run_folder.rstrip("/"), "store_listing").began_at
+                listed_at[run_folder] = self.manifest(run_folder.rstrip("/"), "store_listing").ended_at
             except InputOrderError:
                 continue  # not finished: it may be under way
-        old = sorted(began_at, key=lambda run_folder: began_at[run_folder], reverse=True)[keep_runs:]
+        old = sorted(listed_at, key=lambda run_folder: listed_at[run_folder], reverse=True)[keep_runs:]
         removed = 0
         for run_folder in old:
             keys = [key for batch in store.list(run_folder) for key in batch.column("address").to_pylist()]

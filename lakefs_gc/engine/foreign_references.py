@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -19,8 +18,9 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker, worker_store
+from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.server import LakeFSServer, Repository
@@ -29,8 +29,6 @@ from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
-_READS_AT_ONCE = 8
-_TASKS_PER_CORE = 4
 _REPOSITORY = "repository string, store_url string"
 FILES = "foreign_files"
 FILE = StructType([StructField(name, StringType(), False) for name in ("repository", "store_url", "range_id")])
@@ -70,9 +68,9 @@ def foreign_references(
     files = work_place.read(spark, run.run_key, name, FILE).dataframe
     if seen is not None:
         files = files.join(seen, FILE.names, "left_anti")
-    references = files.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-        _read_files(run.namespace), schemas.FOREIGN_REFERENCES
-    )
+    cache = work_place.range_cache
+    located = cache.locate(spark, files, cores=cores)
+    references = located.mapInArrow(_read_files(run.namespace, cache, cores), schemas.FOREIGN_REFERENCES)
     facts = {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
     return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
@@ -108,14 +106,12 @@ def _list_files(batches: Batches) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, namespace: str) -> Batches:
-    for batch in batches:
-        table = pa.Table.from_batches([batch])
-        for repository, store_url in {(r["repository"], r["store_url"]) for r in table.to_pylist()}:
-            ids = table.filter(pc.equal(table["store_url"], store_url))["range_id"].to_pylist()
-            keys = [METADATA_FOLDER + range_id for range_id in ids]
-            store = worker_store(StoreLocation(store_url))
-            for key, data in store.read_many(keys, concurrency=_READS_AT_ONCE):
-                for rows in live_addresses(data, f"{store_url}{key}", namespace, None, full_only=True):
-                    addresses = rows.column("address")
-                    yield pa.record_batch([addresses, pa.repeat(repository, len(addresses))], schema=_REFERENCE)
+def _read_files(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
+        return list(live_addresses(data, f"{row['store_url']}{file}", namespace, None, full_only=True))
+
+    for row, found in read_through(batches, cache, cores, decode):
+        for rows in found:
+            addresses = rows.column("address")
+            if len(addresses):
+                yield pa.record_batch([addresses, pa.repeat(row["repository"], len(addresses))], schema=_REFERENCE)

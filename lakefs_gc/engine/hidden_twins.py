@@ -27,10 +27,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, driver_errors, strings, worker, worker_store
+from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import NamespaceError, ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
@@ -49,7 +49,6 @@ _PATHS = StructType(
     ]
 )
 _CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
-_READS_AT_ONCE = 8
 _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _MD5 = r"\A[0-9a-f]{32}\z"
@@ -77,6 +76,11 @@ class TwinSearch:
     clock: Clock
     cores: int
 
+    def locate(self, spark: SparkSession, files: DataFrame, column: str) -> DataFrame:
+        """Where to read metadata files, given by their names in ``column``."""
+        named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
+        return self.work_place.range_cache.locate(spark, named, cores=self.cores)
+
     def keep(self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType) -> Dataset:
         name = f"{self.name}_{stage}"
         self.work_place.write(spark, self.run.run_key, name, StageOutput(dataframe, self.clock()))
@@ -99,11 +103,10 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
         if sizes is None:
             return _none(spark)
         head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
+        cache = search.work_place.range_cache
         same_size = (
-            head_ranges.dataframe.select("range_id")
-            .distinct()
-            .repartition(search.cores * _TASKS_PER_CORE)
-            .mapInArrow(_read_paths(search.run.store, sizes), _PATHS)
+            search.locate(spark, head_ranges.dataframe.select("range_id").distinct(), "range_id")
+            .mapInArrow(_read_paths(cache, search.cores, sizes), _PATHS)
             .join(suspects.select("size"), "size", "left_semi")
             .select(*_PATHS.names)
         )
@@ -182,29 +185,34 @@ def _passes(sizes: pa.Int64Array, bitmap: np.ndarray[tuple[int], np.dtype[np.uin
 
 def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
     metaranges = spark.createDataFrame([(metarange_id,) for metarange_id in branches], "metarange_id string")
-    tasks = min(len(branches), search.cores * _TASKS_PER_CORE)
-    return metaranges.repartition(tasks).mapInArrow(_read_head_metaranges(search.run.store), _HEAD_RANGES)
+    located = search.locate(spark, metaranges, "metarange_id")
+    return located.mapInArrow(_read_head_metaranges(search.work_place.range_cache, search.cores), _HEAD_RANGES)
 
 
 @worker
-def _read_head_metaranges(batches: Batches, store: StoreLocation) -> Batches:
-    keys = (METADATA_FOLDER + metarange_id for metarange_id in strings(batches, "metarange_id"))
-    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-        ranges = read_metarange(data, key).column("range_id")
-        metarange_id = key.removeprefix(METADATA_FOLDER)
-        yield pa.record_batch([pa.repeat(metarange_id, len(ranges)), ranges], names=_HEAD_RANGES.names)
+def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+        return read_metarange(data, file).column("range_id")
+
+    for row, ranges in read_through(batches, cache, cores, decode):
+        yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
 
 
 @worker
-def _read_paths(batches: Batches, store: StoreLocation, sizes: bytes) -> Batches:
+def _read_paths(batches: Batches, cache: RangeCache, cores: int, sizes: bytes) -> Batches:
     bitmap = np.frombuffer(sizes, np.uint8)
-    keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
-    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-        passing = _passes(read_range(data, key).column("size"), bitmap)
-        if not pc.any(passing, min_count=0).as_py():
+
+    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+        entries = read_range(data, file)
+        passing = _passes(entries.column("size"), bitmap)
+        if pc.any(passing, min_count=0).as_py():
+            return read_range(data, file, keys=True, details=True).filter(passing)
+        return entries.slice(0, 0)
+
+    for row, entries in read_through(batches, cache, cores, decode):
+        if not entries.num_rows:
             continue
-        entries = read_range(data, key, keys=True, details=True).filter(passing)
-        range_id = pa.repeat(key.removeprefix(METADATA_FOLDER), entries.num_rows)
+        range_id = pa.repeat(row["range_id"], entries.num_rows)
         columns = [range_id, entries.column("key"), entries.column("size"), _md5_of(entries.column("e_tag"))]
         yield pa.record_batch(columns, names=_PATHS.names)
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
-from lakefs_gc.engine.committed import read_addresses
+from lakefs_gc.engine.committed import write_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
@@ -98,15 +98,19 @@ class SecondLook:
         ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise.
         """
         spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
+        cache = self._work_place.range_cache
         self._looks += 1
         staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
         ranges = self._keep(
-            "active_ranges", active_ranges(spark, run, staged, self._server, safety, clock, cores=cores)
+            "active_ranges",
+            active_ranges(spark, run, staged, self._server, safety, clock, cache=cache, cores=cores, must_exist=False),
         )
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
-        live = self._keep("committed", StageOutput(read_addresses(unseen, run, cores), clock()))
+        place = self._work_place.parts_place(run.run_key, self._name("committed"))
+        written = write_addresses(unseen, run, place, cache, cores)
+        live = self._keep("committed", StageOutput(written, clock(), in_parts=True))
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(self._server, run)
         foreign = self._keep(

@@ -17,12 +17,13 @@ class SparkParquetIOManager(ConfigurableIOManager):
     """
 
     work_url: str = Field(description="Folder that holds <repository>/<run>/<stage>: file:///folder or s3a://...")
+    max_range_cache_bytes: int = Field(default=0, description="Room for the cache of ranges; 0: there is none.")
     spark: ResourceDependency[SparkResource]
 
     @property
     def work_place(self) -> WorkPlace:
         """The place itself, for stages that leave more than one DataFrame."""
-        return WorkPlace(self.work_url)
+        return WorkPlace(self.work_url, max_range_cache_bytes=self.max_range_cache_bytes)
 
     @failures_shown()
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:

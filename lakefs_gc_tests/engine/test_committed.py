@@ -38,7 +38,9 @@ def collected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         file = repository.metadata_file(metarange_id)
         [range_id] = read_metarange(repository.store.read(file), file).column("range_id").to_pylist()
         repository.keep_days(10)
-        collector = Collector(spark, repository)
+        # With the cache, damage to a file that was read once would go unnoticed, and rightly so.
+        settings = lake.settings.model_copy(update={"max_range_cache_bytes": 0})
+        collector = Collector(spark, repository, settings=settings)
         collector.collect(until="active_ranges")
         yield Collected(repository, collector, keys, metarange_id, range_id)
 
