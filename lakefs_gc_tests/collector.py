@@ -249,7 +249,8 @@ class Collector:
         """A stage, not computed yet, from what is in the work place."""
         spark, server, safety, clock = self.spark, self.server, self.safety, self.clock
         if stage == "store_listing":
-            return store_listing(spark, self.begin(), clock, cores=CORES)
+            listing = self.settings.listing
+            return store_listing(spark, self.begin(), clock, work_place=self.work_place, listing=listing, cores=CORES)
         if stage == "uncommitted":
             return uncommitted(spark, self.run, server, safety, clock)
         if stage == "active_ranges":

@@ -63,4 +63,11 @@ def store_listing(
         utc_now,
     )
     parquet.work_place.prune(run.repository, configured.keep_runs)
-    return stage.store_listing(spark.session, run, utc_now, cores=spark.cores)
+    return stage.store_listing(
+        spark.session,
+        run,
+        utc_now,
+        work_place=parquet.work_place,
+        listing=configured.listing,
+        cores=spark.cores,
+    )

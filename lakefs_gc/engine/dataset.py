@@ -205,10 +205,11 @@ class WorkPlace:
         Manifests stay: by them a mark that waits for its approval is found.
         """
         store = self._store()
-        listed_at: dict[str, datetime] = {}  # not when it began: an inventory is older than its run
+        listed_at: dict[str, tuple[datetime, datetime]] = {}  # when it ended first: an inventory began before its run
         for run_folder in store.list_level(f"{repository}/")[0]:
             try:
-                listed_at[run_folder] = self.manifest(run_folder.rstrip("/"), "store_listing").ended_at
+                listing = self.manifest(run_folder.rstrip("/"), "store_listing")
+                listed_at[run_folder] = listing.ended_at, listing.began_at
             except InputOrderError:
                 continue  # not finished: it may be under way
         old = sorted(listed_at, key=lambda run_folder: listed_at[run_folder], reverse=True)[keep_runs:]

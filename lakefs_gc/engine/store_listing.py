@@ -1,67 +1,79 @@
 """Stage 1: what is in the object store.
 
-The executors list: one task discovers the slices, then each slice is listed by whoever is free.  Only places that can
-hold candidates are listed (rule 4): ``data/`` at any depth, and the root, one level.
+The executors list it, or read what the store itself has written down: an inventory report.  Either way only what can
+hold candidates is kept (rule 4), and workers write the rows themselves: none passes through the JVM.
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.ages import age_measures
-from lakefs_gc.engine.dataset import Clock, StageOutput
+from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.inventory_listing import find_inventory, read_inventory
+from lakefs_gc.engine.listing_rounds import list_in_rounds
+from lakefs_gc.engine.parts import PART
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.formats.addresses import are_candidate_addresses
+from lakefs_gc.errors import StorageError
 from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc.storage.fan_out import list_concurrently
+from lakefs_gc.storage.range_listing import ListingLimits
 
-_SHARD = pa.schema([pa.field("prefix", pa.string(), nullable=False)])
-_SHARDS_PER_BATCH = 10_000
-# Tasks a core gets; slices differ in size, so a task more or less evens out.
-_TASKS_PER_CORE = 4
-_LISTINGS_AT_ONCE = 16
-_DATA = "data/"
+_STAGE = "store_listing"
 
 
-def store_listing(spark: SparkSession, run: GCRun, clock: Clock, *, cores: int) -> StageOutput:
-    """List the store.  Columns: ``schemas.STORE_LISTING``.  ``cores`` is how many tasks run at once."""
-    began_at = clock()
-    one_row = spark.range(1, numPartitions=1)
-    slices = one_row.mapInArrow(_discover_slices(run.store), "prefix string")
-    below_slices = slices.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-        _list_prefixes(run.store), schemas.STORE_LISTING
-    )
-    outside_slices = one_row.mapInArrow(_list_level(run.store, ("", _DATA)), schemas.STORE_LISTING)
+def store_listing(
+    spark: SparkSession,
+    run: GCRun,
+    clock: Clock,
+    *,
+    work_place: WorkPlace,
+    listing: ListingSettings | None = None,
+    cores: int,
+) -> StageOutput:
+    """List the store.  Columns: ``schemas.STORE_LISTING``.  ``cores`` is how many tasks run at once.
+
+    It lists at once, unlike other stages: in rounds, of which each follows from the one before.  ``began_at`` of a
+    listing from an inventory is when the store began to write that.
+    """
+    listing = listing or ListingSettings()
+    place = work_place.parts_place(run.run_key, _STAGE)
+    facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
+    if listing.source == "inventory":
+        location = StoreLocation(listing.inventory_url)
+        inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
+        began_at = inventory.began_at
+        facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
+        written = read_inventory(spark, location, inventory, run.namespace, place)
+    else:
+        began_at = clock()
+        limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
+        written = list_in_rounds(spark, run.store, place, limits, cores=cores)
+    folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
+    reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
-        dataframe=below_slices.unionByName(outside_slices),
+        dataframe=spark.createDataFrame(reports, PART),
         began_at=began_at,
-        facts={"run": run.to_facts()},
-        measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
+        facts=facts | _ages(spark, run, folder, written),
+        in_parts=True,
     )
 
 
-@worker
-def _discover_slices(batches: Batches, store: StoreLocation) -> Batches:
-    for _ in batches:
-        prefixes, _ = worker_store(store).list_level(_DATA)
-        for begin in range(0, len(prefixes), _SHARDS_PER_BATCH):
-            yield pa.record_batch([pa.array(prefixes[begin : begin + _SHARDS_PER_BATCH])], schema=_SHARD)
-
-
-@worker
-def _list_prefixes(batches: Batches, store: StoreLocation) -> Batches:
-    prefixes = (prefix for batch in batches for prefix in batch.column("prefix").to_pylist())
-    yield from list_concurrently(worker_store(store), prefixes, concurrency=_LISTINGS_AT_ONCE)
-
-
-@worker
-def _list_level(batches: Batches, store: StoreLocation, prefixes: tuple[str, ...]) -> Batches:
-    for _ in batches:
-        for prefix in prefixes:
-            objects = worker_store(store).list_level(prefix)[1]
-            # At the root there are also names of lakeFS's own.
-            yield objects.filter(are_candidate_addresses(objects.column("address")))
+def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:
+    """Bytes by age, from two columns of the written files.  That they have as many rows as was said is seen by it."""
+    measures = [column.alias(name) for name, column in age_measures(run.started_at).items()]
+    if not written:
+        return dict.fromkeys(age_measures(run.started_at), 0)
+    rows = spark.read.schema(schemas.STORE_LISTING).parquet(*(f"{folder}/{row['file']}" for row in written))
+    measured = rows.agg(F.count("last_modified").alias("rows"), *measures).collect()[0].asDict()
+    counted, said = measured.pop("rows"), sum(row["rows"] for row in written)
+    if counted != said:
+        raise StorageError(
+            f"the listing was written to {folder} with {said} rows, and {counted} can be read back",
+            remedy="check the work place (work_url), and run again",
+        )
+    return {name: value or 0 for name, value in measured.items()}
