@@ -195,6 +195,19 @@ class SweepSettings(_Section):
     objects_per_request: int = Field(
         default=1000, ge=1, le=1000, description="Keys in one bulk delete; 1000 is the most that S3 takes."
     )
+    requests_at_once: int = Field(
+        default=16,
+        ge=1,
+        le=64,
+        description="Bulk deletes under way at once in a Spark task, at most.  A task begins with few, takes on more "
+        "while that is quicker, and takes back half when the store says SlowDown.",
+    )
+    max_requests_per_second: float = Field(
+        default=0.0,
+        ge=0,
+        description="Ceiling on a sweep's requests to the store, all tasks together; 0 is none.  For a store that "
+        "others use at the same time.",
+    )
     objects_per_look: int = Field(
         default=100_000,
         ge=1,

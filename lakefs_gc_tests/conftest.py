@@ -74,6 +74,8 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         "spark.master": "local[2]",
         "spark.driver.memory": "2g",
         "spark.sql.shuffle.partitions": "4",
+        # What assets take for the number of cores: few tasks for little data.
+        "spark.default.parallelism": "1",
         # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

@@ -9,13 +9,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from lakefs_gc.engine import ledger
+from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.storage.base import DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string"
 """Columns of a plan.  ``verdict`` is ``DELETE``, ``RESUME`` or ``ledger.RESURRECTED``."""
@@ -29,6 +33,17 @@ _NOT_DELETED = {DeletionOutcome.FAILED: ledger.FAILED, DeletionOutcome.LOCKED: l
 _CLOCK_GRAIN = timedelta(seconds=1)
 
 
+_CONNECTIONS = 64
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """How fast one worker deletes: chunks at once, at most, and requests in a second (0: no ceiling)."""
+
+    chunks_at_once: int
+    requests_per_second: float
+
+
 @worker
 def delete_objects(
     batches: Batches,
@@ -39,22 +54,39 @@ def delete_objects(
     cutoff: datetime,
     delete_versions: bool,
     until: float,
+    pacing: Pacing,
 ) -> Batches:
-    """Delete the objects of a plan, in order: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
+    """Delete the objects of a plan: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
 
     ``sequence`` names this pass; ``until`` is the time (``time.time()``) after which no chunk is begun but the first.
+    Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """
     namespace = worker_store(store)
+    namespace.limit_requests(pacing.requests_per_second)
+    pace = _pace(store, pacing.chunks_at_once)
     context = TaskContext.get()
     writer = ledger.LedgerWriter(namespace, folder, context.partitionId() if context else 0, sequence)
     # Spark tries a task again when its executor is lost: what the first try has deleted is not found gone by chance.
     begun = writer.begun()
-    for number, chunk in enumerate(_chunks(batches, objects_per_request)):
-        if number and time.time() > until:
-            yield pa.record_batch({"done": [0], "left": [len(chunk)]})
-            continue
-        _delete_chunk(namespace, writer, chunk, cutoff, begun, delete_versions)
-        yield pa.record_batch({"done": [len(chunk)], "left": [0]})
+
+    def delete(numbered: tuple[int, list[_Planned]]) -> bool:
+        number, chunk = numbered
+        with pace.request() as done:
+            if number and time.time() > until:
+                return False
+            _delete_chunk(namespace, writer.chunk(number), chunk, cutoff, begun, delete_versions, pace.limit)
+            done(len(chunk), namespace.slow_downs)
+        return True
+
+    chunks = enumerate(_chunks(batches, objects_per_request))
+    for (_, chunk), is_done in map_unordered(delete, chunks, pacing.chunks_at_once, wait_for_all=True):
+        yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+
+
+@lru_cache(maxsize=32)
+def _pace(store: StoreLocation, chunks_at_once: int) -> Pace:
+    """One for each store in a worker: what was learnt holds for its next task."""
+    return Pace(chunks_at_once)
 
 
 @dataclass(frozen=True)
@@ -79,13 +111,15 @@ def _chunks(batches: Batches, rows: int) -> Iterator[list[_Planned]]:
 
 def _delete_chunk(
     store: ObjectStore,
-    writer: ledger.LedgerWriter,
+    writer: ledger.ChunkWriter,
     chunk: list[_Planned],
     cutoff: datetime,
     begun: set[str],
     delete_versions: bool,
+    chunks_at_once: int,
 ) -> None:
-    there = store.stat_many([o.address for o in chunk if o.verdict != ledger.RESURRECTED])
+    asked = [planned.address for planned in chunk if planned.verdict != ledger.RESURRECTED]
+    there = still_there(store, asked, concurrency=max(1, _CONNECTIONS // chunks_at_once))
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
     hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there

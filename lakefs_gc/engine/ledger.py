@@ -53,7 +53,6 @@ class LedgerWriter:
         # The time-ordered sequence of the sweep sorts its records; the random part keeps attempts apart.
         self._shard = f"{folder}{sequence}-{shard:05d}-"
         self._prefix = f"{self._shard}{uuid4().hex[:12]}"
-        self._chunk = 0
 
     def begun(self) -> set[str]:
         """Addresses that an earlier attempt at this shard, in this sweep, said it would delete."""
@@ -61,21 +60,31 @@ class LedgerWriter:
         files = self._store.read_many(key for key in keys if key.endswith(f"-{INTENT}.parquet"))
         return {address for key, content in files for address in read_records(key, content)["address"].to_pylist()}
 
+    def chunk(self, number: int) -> ChunkWriter:
+        """For the records of one chunk; chunks may be written by several threads."""
+        return ChunkWriter(self._store, f"{self._prefix}-{number:06d}-")
+
+
+class ChunkWriter:
+    """Writes the records of one chunk of deletes."""
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+
     def intent(self, records: pa.RecordBatch) -> None:
         """Say what is about to be deleted."""
         self._write(records, INTENT)
 
     def outcome(self, records: pa.RecordBatch) -> None:
-        """Say what happened, and go on to the next chunk."""
+        """Say what happened."""
         self._write(records, "outcome")
-        self._chunk += 1
 
     def _write(self, records: pa.RecordBatch, kind: str) -> None:
         if not records.num_rows:
             return
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
-        self._store.put(f"{self._prefix}-{self._chunk:06d}-{kind}.parquet", buffer.getvalue())
+        self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())
 
 
 def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, RESUME, delete_objects
+from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, RESUME, Pacing, delete_objects
 from lakefs_gc.engine.marked_objects import read_marked
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.run import GCRun
@@ -182,6 +182,7 @@ class _Passes:
             self._mark.cutoff,
             settings.delete_versions,
             until,
+            Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
         )
         with driver_errors():
             # The sums need every row of every task: this is what runs the deletes, each of them, now.

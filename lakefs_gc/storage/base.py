@@ -133,6 +133,12 @@ class ObjectStore(ABC):
         """How often the store asked this process to slow down, so far."""
         return 0
 
+    def limit_requests(self, per_second: float) -> None:  # noqa: B027 - nothing to limit, unless a store has requests
+        """Ask at most so many requests in a second, on average, from this process; 0 is no limit.
+
+        Stores that are no service have no limit.
+        """
+
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
         """All objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.

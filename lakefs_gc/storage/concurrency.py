@@ -12,12 +12,13 @@ Result = TypeVar("Result")
 
 
 def map_unordered(
-    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int
+    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int, *, wait_for_all: bool = False
 ) -> Iterator[tuple[Item, Result]]:
     """``(item, function(item))`` in order of completion, by ``concurrency`` threads.
 
     At most ``concurrency`` results exist that the caller has not taken.  The first error is raised at once;
-    what has not begun by then, or when the iterator is closed, is dropped.
+    what has not begun by then, or when the iterator is closed, is dropped.  With ``wait_for_all`` what has begun is
+    waited for even then.
     """
     source = iter(items)
     executor = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="store")
@@ -33,4 +34,4 @@ def map_unordered(
                 result = future.result()
                 yield pending.pop(future), result
     finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+        executor.shutdown(wait=wait_for_all, cancel_futures=True)

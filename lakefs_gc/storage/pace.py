@@ -95,3 +95,26 @@ class Pace:
     def _change(self, limit: int) -> None:
         self.limit = limit
         self._changed.notify_all()
+
+
+class RequestLimit:
+    """A ceiling on requests in a second: whoever comes too early waits for its turn.  ``clock`` is in seconds."""
+
+    def __init__(
+        self,
+        per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.per_second = per_second
+        self._clock, self._sleep = clock, sleep
+        self._lock = threading.Lock()
+        self._next = clock()
+
+    def wait(self) -> None:
+        """Until the next request may be sent."""
+        with self._lock:
+            turn = max(self._next, self._clock())
+            self._next = turn + 1 / self.per_second
+        if (seconds := turn - self._clock()) > 0:
+            self._sleep(seconds)

@@ -29,6 +29,7 @@ from lakefs_gc.storage.base import (
 )
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3_checksums import content_facts
 from lakefs_gc.storage.s3_client import RAW_PAGE, S3_FAILURES, RetryingClient
@@ -114,6 +115,12 @@ class S3Store(ObjectStore):
     def slow_downs(self) -> int:
         """See ``ObjectStore``."""
         return sum(client.slow_downs for client in self._clients.values())
+
+    def limit_requests(self, per_second: float) -> None:
+        """See ``ObjectStore``."""
+        s3 = self._s3()
+        if per_second != (s3.limit.per_second if s3.limit else 0):
+            s3.limit = RequestLimit(per_second) if per_second else None
 
     def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
         """All pages below a prefix; a page that is not whole is asked for again, then raised."""

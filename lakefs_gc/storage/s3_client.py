@@ -18,6 +18,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, storage_error
 
@@ -100,6 +101,8 @@ class RetryingClient:
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url
+        self.limit: RequestLimit | None = None
+        """A ceiling on requests in a second, if there is one."""
         self.slow_downs = 0
         """Answers so far that asked to slow down.  Threads count without a lock: one more or less is no matter."""
 
@@ -111,6 +114,8 @@ class RetryingClient:
         failures = 0
         while True:
             try:
+                if self.limit:
+                    self.limit.wait()
                 return function()
             except S3_FAILURES as error:
                 failures += 1

@@ -55,23 +55,23 @@ def test_the_last_word_on_each_object(spark: SparkSession, store: ObjectStore) -
     sequences = ["20260701T000000000000", "20260702T000000000000"]
     for case in cases:
         for sequence, outcome in zip(sequences, case, strict=False):
-            LedgerWriter(store, FOLDER, 0, sequence).outcome(records({"-".join(case): outcome}))
+            LedgerWriter(store, FOLDER, 0, sequence).chunk(0).outcome(records({"-".join(case): outcome}))
     assert read(spark, store) == {"-".join(case): expected for case, expected in cases.items()}
 
 
 def test_the_outcome_of_a_chunk_follows_its_intent(spark: SparkSession, store: ObjectStore) -> None:
     writer = LedgerWriter(store, FOLDER, 3, "20260701T000000000000")
-    for outcome in ("failed", "resurrected"):
-        writer.intent(records({outcome: "intent"}))
-        writer.outcome(records({outcome: outcome}))
-    writer.intent(records({}))
-    writer.intent(records({"begun": "intent"}, size=None))
+    for number, outcome in enumerate(("failed", "resurrected")):
+        writer.chunk(number).intent(records({outcome: "intent"}))
+        writer.chunk(number).outcome(records({outcome: outcome}))
+    writer.chunk(2).intent(records({}))
+    writer.chunk(3).intent(records({"begun": "intent"}, size=None))
     assert read(spark, store) == {"failed": "failed", "resurrected": "resurrected", "begun": "intent"}
     assert len([key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]) == 5
 
 
 def test_a_damaged_file_is_refused(spark: SparkSession, store: ObjectStore) -> None:
-    LedgerWriter(store, FOLDER, 0, "1").outcome(records({"a": "deleted"}))
+    LedgerWriter(store, FOLDER, 0, "1").chunk(0).outcome(records({"a": "deleted"}))
     [key] = [key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]
     store.put(key, store.read(key)[:-9])
     with pytest.raises(CorruptFileError, match="not a whole Parquet file"):

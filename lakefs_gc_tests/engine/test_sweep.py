@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.deletion import delete_objects
+from lakefs_gc.engine.deletion import Pacing, delete_objects
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
 from lakefs_gc.engine.sweep import wait_for_commits
@@ -26,7 +26,7 @@ from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.engine.test_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted, error
 
 
 def strays(repository: LakeRepository, count: int, content: bytes = b"123") -> list[str]:
@@ -135,7 +135,7 @@ def test_an_intent_without_outcome_is_counted_as_ours(spark: SparkSession, repos
     paths = MarkPaths.of("m1")
     begun = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:3]]
     writer = LedgerWriter(repository.store, paths.ledger, 0, "20200101T000000000000")
-    writer.intent(pa.RecordBatch.from_pylist(begun, schema=RECORD))
+    writer.chunk(0).intent(pa.RecordBatch.from_pylist(begun, schema=RECORD))
     repository.store.delete_many(keys[:2])
     result = collector.sweep(mark, live=[keys[2]])
     assert collector.swept == {
@@ -153,10 +153,12 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
     plan = {"address": keys, "size": [None] * 3, "last_modified": [None] * 3, "verdict": ["delete"] * 3}
     folder, sequence = MarkPaths.of("m1").ledger, "20260701T000000000000"
     lost = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:1]]
-    LedgerWriter(repository.store, folder, 0, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
-    LedgerWriter(repository.store, folder, 1, sequence).intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
+    for shard in (0, 1):
+        writer = LedgerWriter(repository.store, folder, shard, sequence).chunk(0)
+        writer.intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     repository.store.delete_many(keys[:2])
-    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, time.time() + 60)
+    until, pacing = time.time() + 60, Pacing(1, 0)
+    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, until, pacing)
     assert [batch["done"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
     found = read_ledger(spark, repository.location, folder, 1).collect()
     assert {row["address"]: (row["outcome"], row["size"]) for row in found} == {
@@ -240,6 +242,28 @@ def test_failed_deletes_are_tried_again(spark: SparkSession, in_s3: LakeReposito
     assert pauses == [7, 14]
     assert looks == [set(keys), {keys[0]}, {keys[0]}]
     assert keys[0] not in in_s3.objects()
+
+
+def test_a_store_that_says_slow_down_for_a_while(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+) -> None:
+    """Every other request of its first sixty: the sweep waits, and no object has failed."""
+    keys = strays(in_s3, 60)
+    told: list[str] = []
+
+    def slow_down(request: Request) -> Answer | None:
+        if request.operation in ("DeleteObjects", "HeadObject") and "/data/" in request.keys[0] and len(told) < 60:
+            told.append(request.operation)
+            return error(503, "SlowDown") if len(told) % 2 else None
+        return None
+
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    store_in_s3.server.faults.append(slow_down)
+    result = collector.sweep(mark, live=[], objects_per_request=5, retries=0)
+    assert counts(result) == {"deleted": 60}
+    assert len(told) == 60
+    assert not in_s3.objects() & set(keys)
 
 
 def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(

@@ -21,9 +21,10 @@ def test_the_session_that_runs_is_used(spark: SparkSession, spark_config: dict[s
     assert start_spark(spark_config).sparkContext is spark.sparkContext
 
 
-def test_cores_are_what_spark_makes_of_the_master(spark: SparkSession, spark_config: dict[str, str]) -> None:
+def test_cores_are_what_spark_makes_of_its_configuration(spark: SparkSession, spark_config: dict[str, str]) -> None:
     resource = SparkResource(spark_config=spark_config)
-    assert resource.cores == spark.sparkContext.defaultParallelism == 2
+    assert resource.cores == spark.sparkContext.defaultParallelism == 1
+    assert resource.cores == int(spark_config["spark.default.parallelism"])
 
 
 def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
