@@ -20,6 +20,10 @@ from lakefs_gc.storage.fan_out import merged
 from lakefs_gc.storage.key_ranges import KeyRange, find_cuts
 from lakefs_gc.storage.pace import Pace
 
+_FREE_PROBES = 16
+_PAGES_PER_PROBE = 6
+"""Looking for cuts may take one request for so many pages, beyond the first few: they are the price of the gain."""
+
 
 @dataclass(frozen=True)
 class ListingLimits:
@@ -73,6 +77,7 @@ class RangeLister:
         self._cut_off: list[_Listing] = []
         self._running: list[_Listing] = []
         self._idle = 0
+        self._pages = self._probes = 0
         self._folders: set[str] = set()
         self._lock = threading.Condition()
         self._stop = threading.Event()
@@ -163,7 +168,7 @@ class RangeLister:
                 self._idle += 1
                 longest = self._longest()
                 if longest is None:
-                    self._lock.wait(0.05)
+                    self._lock.wait(0.2)
                     self._idle -= 1
                     continue
                 longest.being_cut = True
@@ -215,6 +220,7 @@ class RangeLister:
                 listing.in_folders |= _any_in_folder(names, prefix)
             listing.pages += 1
             listing.origin.pages += 1
+            self._pages += 1
             self._folders.update(page.sub_prefixes)
             objects = page.objects.filter(pc.less_equal(names, until)) if until else page.objects
             seen = [folder[:-1] for folder in page.sub_prefixes]
@@ -241,7 +247,7 @@ class RangeLister:
     def _longest(self) -> _Listing | None:
         """The range to cut: the one that has gone on longest of those that can be cut."""
         least = self._limits.cut_after_pages
-        if not least or not self._store.lists_by_page:
+        if not least or not self._store.lists_by_page or self._probes > _FREE_PROBES + self._pages // _PAGES_PER_PROBE:
             return None
         fit = [
             listing
@@ -262,6 +268,7 @@ class RangeLister:
 
         def first_name_after(text: str) -> str | None:
             with self._pace.request() as done:
+                self._probes += 1  # by several threads: about is enough
                 name = None if self._stop.is_set() else self._store.first_name_after(prefix, prefix + text)
                 done(0, self._store.slow_downs)
             return None if name is None else name[len(prefix) :]

@@ -1,21 +1,38 @@
 """How many keys a second are listed from a simulated S3 store, against one sequential lister.
 
-The lister of one process (``storage.fan_out``) is measured by itself: what a core of client work does, and what
-listing at once gains at a latency.  On few cores the simulator shares them: its own processor time is a figure, too.
+One process with threads (``storage.range_listing``) is measured by itself: what a core of client work does, and what
+listing at once gains at a latency, in many slices or in one.  Then the stage as Spark runs it: workers that write
+Parquet themselves, against the same rows written by the JVM.  On few cores the simulator shares them: its own
+processor time is a figure, too.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from functools import partial
+from tempfile import TemporaryDirectory
 
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.listing_rounds import list_in_rounds
+from lakefs_gc.engine.parts import PartsPlace
+from lakefs_gc.engine.workers import Batches, worker, worker_store
+from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.fan_out import list_concurrently
+from lakefs_gc.storage.key_ranges import KeyRange
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.range_listing import ListingLimits, RangeLister
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, Usage, in_fresh_process, watched
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore, StoreStats
 
 _OBJECTS_PER_SLICE = 20_000
 """lakeFS begins a new slice after so many."""
+_AT_ONCE = 16
+_LIMITS = ListingLimits(pages_per_range=100)
 
 
 def figures(keys: int, usage: Usage, before: StoreStats, after: StoreStats) -> dict[str, Figure]:
@@ -35,15 +52,64 @@ def figures(keys: int, usage: Usage, before: StoreStats, after: StoreStats) -> d
     }
 
 
-def by_threads(shape: KeyShape, latency_ms: float, concurrency: int) -> dict[str, Figure]:
-    """List in this process."""
+def sequentially(shape: KeyShape, latency_ms: float) -> dict[str, Figure]:
+    """One page after the other, in this process."""
     with SimulatedStore(shape, latency_ms=latency_ms) as simulated, simulated.environment():
         store = open_store(simulated.location)
         slices = store.list_level("data/")[0]
         before = simulated.stats()
         with watched() as usage:
-            keys = sum(batch.num_rows for batch in list_concurrently(store, slices, concurrency))
+            keys = sum(batch.num_rows for name in slices for batch in store.list(name))
         return figures(keys, usage, before, simulated.stats())
+
+
+def by_threads(shape: KeyShape, latency_ms: float, requests_per_second: float = 0.0) -> dict[str, Figure]:
+    """By ranges, in this process."""
+    simulated = SimulatedStore(shape, latency_ms=latency_ms, requests_per_second=requests_per_second)
+    with simulated, simulated.environment():
+        store = open_store(simulated.location)
+        ranges = [KeyRange(name) for name in store.list_level("data/")[0]]
+        before = simulated.stats()
+        with watched() as usage:
+            keys = sum(batch.num_rows for batch in RangeLister(store, ranges, ListingLimits()).batches())
+        return figures(keys, usage, before, simulated.stats())
+
+
+def by_spark(shape: KeyShape, latency_ms: float, *, through_jvm: bool) -> dict[str, Figure]:
+    """As Spark runs it, from the first request to the last file."""
+    with (
+        SimulatedStore(shape, latency_ms=latency_ms) as simulated,
+        simulated.environment(),
+        TemporaryDirectory() as folder,
+    ):
+        cores = os.cpu_count() or 1
+        spark = start_spark({"spark.master": f"local[{cores}]"})
+        spark.range(cores, numPartitions=cores).mapInArrow(lambda batches: batches, "id long").count()  # warm
+        before = simulated.stats()
+        with watched() as usage:
+            if through_jvm:
+                keys = _through_jvm(spark, simulated.location, folder, cores)
+            else:
+                place = PartsPlace(StoreLocation(f"file://{folder}"), "data/")
+                written = list_in_rounds(spark, simulated.location, place, _LIMITS, cores=cores)
+                keys = sum(row["rows"] for row in written)
+        after = simulated.stats()
+        spark.stop()
+        return figures(keys, usage, before, after)
+
+
+def _through_jvm(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> int:
+    """What the stage did before: a slice is one thread's, and each row goes to the JVM, which writes Parquet."""
+    slices = spark.createDataFrame([(name,) for name in open_store(store).list_level("data/")[0]], "prefix string")
+    listed = slices.repartition(cores * 4).mapInArrow(_list_slices(store), schemas.STORE_LISTING)
+    listed.write.parquet(f"{folder}/data")
+    return spark.read.parquet(f"{folder}/data").count()
+
+
+@worker
+def _list_slices(batches: Batches, store: StoreLocation) -> Batches:
+    slices = (name for batch in batches for name in batch.column("prefix").to_pylist())
+    yield from list_concurrently(worker_store(store), slices, _AT_ONCE)
 
 
 def measure(options: Options) -> Iterator[Case]:
@@ -51,14 +117,33 @@ def measure(options: Options) -> Iterator[Case]:
     objects = options.count("objects", 1_000_000)
     few = KeyShape(slices=10, objects_per_slice=_OBJECTS_PER_SLICE)
     many = KeyShape(slices=max(1, objects // _OBJECTS_PER_SLICE), objects_per_slice=_OBJECTS_PER_SLICE)
-    yield Case("one lister", in_fresh_process(by_threads, few, latency_ms, 1), baseline=True)
-    yield Case("16 slices at once", in_fresh_process(by_threads, many, latency_ms, 16))
-    yield Case("one lister, no latency", in_fresh_process(by_threads, many, 0, 1))
+    one = KeyShape(in_one_slice=objects)
+    flat = KeyShape(at_root=objects)
+    wanted = options.text("cases").split(",")
+    cases = {
+        "one lister": partial(sequentially, few, latency_ms),
+        "threads, many slices": partial(by_threads, many, latency_ms),
+        "threads, one slice": partial(by_threads, one, latency_ms),
+        "threads, throttled at 200/s": partial(by_threads, few, latency_ms, 200.0),
+        "one lister, no latency": partial(sequentially, many, 0.0),
+        "Spark, many slices, rows through the JVM": partial(by_spark, many, latency_ms, through_jvm=True),
+        "Spark, many slices": partial(by_spark, many, latency_ms, through_jvm=False),
+        "Spark, one slice, rows through the JVM": partial(by_spark, one, latency_ms, through_jvm=True),
+        "Spark, one slice": partial(by_spark, one, latency_ms, through_jvm=False),
+        "Spark, flat root": partial(by_spark, flat, latency_ms, through_jvm=False),
+    }
+    for number, (name, function) in enumerate(cases.items()):
+        if number == 0 or any(part in name for part in wanted):
+            yield Case(name, in_fresh_process(function), baseline=number == 0)
 
 
 BENCHMARK = Benchmark(
     "Listing a simulated S3 store",
     compare="keys_per_s",
     measure=measure,
-    settings={"objects": "how many are listed", "latency_ms": "of each answer of the store"},
+    settings={
+        "objects": "how many are listed",
+        "latency_ms": "of each answer of the store",
+        "cases": "parts of the names of cases to run, separated by commas",
+    },
 )
