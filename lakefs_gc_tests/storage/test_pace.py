@@ -1,0 +1,98 @@
+"""How many requests run at once: by what a made-up store gains from them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+from lakefs_gc.storage.pace import Pace
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def run(pace: Pace, clock: Clock, keys_per_second: Callable[[int], float], seconds: float) -> list[int]:
+    """The limit at each request, with a store that gives so many keys a second at so many requests at once."""
+    limits = []
+    until = clock.seconds + seconds
+    while clock.seconds < until:
+        limits.append(pace.limit)
+        clock.seconds += 1000 / keys_per_second(pace.limit)
+        with pace.request() as done:
+            done(1000, 0)
+    return limits
+
+
+def test_grows_while_it_gains() -> None:
+    clock = Clock()
+    limits = run(Pace(32, clock), clock, lambda limit: 30_000 * limit, 10)
+    assert limits[0] == 4
+    assert limits[-1] == 32
+    assert max(limits) == 32, "never above the ceiling"
+
+
+def test_stays_where_more_gains_nothing() -> None:
+    clock = Clock()
+    limits = run(Pace(64, clock), clock, lambda limit: 30_000.0 * min(limit, 8), 60)
+    assert sorted(limits)[len(limits) // 2] == 8
+    assert max(limits) == 16
+
+
+def test_halves_when_told_to_slow_down_and_then_grows_slowly() -> None:
+    clock = Clock()
+    pace = Pace(32, clock)
+    run(pace, clock, lambda limit: 30_000 * limit, 10)
+    clock.seconds += 1
+    with pace.request() as done:
+        done(0, 1)
+    with pace.request() as done:
+        done(0, 9)  # the others that were under way
+    assert pace.limit == 16
+    limits = run(pace, clock, lambda limit: 30_000 * limit, 4)
+    assert limits[0] == 16
+    assert all(0 <= later - earlier <= 1 for earlier, later in pairwise(limits))
+    assert limits[-1] > 20
+    for count in range(10, 40):
+        clock.seconds += 1
+        with pace.request() as done:
+            done(0, count)
+    assert pace.limit == 1, "and never less"
+
+
+def test_no_more_at_once_than_the_limit() -> None:
+    pace = Pace(3)
+    running = most = 0
+    lock = threading.Lock()
+
+    def work() -> None:
+        nonlocal running, most
+        for _ in range(10):
+            with pace.request():
+                with lock:
+                    running += 1
+                    most = max(most, running)
+                time.sleep(0.002)
+                with lock:
+                    running -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 3
+
+
+def test_nobody_waits_after_the_end() -> None:
+    pace = Pace(1)
+    with pace.request():
+        threading.Timer(0.05, pace.stop).start()
+        began = time.monotonic()
+        with pace.request():
+            assert time.monotonic() - began < 5
