@@ -12,22 +12,39 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.urls import has_credentials
 
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
+
+# As Spark itself redacts them, but for names of files with secrets, and of Kubernetes' own.
+_SECRET_NAME = re.compile(
+    r"(?i)(?!.*file$)(?!spark[.]kubernetes[.](?!.*oauthtoken)).*(secret|passw|token|access[.]?key|account[.]key)"
+)
+_SECRET_PARAMETER = re.compile(r"(?i)[;?&](token|password|secret)=")
 
 SweepPolicy = Literal["manual", "after", "immediately"]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="after")
+    def _no_credentials_in_urls(self) -> Self:
+        """Settings are shown in Dagster, and URLs are logged."""
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            texts = [*value, *value.values()] if isinstance(value, dict) else [value]
+            if any(isinstance(text, str) and has_credentials(text) for text in texts):
+                raise ValueError(f"{name}: a URL has credentials in it; use its vendor's standard chain")
+        return self
 
 
 class Protections(_Section):
@@ -298,6 +315,18 @@ class Settings(_Section):
         default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
     )
 
+    @field_validator("spark")
+    @classmethod
+    def _no_secrets_for_spark(cls, spark: dict[str, str]) -> dict[str, str]:
+        """They would stand on the command line of the JVM, and in Dagster's history."""
+        for name, value in spark.items():
+            if _SECRET_NAME.match(name) or _SECRET_PARAMETER.search(value):
+                raise ValueError(
+                    f"{name} looks like a secret, and settings are shown; put it into spark-defaults.conf in "
+                    "SPARK_CONF_DIR, or into the environment (SPARK_CONNECT_AUTHENTICATE_TOKEN)"
+                )
+        return spark
+
     @field_validator("mounts")
     @classmethod
     def _mounts_end_in_slash(cls, mounts: dict[str, str]) -> dict[str, str]:
@@ -386,15 +415,25 @@ def load_server_credentials(
             f"the lakeFS server is not configured: {', '.join(missing)} not set, and not in {file.name} either",
             remedy="set these variables, or run `lakectl config`",
         )
-    return ServerCredentials(**{**values, "endpoint_url": _server_root(values["endpoint_url"])})
+    return ServerCredentials(**{**values, "endpoint_url": server_root(values["endpoint_url"])})
 
 
-def _server_root(url: str) -> str:
-    """The server's address without ``/api/v1``, which lakectl accepts with and without."""
+def server_root(url: str) -> str:
+    """The server's address without ``/api/v1``, which lakectl accepts with and without.
+
+    Raises ``ConfigurationError`` for what is no URL, or has credentials in it: addresses are shown and logged.
+    """
     url = url.strip()
-    if not re.match(r"https?://", url):
+    if has_credentials(url):
         raise ConfigurationError(
-            f"the lakeFS endpoint {url!r} is not a URL", remedy="it must start with http:// or https://"
+            "the lakeFS endpoint has credentials in its URL",
+            remedy="remove what is before the @; the keys go to LAKECTL_CREDENTIALS_*",
+        )
+    if not re.match(r"https?://[^/]", url):
+        raise ConfigurationError(
+            # Not what it is: whoever mixes the settings up has the secret in it.
+            "the lakeFS endpoint is not a URL",
+            remedy="set LAKECTL_SERVER_ENDPOINT_URL; it must start with http:// or https://, and name a host",
         )
     return re.sub(r"/api/v1/?$", "", url).rstrip("/")
 
@@ -410,9 +449,9 @@ def _read_lakectl_file(file: Path) -> dict[str, str]:
             "access_key_id": credentials.get("access_key_id"),
             "secret_access_key": credentials.get("secret_access_key"),
         }
-    except (yaml.YAMLError, AttributeError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, AttributeError, UnicodeDecodeError, RecursionError):
         # The parser's own message would quote the file, and with it the secret.
-        raise ConfigurationError(f"{file} is not a lakectl configuration", remedy="run `lakectl config`") from error
+        raise ConfigurationError(f"{file} is not a lakectl configuration", remedy="run `lakectl config`") from None
     return {field: str(value) for field, value in found.items() if value}
 
 

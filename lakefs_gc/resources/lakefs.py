@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from lakefs_gc.config import load_server_credentials
+from lakefs_gc.config import load_server_credentials, server_root
 from lakefs_gc.server import LakeFSServer
 
 
@@ -20,5 +20,5 @@ class LakeFSResource(ConfigurableResource[None]):
         """A client of the server.  Raises ``ConfigurationError`` when it is not configured."""
         credentials = load_server_credentials()
         if self.endpoint_url:
-            credentials = credentials.model_copy(update={"endpoint_url": self.endpoint_url})
+            credentials = credentials.model_copy(update={"endpoint_url": server_root(self.endpoint_url)})
         return LakeFSServer(credentials)

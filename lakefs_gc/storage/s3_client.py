@@ -21,6 +21,7 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, storage_error
+from lakefs_gc.storage.urls import has_credentials, shown
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -57,9 +58,14 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
         rest: Any = session.client("s3", region_name=region, config=config)
     except (ProfileNotFound, InvalidConfigError, ValueError) as error:
         raise ConfigurationError(
-            f"boto3 cannot be set up: {error}",
+            f"boto3 cannot be set up: {shown(str(error))}",
             remedy="check AWS_PROFILE, AWS_ENDPOINT_URL_S3, AWS_REGION and ~/.aws/config",
-        ) from error
+        ) from None
+    if has_credentials(rest.meta.endpoint_url):
+        raise ConfigurationError(
+            "the endpoint of S3 has credentials in its URL, which is shown and logged",
+            remedy="remove what is before the @ in AWS_ENDPOINT_URL_S3; the keys go to AWS_ACCESS_KEY_ID and so on",
+        )
     if _is_custom(rest.meta.endpoint_url):
         rest.meta.events.register("before-sign.s3.DeleteObjects", _add_content_md5)
     lister.meta.events.register("before-parse.s3.ListObjectsV2", _hide_page)
