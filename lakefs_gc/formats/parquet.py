@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 
 from lakefs_gc.errors import CorruptFileError
 
+_MOST_ROWS = 1 << 28
+"""Far more than lakeFS or a collector writes into one file."""
+
 
 def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
     """One string column of a Parquet file, all rows in one array.
@@ -56,10 +59,26 @@ def _read(data: bytes, names: list[str], file: str, optional: tuple[str, ...] = 
     for name in wanted:
         if there.count(name) != 1:
             raise CorruptFileError(file, f"there is no column {name!r}, or more than one: {there}")
+    _check_rows(parquet.metadata, wanted, file)
     table = parquet.read(wanted)
     if len(table) != parquet.metadata.num_rows:
         raise CorruptFileError(file, f"{len(table)} rows instead of {parquet.metadata.num_rows}")
     return table
+
+
+def _check_rows(metadata: pq.FileMetaData, wanted: list[str], file: str) -> None:
+    """Arrow makes room for as many rows as a row group says: a flipped bit there may ask for all memory there is."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    values = {
+        chunk.num_values - group.num_rows
+        for group in groups
+        for chunk in (group.column(i) for i in range(group.num_columns))
+        if chunk.path_in_schema in wanted
+    }
+    if sum(group.num_rows for group in groups) != metadata.num_rows or values - {0}:
+        raise CorruptFileError(file, "its parts do not agree on how many rows there are")
+    if not 0 <= metadata.num_rows <= _MOST_ROWS:
+        raise CorruptFileError(file, f"it cannot have {metadata.num_rows} rows")
 
 
 @contextmanager
