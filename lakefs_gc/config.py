@@ -159,6 +159,21 @@ class ListingSettings(_Section):
         description="store: list the namespace, 1000 objects a request.  inventory: read the newest inventory report "
         "of S3, Azure or Google Cloud Storage, for namespaces whose listing takes too long or costs too much.",
     )
+    mode: Literal["clean", "optimized", "auto"] = Field(
+        default="clean",
+        description="clean: list everything.  optimized: list young slices only, and take the old ones over from the "
+        "run before, less what was swept; an error where that is not possible.  auto: optimized where possible.  "
+        "An optimized run does not notice objects that others deleted from old slices.",
+    )
+    margin_hours: float = Field(
+        default=168.0,
+        ge=24,
+        description="An optimized run lists again every slice that was younger than this at the run before: longer "
+        "than any upload takes from its beginning, or from the moment that its address was handed out.",
+    )
+    optimized_runs: int = Field(
+        default=10, ge=1, description="So many runs in a row may be optimized; the next one is clean."
+    )
     inventory_url: str = Field(
         default="",
         description="With the source inventory: the folder with the reports of one configuration, e.g. "

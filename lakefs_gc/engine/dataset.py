@@ -205,22 +205,27 @@ class WorkPlace:
         Manifests stay: by them a mark that waits for its approval is found.
         """
         store = self._store()
-        listed_at: dict[str, tuple[datetime, datetime]] = {}  # when it ended first: an inventory began before its run
-        for run_folder in store.list_level(f"{repository}/")[0]:
-            try:
-                listing = self.manifest(run_folder.rstrip("/"), "store_listing")
-                listed_at[run_folder] = listing.ended_at, listing.began_at
-            except InputOrderError:
-                continue  # not finished: it may be under way
-        old = sorted(listed_at, key=lambda run_folder: listed_at[run_folder], reverse=True)[keep_runs:]
+        old = self.listed_runs(repository)[keep_runs:]
         removed = 0
-        for run_folder in old:
-            keys = [key for batch in store.list(run_folder) for key in batch.column("address").to_pylist()]
+        for run_key in old:
+            keys = [key for batch in store.list(f"{run_key}/") for key in batch.column("address").to_pylist()]
             files = [key for key in keys if not key.endswith(f"/{_MANIFEST}")]
             removed += sum(not deletion.error for deletion in store.delete_many(files))
         if removed:
             logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
         return removed
+
+    def listed_runs(self, repository: str) -> list[str]:
+        """Keys of the runs of a repository whose listing has ended, the newest first."""
+        listed_at: dict[str, tuple[datetime, datetime]] = {}  # when it ended first: an inventory began before its run
+        for run_folder in self._store().list_level(f"{repository}/")[0]:
+            run_key = run_folder.rstrip("/")
+            try:
+                listing = self.manifest(run_key, "store_listing")
+                listed_at[run_key] = listing.ended_at, listing.began_at
+            except InputOrderError:
+                continue  # not finished: it may be under way
+        return sorted(listed_at, key=lambda run_key: listed_at[run_key], reverse=True)
 
     def keep(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DataFrame:
         """Compute a stage, keep it, and read it back: for what must not be computed twice within one run."""

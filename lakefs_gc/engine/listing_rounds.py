@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
 
 import pyarrow as pa
@@ -39,15 +39,22 @@ _GROWTH = 4
 
 
 def list_in_rounds(
-    spark: SparkSession, store: StoreLocation, place: PartsPlace, limits: ListingLimits, *, cores: int
+    spark: SparkSession,
+    store: StoreLocation,
+    place: PartsPlace,
+    limits: ListingLimits,
+    *,
+    cores: int,
+    but: Collection[str] = (),
 ) -> list[Row]:
     """List every object that may be a candidate (rule 4): ``data/`` at any depth, and the root, one level.
 
-    Returns the written files (columns of ``parts.PART``).  ``cores`` is how many tasks run at once.  One task that
+    Returns the written files (columns of ``parts.PART``).  Folders of ``data/`` that are in ``but`` (with their final
+    slash) are passed over.  ``cores`` is how many tasks run at once.  One task that
     fails, fails the listing.
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
-    followed = {_DATA}
+    followed = {_DATA, *but}
     written: list[Row] = []
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)

@@ -6,6 +6,7 @@ hold candidates is kept (rule 4), and workers write the rows themselves: none pa
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
@@ -15,6 +16,13 @@ from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.earlier_listing import (
+    CLEAN,
+    OPTIMIZED,
+    EarlierListing,
+    find_earlier_listing,
+    require_optimized,
+)
 from lakefs_gc.engine.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.listing_rounds import list_in_rounds
 from lakefs_gc.engine.parts import PART
@@ -50,8 +58,14 @@ def store_listing(
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
         written = read_inventory(spark, location, inventory, run.namespace, place)
     else:
-        began_at = clock()
+        earlier = find_earlier_listing(spark, run, work_place, listing)
         limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
+        began_at = clock()
+        if isinstance(earlier, EarlierListing):
+            return _optimized(spark, run, work_place, earlier, limits, began_at, cores)
+        if listing.mode == OPTIMIZED:
+            require_optimized(earlier)
+        facts |= {"mode": CLEAN, "mode_because": earlier}
         written = list_in_rounds(spark, run.store, place, limits, cores=cores)
     folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
@@ -60,6 +74,38 @@ def store_listing(
         began_at=began_at,
         facts=facts | _ages(spark, run, folder, written),
         in_parts=True,
+    )
+
+
+def _optimized(
+    spark: SparkSession,
+    run: GCRun,
+    work_place: WorkPlace,
+    earlier: EarlierListing,
+    limits: ListingLimits,
+    began_at: datetime,
+    cores: int,
+) -> StageOutput:
+    """Young slices as they are listed now, and old ones as the earlier run knew them."""
+    young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
+    place = work_place.parts_place(run.run_key, young)
+    written = list_in_rounds(spark, run.store, place, limits, cores=cores, but=skipped)
+    files = [f"{work_place.folder(run.run_key, young)}/data/{row['file']}" for row in written]
+    rows = earlier.rows(spark, run.store, cores)
+    if files:
+        rows = rows.unionByName(spark.read.schema(schemas.STORE_LISTING).parquet(*files))
+    return StageOutput(
+        dataframe=rows,
+        began_at=began_at,
+        facts={
+            "run": run.to_facts(),
+            "source": "store",
+            "mode": OPTIMIZED,
+            "mode_because": f"run {earlier.listing.manifest.run_key} has listed what is old",
+            "optimized_runs": earlier.optimized_runs,
+            "slices_taken_over": len(earlier.slices),
+        },
+        measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
     )
 
 
