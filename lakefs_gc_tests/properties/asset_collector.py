@@ -22,18 +22,25 @@ OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "someth
 """Brakes that may be on when all is well: in a small repository much is garbage, or all, and users change their rules.
 """
 
+MARGIN_SECONDS = 5.0
+"""Slices that were older than this are taken over by the next run."""
+
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
 class AssetCollector(Collector):
     """What somebody does who materializes one asset after the other; the environment names the lakeFS server."""
 
-    def __init__(self, spark: SparkSession, repository: LakeRepository, instance: DagsterInstance) -> None:
+    def __init__(
+        self, spark: SparkSession, repository: LakeRepository, instance: DagsterInstance, mode: str = "auto"
+    ) -> None:
         super().__init__(spark, repository)
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": 4, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
-        self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running})
+        # A margin that no user may set: uploads of a test take no time.
+        listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
+        self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})
         definitions = build_definitions(self.settings)
         self._job = definitions.resolve_implicit_global_asset_job_def()
         instance.add_dynamic_partitions(str(gc_runs.name), [self.run_key])

@@ -20,6 +20,7 @@ from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.retention.active_commits import active_commits
+from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import STAGES, Lake, keys_below
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
@@ -37,7 +38,7 @@ class History:
 
     def __init__(self, spark: SparkSession, folder: Path, instance: DagsterInstance) -> None:
         self._spark, self._instance = spark, instance
-        self.lake = Lake(folder).__enter__()
+        self.lake = Lake(folder, options=SandboxOptions(slice_seconds=1)).__enter__()
         self.repository = self.lake.repository()
         self.other = self.lake.repository("other")
         self._outside = folder / "objects" / "outside"
@@ -50,6 +51,8 @@ class History:
         self.hidden = 0
         """Objects that a branch shows and no list of the server has, when a mark was made."""
         self.resurrected = 0
+        self.optimized = 0
+        """Whether the run in the end took over a part of the listing of one before."""
         self.deleted = 0
         self.marked = 0
         self.swept = 0
@@ -162,8 +165,8 @@ class History:
     def begin(self) -> None:
         self.collectors.append((self._collector(), 0))
 
-    def _collector(self) -> AssetCollector:
-        return AssetCollector(self._spark, self.repository, self._instance)
+    def _collector(self, mode: str = "auto") -> AssetCollector:
+        return AssetCollector(self._spark, self.repository, self._instance, mode)
 
     def step(self, number: int) -> None:
         """The next stage of one of the collectors; the last one makes the mark."""
@@ -245,11 +248,21 @@ class History:
         addresses = (str(entry.physical_address) for entry in page.results)
         return {address.removeprefix(prefix) for address in addresses if address.startswith(prefix)}
 
+    def check_modes_agree(self) -> None:
+        """An optimized run and a clean one, one after the other, find the same."""
+        optimized, clean = self._collector(), self._collector("clean")
+        optimized.collect()
+        clean.collect()
+        found = optimized.addresses("candidates"), clean.addresses("candidates")
+        assert found[0] == found[1], f"only optimized: {found[0] - found[1]}, only clean: {found[1] - found[0]}"
+        self.optimized += optimized.manifest("store_listing").facts["mode"] == "optimized"
+
     def finish(self) -> None:
         """Once all is quiet, a run leaves no garbage."""
         for key in self.repository.objects():
             self.repository.age(key, 48)
-        collector = self._collector()
+        self.check_modes_agree()
+        collector = self._collector("clean")
         mark = collector.collect_and_mark()
         self._count_hidden(collector)
         reachable = self.reachable()

@@ -137,6 +137,7 @@ class Histories(RuleBasedStateMachine):
             ("deleted objects", history.deleted),
             ("objects that came back", history.resurrected),
             ("objects that no list has", history.hidden),
+            ("optimized runs", history.optimized),
         ):
             self.seen[name] += number
             self.seen[f"histories with {name}"] += number > 0
