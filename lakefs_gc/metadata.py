@@ -31,6 +31,7 @@ _COLUMNS = {
     "lock keeps it) or failed.  Of a backup: copied, already_gone or failed.",
     "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",
     "checksum": "That checksum, with its algorithm.",
+    "address_hash": "XXH64 of the address: what is referenced and not stored is known by it.",
     "found_in": "store: nobody refers to it.  Otherwise the stage that refers to what is not in the store.",
     "deleted_by": "The mark of ours whose sweep deleted it; empty: it was lost.",
     "error": "What the store answered when it failed; else empty.",

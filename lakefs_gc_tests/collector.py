@@ -276,7 +276,15 @@ class Collector:
                 clock=clock,
             )
         if stage == "missing":
-            return missing(spark, self.run, unmatched=self.dataset("unmatched"), clock=clock, cores=CORES)
+            return missing(
+                spark,
+                self.run,
+                uncommitted=self.dataset("uncommitted"),
+                committed=self.dataset("committed"),
+                unmatched=self.dataset("unmatched"),
+                clock=clock,
+                cores=CORES,
+            )
         if stage == "kept":
             return kept(
                 spark,

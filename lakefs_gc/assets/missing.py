@@ -12,7 +12,17 @@ from lakefs_gc.resources.spark import SparkResource
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
 @failures_shown()
-def missing(store_listing: Dataset, unmatched: Dataset, spark: SparkResource) -> StageOutput:
+def missing(
+    store_listing: Dataset, uncommitted: Dataset, committed: Dataset, unmatched: Dataset, spark: SparkResource
+) -> StageOutput:
     """Every object that a branch or an active commit refers to, and that does not exist: loss that has happened."""
     run = GCRun.of(store_listing.manifest)
-    return stage.missing(spark.session, run, unmatched=unmatched, clock=utc_now, cores=spark.cores)
+    return stage.missing(
+        spark.session,
+        run,
+        uncommitted=uncommitted,
+        committed=committed,
+        unmatched=unmatched,
+        clock=utc_now,
+        cores=spark.cores,
+    )

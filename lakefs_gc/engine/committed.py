@@ -29,6 +29,7 @@ def committed(
 ) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
+    ``facts`` has ``size_bytes``, of all rows: what is there twice counts twice.
     Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
     (rule 3).
     """
@@ -118,5 +119,7 @@ def live_addresses(data: bytes, file: str, namespace: str, entries: int | None, 
     inside = relative_addresses(batch, namespace)
     if full_only:
         inside = pc.if_else(pc.not_equal(inside, batch.column("address")), inside, None)
-    rows = pa.record_batch([inside, batch.column("size"), batch.column("last_modified")], names=LISTING_SCHEMA.names)
-    yield rows.filter(pc.is_valid(inside)).cast(LISTING_SCHEMA)
+    if inside.null_count:
+        batch, inside = batch.filter(pc.is_valid(inside)), pc.drop_null(inside)
+    columns = [inside, batch.column("size"), batch.column("last_modified")]
+    yield pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

@@ -6,6 +6,8 @@ nothing is listed: each such object is asked for, and what an earlier sweep of o
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +15,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
-from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.unmatched import address_hash
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.storage.base import StoreLocation
@@ -25,17 +28,38 @@ _MARKS_FOLDER = "_lakefs/retention/gc/unified/"
 _LEDGER_FOLDER = "/lakefs-gc/ledger/"
 
 
-def missing(spark: SparkSession, run: GCRun, *, unmatched: Dataset, clock: Clock, cores: int) -> StageOutput:
+def missing(
+    spark: SparkSession,
+    run: GCRun,
+    *,
+    uncommitted: Dataset,
+    committed: Dataset,
+    unmatched: Dataset,
+    clock: Clock,
+    cores: int,
+) -> StageOutput:
     """List the objects that are referenced and do not exist.  Columns: ``schemas.MISSING``.
 
     ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, the others.
     """
     began_at = clock()
-    check_inputs(run.run_key, unmatched)
+    check_inputs(run.run_key, uncommitted, committed, unmatched)
+    check_made_from(unmatched, uncommitted, committed)
     rows = spark.createDataFrame([], schemas.MISSING)
     if unmatched.manifest.facts["not_in_store"]:
-        expected = unmatched.dataframe.where(F.col("found_in") != schemas.STORE)
-        expected = expected.groupBy("address").agg(F.min("found_in").alias("found_in"))
+        hashes = unmatched.dataframe.where(F.col("found_in") != schemas.STORE).select("address_hash")
+        references = (
+            dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"))
+            for dataset in (committed, uncommitted)
+        )
+        # Whatever has such a hash is asked for; by chance that may be one that is there.
+        expected = (
+            reduce(DataFrame.union, references)
+            .withColumn("address_hash", address_hash("address"))
+            .join(hashes.distinct(), "address_hash", "left_semi")
+            .groupBy("address")
+            .agg(F.min("found_in").alias("found_in"))
+        )
         absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
             _absent(run.store), "address string, found_in string"
         )

@@ -6,11 +6,10 @@ store_listing       an object under ``data/`` or directly at the root: ``address
 uncommitted         an address that a branch's staging area or a tracked copy refers to: ``address``
 active_ranges       a range that an active commit refers to: ``range_id``, ``entries`` (null where only
                     the file itself can say)
-committed           an address that an active commit refers to: ``address`` (distinct), ``size``,
-                    ``last_modified`` of the newest such entry
+committed           an entry of an active commit: ``address`` (as often as ranges have it), ``size``, ``last_modified``
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
 unmatched           what is stored and not referenced, or referenced and not stored: ``address``, ``size``,
-                    ``last_modified`` (null where it is not stored), ``found_in``
+                    ``last_modified`` (all null where it is not stored), ``found_in``, ``address_hash``
 missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by``
 kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
@@ -36,7 +35,13 @@ COMMITTED = STORE_LISTING
 FOREIGN_REFERENCES = StructType([_ADDRESS, StructField("repository", StringType(), nullable=False)])
 _FOUND_IN = StructField("found_in", StringType(), nullable=False)
 UNMATCHED = StructType(
-    [_ADDRESS, StructField("size", LongType()), StructField("last_modified", TimestampType()), _FOUND_IN]
+    [
+        StructField("address", StringType()),
+        StructField("size", LongType()),
+        StructField("last_modified", TimestampType()),
+        _FOUND_IN,
+        StructField("address_hash", LongType(), nullable=False),
+    ]
 )
 MISSING = StructType([_ADDRESS, _FOUND_IN, StructField("deleted_by", StringType(), nullable=False)])
 KEPT = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])

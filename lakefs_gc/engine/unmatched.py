@@ -2,13 +2,18 @@
 
 Listing and references are joined once, outward on both sides: one side of what does not match is the garbage (older
 than the cutoff, in places where garbage can be), the other is an audit (rule 7) that costs nothing more.
+
+They are compared by a 64-bit hash of the address, and of a reference nothing but the hash is moved.  Two addresses of
+one hash can only make garbage look referenced, and keep it: an object that is referenced has its own hash among those
+of the references, whatever else has it too.  Among a billion addresses about one in 10^10 objects is kept, or missed
+by the audit, for that.
 """
 
 from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine import schemas
@@ -22,6 +27,9 @@ from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
+
+_HASH = "address_hash"
+_ROWS_PER_PIECE = 500_000  # about 60 MB to sort
 
 
 def unmatched(
@@ -37,8 +45,11 @@ def unmatched(
 ) -> StageOutput:
     """Match what is stored with what is referenced.  Columns: ``schemas.UNMATCHED``.
 
-    A row that is not in the store may be there twice, as ``committed`` and as ``uncommitted``; it may also be an object
-    that was uploaded after the store was listed, or lie where nothing is listed.
+    Each side is shuffled once, into pieces that are sorted in memory of known size, and spill where there is none.
+
+    A row that is not in the store has no address, but its hash: ``missing`` looks it up.  It may be there several
+    times, as ``committed`` and as ``uncommitted``; it may also be an object that was uploaded after the store was
+    listed, or lie where nothing is listed.
 
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
     1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
@@ -50,14 +61,17 @@ def unmatched(
     check_made_from(active_ranges, uncommitted)
     if committed.manifest.rows == 0:
         refuse_unproved_emptiness(server, run)
-    references = (
-        dataset.dataframe.select(F.col("address"), F.lit(dataset.manifest.stage).alias("found_in"))
-        for dataset in (committed, uncommitted, foreign_references)
+    pieces = 1 + sum(d.manifest.rows for d in (listing, committed, uncommitted, foreign_references)) // _ROWS_PER_PIECE
+    references = reduce(
+        DataFrame.union,
+        (
+            dataset.dataframe.select(address_hash("address"), F.lit(dataset.manifest.stage).alias("found_in"))
+            for dataset in (committed, uncommitted, foreign_references)
+        ),
     )
+    stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
     # Who is referred to twice matches twice: that is nobody of the unmatched.
-    joined = listing.dataframe.withColumn("listed", F.lit(True)).join(
-        reduce(DataFrame.union, references), "address", "full_outer"
-    )
+    joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
     in_store = F.col("found_in").isNull()
     is_garbage = (F.col("last_modified") < F.lit(run.cutoff)) & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
@@ -65,7 +79,7 @@ def unmatched(
     of_store = F.col("found_in") == schemas.STORE
     return StageOutput(
         dataframe=rows.select(
-            "address", "size", "last_modified", F.coalesce("found_in", F.lit(schemas.STORE)).alias("found_in")
+            "address", "size", "last_modified", F.coalesce("found_in", F.lit(schemas.STORE)).alias("found_in"), _HASH
         ),
         began_at=began_at,
         facts={"cutoff": run.cutoff.isoformat()},
@@ -84,7 +98,12 @@ def unmatched(
 
 def unreferenced(rows: DataFrame) -> DataFrame:
     """The rows (columns ``schemas.UNMATCHED``) that are in the store.  Columns: ``schemas.STORE_LISTING``."""
-    return rows.where(F.col("found_in") == schemas.STORE).drop("found_in")
+    return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
+
+
+def address_hash(column: str) -> Column:
+    """64 bits of an address (XXH64, by its bytes), as ``address_hash``."""
+    return F.xxhash64(column).alias(_HASH)
 
 
 def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:

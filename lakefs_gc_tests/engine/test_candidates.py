@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
+from lakefs_gc.engine import missing as missing_stage
 from lakefs_gc.engine import schemas
+from lakefs_gc.engine import unmatched as unmatched_stage
 from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, utc_now
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
@@ -207,7 +210,47 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
         inputs.manifests["store_listing"].facts,
     )
     collector.work_place.write(spark, collector.run_key, "store_listing", listing)
-    inputs.put("store_listing", inputs.manifests["store_listing"])
+    inputs.put("store_listing", replace(inputs.manifests["store_listing"], parts=None))
     collector.materialize("unmatched")
     rows = collector.dataset("unmatched").dataframe.collect()
     assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", "root"}
+
+
+def every_hash_the_same(column: str) -> Column:
+    return F.lit(7).cast("long").alias("address_hash")
+
+
+def a_few_hashes(column: str) -> Column:
+    return (F.length(column) % 5).cast("long").alias("address_hash")
+
+
+@pytest.mark.parametrize("worse_hash", [every_hash_the_same, a_few_hashes])
+def test_addresses_of_one_hash_can_only_keep_an_object(
+    spark: SparkSession,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    worse_hash: Callable[[str], Column],
+) -> None:
+    live = {repository.put("a"), repository.put("b"), repository.put_stray("data/s/staged")}
+    repository.stage("staged", "data/s/staged")
+    repository.commit()
+    garbage = {repository.put_stray(key) for key in ("data/s/x", "data/s/staged-", "root")}
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect(until="foreign_references")
+    collector.materialize("unmatched", "missing", "kept", "candidates")
+    assert collector.addresses("candidates") == garbage
+    for module in (unmatched_stage, missing_stage):
+        monkeypatch.setattr(module, "address_hash", worse_hash)
+    collector.materialize("unmatched", "missing", "kept", "candidates")
+    assert collector.addresses("candidates") < garbage
+    assert not collector.addresses("candidates") & live
+
+
+def test_each_side_is_shuffled_once(spark: SparkSession, inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmatched_stage, "_ROWS_PER_PIECE", 1)
+    frame = inputs.collector.output("unmatched").dataframe
+    frame.collect()
+    executed = frame._jdf.queryExecution().executedPlan().toString().partition("Initial Plan")[0]
+    assert executed.count("Exchange hashpartitioning(address_hash") == executed.count("Exchange") == 2, executed
+    assert "SortMergeJoin" in executed, "the one that spills"

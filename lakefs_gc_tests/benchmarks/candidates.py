@@ -1,0 +1,121 @@
+"""Matching what is stored with what is referenced: 20M listed, 18M committed, 1M staged, 1M garbage, unless asked.
+
+The baseline joins on the addresses themselves.  Ours is the stage ``unmatched`` as it runs in production.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import ServerCredentials
+from lakefs_gc.engine import schemas
+from lakefs_gc.engine.dataset import Dataset, DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.unmatched import unmatched
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
+from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
+
+_ROWS_PER_FILE = 1_000_000
+_NOW = datetime(2026, 6, 1, tzinfo=UTC)
+_STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
+_INPUTS = {"uncommitted": (), "active_ranges": ("uncommitted",), "committed": ("active_ranges",)}
+
+
+def write_tables(folder: Path, listed: int, committed: int, staged: int) -> None:
+    """The stages of a run as Parquet: objects by number, of which the first are committed and the next staged."""
+    for stage, begin, end in (
+        ("store_listing", 0, listed),
+        ("committed", 0, committed),
+        ("uncommitted", committed, committed + staged),
+    ):
+        (folder / stage).mkdir(parents=True)
+        for first in range(begin, end, _ROWS_PER_FILE):
+            # In an order of its own: nothing arrives sorted.
+            numbers = np.random.default_rng(first).permutation(np.arange(first, min(first + _ROWS_PER_FILE, end)))
+            batch = listing_of(Shape(), numbers)
+            table = pa.Table.from_batches([batch.select(["address"]) if stage == "uncommitted" else batch])
+            pq.write_table(table, folder / stage / f"{first:012}.parquet", use_dictionary=False)
+
+
+def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int]) -> dict[str, Dataset]:
+    found = {}
+    for hour, stage in enumerate(_STAGES):
+        began_at = _NOW + timedelta(hours=hour)
+        inputs = {name: name for name in _INPUTS.get(stage, ())}
+        facts = {"mode": "rules"}
+        manifest = DatasetManifest(stage, "bench/1", stage, began_at, began_at, counts.get(stage, 0), facts, inputs)
+        schema = schemas.BY_STAGE[stage]
+        frame = spark.read.schema(schema).parquet(str(folder / stage)) if counts.get(stage) else None
+        found[stage] = Dataset(frame if frame is not None else spark.createDataFrame([], schema), manifest)
+    return found
+
+
+def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str) -> dict[str, Figure]:
+    """Match and write, in this process's Spark."""
+    resource = SparkResource(spark_config={"spark.driver.memory": memory})
+    spark = resource.session
+    datasets = _datasets(spark, folder, counts)
+    run = GCRun("bench/1", "bench", "local://bench/", StoreLocation("file:///"), _NOW, _NOW, 0, 0, "generated")
+    if by_address:
+        output = StageOutput(_joined_by_address(datasets, run), _NOW)
+    else:
+        nobody = LakeFSServer(
+            ServerCredentials(endpoint_url="http://127.0.0.1:9", access_key_id="", secret_access_key="")
+        )
+        inputs = {name.replace("store_listing", "listing"): dataset for name, dataset in datasets.items()}
+        output = unmatched(run, **inputs, server=nobody, clock=lambda: _NOW)
+    spark.range(1).collect()
+    with tempfile.TemporaryDirectory() as work, watched() as usage:
+        rows = WorkPlace(f"file://{work}").write(spark, run.run_key, "unmatched", output).rows
+    spark.stop()
+    return {"unmatched": rows, "listed_per_s": round(counts["store_listing"] / usage.wall_seconds), **usage.figures()}
+
+
+def _joined_by_address(datasets: dict[str, Dataset], run: GCRun) -> DataFrame:
+    references = (
+        datasets["committed"]
+        .dataframe.select("address", F.lit("committed").alias("found_in"))
+        .union(datasets["uncommitted"].dataframe.select("address", F.lit("uncommitted").alias("found_in")))
+    )
+    joined = datasets["store_listing"].dataframe.join(references.hint("merge"), "address", "full_outer")
+    return joined.where(F.col("found_in").isNull() & (F.col("last_modified") < F.lit(run.cutoff)))
+
+
+def measure(options: Options) -> Iterator[Case]:
+    listed = options.count("listed", 20_000_000)
+    committed, staged = listed * 18 // 20, listed // 20
+    counts = {"store_listing": listed, "committed": committed, "uncommitted": staged}
+    with tempfile.TemporaryDirectory() as name:
+        began = time.perf_counter()
+        write_tables(Path(name), listed, committed, staged)
+        yield Case("writing the tables", {"wall_s": round(time.perf_counter() - began, 1)})
+        memory = options.text("memory", "2g")
+        by_address = in_fresh_process(_case, Path(name), counts, True, memory)
+        yield Case("sort-merge on addresses", by_address, baseline=True)
+        yield Case("the stage, on hashes", in_fresh_process(_case, Path(name), counts, False, memory))
+        yield Case("the same, 1 GiB of heap", in_fresh_process(_case, Path(name), counts, False, "1g"))
+
+
+def _case(folder: Path, counts: dict[str, int], by_address: bool, memory: str) -> dict[str, Figure]:
+    return match(folder, counts, by_address=by_address, memory=memory)
+
+
+BENCHMARK = Benchmark(
+    "Matching what is stored with what is referenced",
+    compare="listed_per_s",
+    measure=measure,
+    settings={"listed": "objects in the store; nine tenths are committed", "memory": "heap of the JVM, e.g. 2g"},
+)
