@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine import schemas
+from lakefs_gc.engine import parts, schemas
 from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.engine.parts import PART, write_parts
 from lakefs_gc.errors import InputOrderError, StorageError
+from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.engine.test_workers import fail
 
 RUN = "lake/1"
@@ -82,3 +85,41 @@ def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, 
         assert place.read(spark, run, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 1
     assert place.read(spark, "lake-2/1", "store_listing", schemas.STORE_LISTING).dataframe.count() == 0
     assert place.prune("lake", keep_runs=2) == 0
+
+
+def listed(*addresses: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [{"address": address, "size": 10, "last_modified": BEGAN} for address in addresses], schema=LISTING_SCHEMA
+    )
+
+
+def in_parts(spark: SparkSession, reports: list[pa.RecordBatch]) -> StageOutput:
+    """What reaches the driver of what workers have written."""
+    rows = [row for report in reports for row in report.to_pylist()]
+    frame = spark.createDataFrame([(row["file"], row["rows"], row["size_bytes"]) for row in rows], PART)
+    return StageOutput(frame, BEGAN, {"said": "so"}, in_parts=True)
+
+
+def test_of_what_workers_write_only_what_they_report_counts(
+    spark: SparkSession, place: WorkPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_ROWS_PER_FILE", 2)
+    where = place.parts_place(RUN, "committed")
+    place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed("earlier")], where))))
+    for _ in range(2):  # an attempt that was lost, and one that failed half way
+        next(write_parts([listed("lost", "ä"), listed("later")], where))
+    reports = list(write_parts([listed("a"), listed("b"), listed("ä"), listed()], where))
+    assert [report.column("rows").to_pylist() for report in reports] == [[2], [1]]
+    manifest = place.write(spark, RUN, "committed", in_parts(spark, reports))
+    assert (manifest.rows, manifest.facts) == (3, {"said": "so", "size_bytes": 30})
+    read = place.read(spark, RUN, "committed", schemas.COMMITTED)
+    assert {tuple(row) for row in read.dataframe.select("address", "size").collect()} == {
+        ("a", 10),
+        ("b", 10),
+        ("ä", 10),
+    }
+    folder = Path(place.folder(RUN, "committed").removeprefix("file://")) / "data"
+    assert sorted(file.name for file in folder.iterdir()) == manifest.parts
+    empty = place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed()], where))))
+    assert (empty.rows, empty.parts) == (0, [])
+    assert place.read(spark, RUN, "committed", schemas.COMMITTED).dataframe.count() == 0
