@@ -157,7 +157,7 @@ def _read_manifest(store: ObjectStore, key: str, kind: Kind) -> Inventory:
     try:
         content = json.loads(data)
         inventory = read[kind](store, key, content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptFileError(
             key, f"it is no manifest of an inventory ({type(error).__name__}: {error})", remedy=_REMEDY
         ) from error

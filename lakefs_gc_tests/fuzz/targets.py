@@ -13,6 +13,8 @@ process).
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import re
@@ -42,6 +44,10 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats import addresses, commits_csv, entry, gc_rules, range_data, ranges, report, snappy, sstable
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, read_uncommitted, write_uncommitted
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.inventory import FileFormat, Inventory, InventoryFile, newest_inventory
+from lakefs_gc.storage.inventory_rows import read_inventory_file
+from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3_errors import IncompleteListingError
 from lakefs_gc.storage.s3_listing import _careful_fields, _quick_fields, _to_batch, parse_page
 from lakefs_gc_tests.fuzz import interpreted, tables
@@ -450,6 +456,73 @@ def _read_backup_record(data: bytes) -> Any:
     return table.to_pylist()
 
 
+# -- inventory reports ----------------------------------------------------------------------------------------
+
+
+def _inventory_rows(file_format: FileFormat) -> Callable[[bytes], Any]:
+    """Data files as the manifest of S3 describes them, with the checksum of whatever they hold."""
+
+    def read(data: bytes) -> Any:
+        store = open_store(StoreLocation(f"file://{_SCRATCH.name}"))
+        (Path(_SCRATCH.name) / "rows").write_bytes(data)
+        file = InventoryFile("rows", len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+        columns = ("bucket", "key", "size", "last_modified_date") if file_format == "csv" else ()
+        inventory = Inventory("s3", "m", "bucket", _MOMENT, file_format, columns, (file,))
+        batches = [batch for _, batch in read_inventory_file(store, inventory, file, "s3://bucket/ns")]
+        for batch in batches:
+            batch.validate(full=True)
+        return [_listed(batch) for batch in batches]
+
+    return read
+
+
+def _inventory_table() -> pa.Table:
+    keys = ["ns/data/s/a", "ns/data/s/b", "elsewhere", "ns/marker/"]
+    sizes, times = pa.array([1, 2, 3, 4], pa.int64()), pa.array([_MOMENT] * 4, pa.timestamp("ms", "UTC"))
+    return pa.table({"bucket": ["bucket"] * 4, "key": keys, "size": sizes, "last_modified_date": times})
+
+
+def _inventory_csv() -> bytes:
+    return b"".join(
+        b'"bucket","%s","%d","2026-01-02T03:04:05.678Z"\n' % (key.encode(), size)
+        for key, size in (("ns/data/s/a%2Cb", 1), ("ns/data/s/a+b", 2), ("else", 3))
+    )
+
+
+def _inventory_parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(_inventory_table(), sink)
+    return sink.getvalue()
+
+
+def _read_inventory_manifest(data: bytes) -> Any:
+    folder = Path(_SCRATCH.name) / "reports" / "2026-01-02T03-04Z"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "manifest.checksum").write_text(hashlib.md5(data, usedforsecurity=False).hexdigest())
+    store = open_store(StoreLocation(f"file://{folder.parent}"))
+    inventory = newest_inventory(store, "s3://bucket/ns")
+    for file in inventory.files:
+        if file.key.startswith("/") or ".." in file.key.split("/"):
+            try:
+                store.read(file.key)
+            except NamespaceError:
+                continue
+            raise Finding(f"a file outside of the folder was read: {file.key!r}")
+    return inventory
+
+
+_INVENTORY_MANIFEST: dict[str, Any] = {
+    "sourceBucket": "bucket",
+    "destinationBucket": "arn:aws:s3:::reports",
+    "version": "2016-11-30",
+    "creationTimestamp": "1767323045000",
+    "fileFormat": "CSV",
+    "fileSchema": "Bucket, Key, Size, LastModifiedDate",
+    "files": [{"key": "reports/data/x.csv.gz", "size": 10, "MD5checksum": "0" * 32}],
+}
+
+
 # -- JSON, TOML and YAML --------------------------------------------------------------------------------------
 
 
@@ -624,6 +697,9 @@ TARGETS: dict[str, Target] = {
         Target("mark_part", _read_part, _deleted_seeds),
         Target("ledger", _read_ledger, _ledger_seeds),
         Target("backup_record", _read_backup_record, _backup_record_seeds),
+        Target("inventory_csv", _inventory_rows("csv"), lambda: [_inventory_csv(), gzip.compress(_inventory_csv())]),
+        Target("inventory_parquet", _inventory_rows("parquet"), lambda: [_inventory_parquet()]),
+        Target("inventory_manifest", _read_inventory_manifest, lambda: [json.dumps(_INVENTORY_MANIFEST).encode()]),
         Target("summary", _read_summary, _summary_seeds),
         Target("mark", _read_mark, lambda: [_mark().to_json()], _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),
