@@ -278,7 +278,9 @@ class RangeLister:
             listing.being_cut = False
             if not cuts:
                 listing.uncuttable_until = 2 * listing.pages
-            cuts = [cut for cut in cuts if cut > listing.position]
+            # The range has moved on, and a store may say whatever it likes: no cut but within what is left.
+            until = listing.range.until
+            cuts = [cut for cut in cuts if cut > listing.position and (not until or prefix + cut < until)]
             if cuts and listing in self._running and not listing.ended:
                 ends = [*(prefix + cut for cut in cuts[1:]), listing.range.until]
                 for cut, end in zip(cuts, ends, strict=True):

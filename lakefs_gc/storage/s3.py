@@ -106,7 +106,7 @@ class S3Store(ObjectStore):
         for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
             names = page.objects["address"].to_pylist() + [name[:-1] for name in page.sub_prefixes]
             if names:
-                return str(min(names))
+                return str(min(names)) if min(names) > start_after else None  # it may not know the parameter
             if not page.next_token:
                 break
         return None

@@ -25,7 +25,8 @@ class PagedStore(LocalStore):
 
     ``walks_folders``: a folder comes where its name without the slash belongs, with everything in it, as SeaweedFS has
     it; ``start_after`` then is a place in that order, within one level.  ``shuffled``: in no order at all, as S3's
-    directory buckets.  ``spoil`` may raise, or change the page with that number.
+    directory buckets.  ``forgets_start``: it does not know ``start_after``; what is before is left out here, as
+    ``S3Store`` does.  ``spoil`` may raise, or change the page with that number.
     """
 
     lists_by_page = True
@@ -37,6 +38,8 @@ class PagedStore(LocalStore):
         self.walks_folders = walks_folders
         self.shuffled = shuffled
         self.spoil: Callable[[int, ListingPage], ListingPage] | None = None
+        self.forgets_start = False
+        self.levels: dict[str, list[str]] = {}
         self.latency_seconds = 0.0
         self.requests = 0
         self.running = self.most_at_once = 0
@@ -46,14 +49,21 @@ class PagedStore(LocalStore):
         entries = self._level(prefix) if one_level else [key for key in self.keys if key.startswith(prefix)]
         entries.sort(key=lambda name: hash(name)) if self.shuffled else entries.sort(key=self._order)
         after = self._order(start_after)
-        entries = [entry for entry in entries if not start_after or self._order(entry) > after]
+        if not self.forgets_start:
+            entries = [entry for entry in entries if not start_after or self._order(entry) > after]
         for begin in range(0, max(1, len(entries)), self.page_size):
-            yield self._page(entries[begin : begin + self.page_size])
+            page = self._page(entries[begin : begin + self.page_size])
+            later = [key for key in page.objects["address"].to_pylist() if key > start_after]
+            yield ListingPage(batch_of(later), page.sub_prefixes) if self.forgets_start else page
 
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
         with self.lock:
             self.requests += 1
-        names = [name.removesuffix("/") for name in self._level(prefix) if self._order(name) > self._order(start_after)]
+        names = [
+            name.removesuffix("/")
+            for name in self._level(prefix)
+            if self.forgets_start or self._order(name) > self._order(start_after)
+        ]
         return min(names, default=None)
 
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
@@ -62,8 +72,10 @@ class PagedStore(LocalStore):
 
     def _level(self, prefix: str) -> list[str]:
         """Objects and folders (with their slash) of a level."""
-        below = (key[len(prefix) :] for key in self.keys if key.startswith(prefix))
-        return list({prefix + name + slash for name, slash, _ in (rest.partition("/") for rest in below)})
+        if prefix not in self.levels:
+            below = (key[len(prefix) :] for key in self.keys if key.startswith(prefix))
+            self.levels[prefix] = list({prefix + n + slash for n, slash, _ in (rest.partition("/") for rest in below)})
+        return list(self.levels[prefix])
 
     def _order(self, name: str) -> tuple[str, ...]:
         return tuple(name.removesuffix("/").split("/")) if self.walks_folders else (name,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import example, given, settings
@@ -71,6 +71,34 @@ def test_each_key_once(
     assert sorted(found) == sorted(keys)
 
 
+def test_what_was_left_over_is_not_cut_as_well() -> None:
+    """The place for a cut may be found when the range was left over already, and its thread is about to end."""
+
+    class SlowToTell(PagedStore):
+        def first_name_after(self, prefix: str, start_after: str) -> str | None:
+            wait_for(lambda: bool(lister.left_over))
+            return super().first_name_after(prefix, start_after)
+
+    keys = many_keys(30)
+    store = SlowToTell(keys, 1)
+    store.latency_seconds = 0.05
+    lister = RangeLister(store, [KeyRange("data/s/", one_level=True)], ListingLimits(2, 1, pages_per_range=6))
+    batches = lister._batches()
+    found = [next(batches)]  # four more fill the queue, and the thread waits with the sixth, which was its last
+    wait_for(lambda: bool(lister.left_over))
+    time.sleep(0.5)
+    found += batches
+    rest = list_all(PagedStore(keys, 10), lister.left_over, ListingLimits(1))
+    assert sorted([key for batch in found for key in batch["address"].to_pylist()] + rest) == sorted(keys)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def many_keys(count: int = 3000) -> set[str]:
     return {f"data/s/c{number:012d},{'s' * 20}" for number in range(count)}
 
@@ -86,7 +114,7 @@ def test_one_large_slice_is_listed_by_many() -> None:
 
 def test_what_goes_on_for_long_is_left_over_in_parts() -> None:
     store = PagedStore(many_keys(), 10)
-    store.latency_seconds = 0.002
+    store.latency_seconds = 0.03
     lister = RangeLister(store, [KeyRange("data/s/")], ListingLimits(8, 2, pages_per_range=60))
     found = [key for batch in lister.batches() for key in batch["address"].to_pylist()]
     assert 590 <= len(found) < 1500
@@ -99,6 +127,13 @@ def test_a_store_without_order_is_listed_whole_and_never_cut() -> None:
     store = PagedStore(many_keys(500), 10, shuffled=True)
     assert sorted(list_all(store, [KeyRange("data/s/")], ListingLimits(4, 2, 10))) == sorted(many_keys(500))
     assert store.requests == 50
+
+
+def test_a_store_that_does_not_know_where_to_start() -> None:
+    store = PagedStore(many_keys(800), 10)
+    store.forgets_start = True
+    store.latency_seconds = 0.001
+    assert sorted(list_all(store, [KeyRange("data/s/")], ListingLimits(4, 2, 20))) == sorted(many_keys(800))
 
 
 def test_order_that_breaks_after_a_cut_fails_the_listing() -> None:
