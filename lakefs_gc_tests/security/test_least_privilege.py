@@ -1,0 +1,197 @@
+"""The policies in the README: everything that a run does is allowed, and everything that is allowed is done."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc_tests.security.conftest import Ran
+from lakefs_gc_tests.security.recorder import Needed, needs
+
+README = Path(__file__).parents[2] / "README.md"
+
+LAKEFS_ACTIONS: dict[str, list[tuple[str, str]]] = {
+    r"GET /config": [("fs:ReadConfig", "*")],
+    r"GET /config/garbage-collection": [],  # for everybody who has logged in
+    r"GET /repositories": [("fs:ListRepositories", "*")],
+    r"GET /repositories/(?P<repo>[^/]+)": [("fs:ReadRepository", "")],
+    r"GET /repositories/(?P<repo>[^/]+)/branches": [("fs:ListBranches", "")],
+    r"GET /repositories/(?P<repo>[^/]+)/tags": [("fs:ListTags", "")],
+    r"GET /repositories/(?P<repo>[^/]+)/commits/[^/]+": [("fs:ReadCommit", "")],
+    r"GET /repositories/(?P<repo>[^/]+)/refs/(?P<ref>[^/]+)/commits": [("fs:ReadBranch", "/branch/{ref}")],
+    r"GET /repositories/(?P<repo>[^/]+)/refs/[^/]+/objects/ls": [("fs:ListObjects", "")],
+    r"GET /repositories/(?P<repo>[^/]+)/refs/[^/]+/objects(/stat)?": [("fs:ReadObject", "/object/path")],
+    r"GET /repositories/(?P<repo>[^/]+)/settings/gc_rules": [("retention:GetGarbageCollectionRules", "")],
+    r"(GET|POST) /repositories/(?P<repo>[^/]+)/gc/prepare_commits(/async|/status)?": [
+        ("retention:PrepareGarbageCollectionCommits", "")
+    ],
+    r"POST /repositories/(?P<repo>[^/]+)/gc/prepare_uncommited": [
+        ("retention:PrepareGarbageCollectionUncommitted", "")
+    ],
+}
+"""What lakeFS asks of each call: action, and resource below ``arn:lakefs:fs:::repository/<repo>`` (``*``: none).
+
+Source: lakeFS ``pkg/api/controller.go``, the first thing that each handler does.
+"""
+
+NOT_USED = {
+    ("Backups", "s3:AbortMultipartUpload"): "only when a copy in parts fails, above 5 GiB or across stores",
+    ("Restore", "s3:AbortMultipartUpload"): "the same",
+}
+"""What is allowed and not seen in the run, and why."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of either kind of policy."""
+
+    name: str
+    actions: tuple[str, ...]
+    resource: str
+
+    def allows(self, action: str, resource: str) -> bool:
+        return action in self.actions and fnmatch.fnmatchcase(resource, self.resource)
+
+
+def policies() -> list[dict[str, Any]]:
+    """The JSON in the README's section *Permissions*."""
+    section = README.read_text("utf-8").partition("\n## Permissions\n")[2].partition("\n## ")[0]
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL)]
+
+
+def statements(policy: dict[str, Any], places: dict[str, str]) -> list[Statement]:
+    """The statements of a policy, with the README's example names replaced by those of the test."""
+    found = []
+    for number, statement in enumerate(policy.get("Statement") or policy["statement"]):
+        fields = {name.lower(): value for name, value in statement.items()}
+        assert fields["effect"].lower() == "allow"
+        assert "condition" not in fields
+        resource = fields["resource"]
+        for example, place in places.items():
+            resource = resource.replace(example, place)
+        found.append(Statement(fields.get("sid", str(number)), tuple(fields["action"]), resource))
+    return found
+
+
+@pytest.fixture(scope="module")
+def places(ran: Ran) -> dict[str, str]:
+    backups = ran.backups.url.removeprefix("s3://").partition("/")[0]
+    namespace = ran.namespace.url.removeprefix("s3://").rstrip("/")
+    bucket = namespace.partition("/")[0]
+    return {
+        ":::my-bucket/my-prefix/": f":::{namespace}/",
+        ":::my-bucket": f":::{bucket}",
+        ":::my-backups": f":::{backups}",
+        "repository/my-repo": "repository/lake",
+    }
+
+
+def asked_of_lakefs(ran: Ran) -> Iterator[tuple[str, str]]:
+    """Action and resource of each call in the run."""
+    for method, path in ran.asked:
+        call = f"{method} {path.removeprefix('/api/v1')}"
+        found = [(re.fullmatch(pattern, call), needed) for pattern, needed in LAKEFS_ACTIONS.items()]
+        matches = [(match, needed) for match, needed in found if match]
+        assert matches, f"a call that nobody thought of: {call}"
+        for match, needed in matches:
+            for action, below in needed:
+                named = match.groupdict()
+                yield (
+                    action,
+                    "*" if below == "*" else f"arn:lakefs:fs:::repository/{named['repo']}" + below.format(**named),
+                )
+
+
+def refused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[tuple[str, str]]:
+    return {(action, arn) for action, arn in needed if not any(s.allows(action, arn) for s in allowed)}
+
+
+def unused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[tuple[str, str]]:
+    """Statement and action that no request needed."""
+    asked = list(needed)
+    return {
+        (statement.name, action)
+        for statement in allowed
+        for action in statement.actions
+        if not any(action == other and statement.allows(other, arn) for other, arn in asked)
+    }
+
+
+def test_lakefs_policy(ran: Ran, places: dict[str, str]) -> None:
+    policy, _, _ = policies()
+    needed, allowed = set(asked_of_lakefs(ran)), statements(policy, places)
+    assert len(needed) > 10
+    assert refused(needed, allowed) == set()
+    assert unused(needed, allowed) == set()
+
+
+def test_s3_policies(ran: Ran, places: dict[str, str]) -> None:
+    _, policy, undo = policies()
+    needed = {(item.action, item.resource) for item in ran.needed}
+    allowed = statements(policy, places) + statements(undo, places)
+    assert refused(needed, allowed) == set()
+    assert unused(needed, allowed) == set(NOT_USED)
+
+
+def test_without_the_undo_the_first_policy_is_enough(ran: Ran, places: dict[str, str]) -> None:
+    """What it does not allow is the place of the backups, and a restore's writing of data."""
+    _, policy, _ = policies()
+    needed = {(item.action, item.resource) for item in ran.needed}
+    data = f"arn:aws:s3:::{ran.namespace.folder_url.removeprefix('s3://')}data/"
+    rest = refused(needed, statements(policy, places))
+    assert rest
+    backups = places[":::my-backups"]
+    assert {
+        (action, arn)
+        for action, arn in rest
+        if not arn.startswith(f"arn:aws:s3{backups}") and not (action == "s3:PutObject" and arn.startswith(data))
+    } == set()
+
+
+def test_listings_stay_in_their_folders(ran: Ran) -> None:
+    """Although the policy cannot say so (see README)."""
+    places = (ran.namespace, ran.other_namespace, ran.backups)
+    folders = {place.folder_url.removeprefix("s3://") for place in places}
+    for item in ran.needed:
+        if item.action == "s3:ListBucket":
+            asked = f"{item.resource.removeprefix('arn:aws:s3:::')}/{item.prefix}"
+            assert any(asked.startswith(folder) for folder in folders), asked
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "action"),
+    [
+        ("GET", "/b?list-type=2&prefix=p", {}, "s3:ListBucket"),
+        ("GET", "/b?versions&prefix=p", {}, "s3:ListBucketVersions"),
+        ("HEAD", "/b/k", {}, "s3:GetObject"),
+        ("DELETE", "/b/k?versionId=1", {}, "s3:DeleteObjectVersion"),
+        ("PUT", "/b/k?partNumber=1&uploadId=2", {}, "s3:PutObject"),
+        ("DELETE", "/b/k?uploadId=2", {}, "s3:AbortMultipartUpload"),
+        ("GET", "/b/k?attributes", {}, "s3:GetObjectAttributes"),
+    ],
+)
+def test_what_a_request_needs(method: str, path: str, headers: dict[str, str], action: str) -> None:
+    assert [needed.action for needed in needs(method, path, headers, b"")] == [action]
+
+
+def test_a_copy_reads_and_writes_and_a_bulk_delete_deletes_each_key() -> None:
+    assert needs("PUT", "/b/k", {"x-amz-copy-source": "/c/l%20m"}, b"") == [
+        Needed("s3:GetObject", "arn:aws:s3:::c/l m"),
+        Needed("s3:PutObject", "arn:aws:s3:::b/k"),
+    ]
+    body = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>"
+    assert [needed.resource[-3:] for needed in needs("POST", "/b?delete", {}, body)] == ["b/a", "b/b"]
+
+
+def test_a_policy_that_allows_too_much_or_too_little_is_noticed() -> None:
+    allowed = [Statement("one", ("s3:GetObject", "s3:PutObject"), "arn:aws:s3:::b/p/*")]
+    assert refused([("s3:GetObject", "arn:aws:s3:::b/p2/x")], allowed)
+    assert refused([("s3:DeleteObject", "arn:aws:s3:::b/p/x")], allowed)
+    assert unused([("s3:GetObject", "arn:aws:s3:::b/p/x")], allowed) == {("one", "s3:PutObject")}

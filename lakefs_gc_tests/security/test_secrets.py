@@ -1,0 +1,145 @@
+"""No secret in anything that a run writes, shows or passes on, whether it ends well or not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.security.conftest import Ran
+
+
+def _hidden(secret: str, content: bytes) -> bool:
+    return secret.encode() not in content
+
+
+def _contents(file: Path) -> Iterator[bytes]:
+    """The file, and what is packed in it."""
+    content = file.read_bytes()
+    yield content
+    if content[:2] == b"\x1f\x8b":
+        yield gzip.decompress(content)
+    if content[:4] == b"PK\x03\x04":
+        with zipfile.ZipFile(file) as archive:
+            yield from (archive.read(name) for name in archive.namelist())
+
+
+def test_the_commands_ended_as_they_should(ran: Ran) -> None:
+    """Or the other tests would look at nothing."""
+    codes = [step["exit_code"] for step in ran.ended]
+    assert codes[:8] == [0] * 8, ran.output.decode(errors="replace")[-3000:]
+    assert all(code in (2, 4) for code in codes[8:]), codes
+    swept = ran.ended[5]["facts"]
+    assert swept["deleted"] == 2
+    assert ran.ended[6]["facts"]["outcomes"]["restored"]["objects"] == 2
+
+
+def test_no_secret_in_the_output(ran: Ran) -> None:
+    assert ran.output.count(b"what to do") + ran.output.count(b"remedy") > 0
+    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, ran.output)] == []
+
+
+def test_no_secret_on_a_command_line(ran: Ran) -> None:
+    lines = b"\n".join(line.replace(b"\0", b" ") for seen in ran.command_lines.values() for line in seen)
+    assert b"org.apache.spark.deploy.SparkSubmit" in lines
+    assert b"pyspark.daemon" in lines
+    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, lines)] == []
+
+
+def test_no_secret_in_a_file_that_is_left(ran: Ran) -> None:
+    """Dagster's databases and storage, Spark's event log, work files, temporary files."""
+    written_by_the_test = {"plan.json", "lakefs-gc.toml", ".lakectl.yaml"}
+    files = [
+        file
+        for file in ran.folder.rglob("*")
+        if file.is_file() and file.name not in written_by_the_test and not file.is_relative_to(ran.folder / "lake")
+    ]
+    kinds = {file.suffix for file in files}
+    assert ".db" in kinds
+    assert any(file.is_relative_to(ran.folder / "events") for file in files)
+    found = [
+        (name, str(file.relative_to(ran.folder)))
+        for file in files
+        for content in _contents(file)
+        for name, secret in ran.secrets.items()
+        if not _hidden(secret, content)
+    ]
+    assert found == []
+
+
+def test_the_event_log_of_spark_has_the_environment(ran: Ran) -> None:
+    """Its page *Environment* shows the same: properties of Spark, of the JVM and of the system."""
+    events = [
+        json.loads(line)
+        for file in (ran.folder / "events").rglob("*")
+        if file.is_file() and not file.name.startswith((".", "appstatus"))
+        for line in file.read_text().splitlines()
+    ]
+    (environment,) = [event for event in events if event["Event"] == "SparkListenerEnvironmentUpdate"]
+    assert "spark.master" in environment["Spark Properties"]
+    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, json.dumps(environment).encode())] == []
+
+
+def test_no_secret_in_the_namespace_nor_beside_the_backup(
+    ran: Ran, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in s3_server.environment.items():
+        monkeypatch.setenv(variable, value)
+    seen = 0
+    for place in (ran.namespace, ran.backups):
+        store = open_store(place)
+        keys = [key for batch in store.list() for key in batch.column("address").to_pylist()]
+        for _, content in store.read_many(keys):
+            seen += 1
+            assert [name for name, secret in ran.secrets.items() if not _hidden(secret, content)] == []
+    assert seen > 20
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark": {"spark.hadoop.fs.s3a.secret.key": "hidden"}},
+        {"spark": {"spark.ssl.keyPassword": "hidden"}},
+        {"spark": {"spark.remote": "sc://host:443/;token=hidden"}},
+        {"spark": {"spark.kubernetes.authenticate.submission.oauthToken": "hidden"}},
+        {"work_url": "s3://key:hidden@bucket/work"},
+        {"listing": {"inventory_url": "s3://key:hidden@bucket/inventory"}},
+        {"spark": {"spark.jars.repositories": "https://user:hidden@example.com/maven"}},
+        {"backup": {"url": "s3://key:hidden@bucket/work"}},
+        {"mounts": {"local://": "s3://key:hidden@bucket/work/"}},
+    ],
+    ids=str,
+)
+def test_settings_are_no_place_for_secrets(settings: dict[str, Any], tmp_path: Path) -> None:
+    """They show in Dagster's UI, and on the command line of the JVM."""
+    sections = "\n".join(
+        f"{name} = {json.dumps(value)}"
+        if isinstance(value, str)
+        else f"[{name}]\n" + "\n".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items())
+        for name, value in settings.items()
+    )
+    (tmp_path / "lakefs-gc.toml").write_text(sections)
+    with pytest.raises(ConfigurationError, match=r"secret|credentials") as refused:
+        load_settings(tmp_path / "lakefs-gc.toml")
+    assert "hidden" not in str(refused.value)
+
+
+def test_settings_that_only_name_secrets_are_fine() -> None:
+    Settings.model_validate(
+        {
+            "spark": {
+                "spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY": "aws:secret",
+                "spark.authenticate.secret.file": "/run/secrets/spark",
+                "spark.hadoop.fs.s3a.aws.credentials.provider": "org.example.Provider",
+            }
+        }
+    )
