@@ -7,6 +7,10 @@ another module has changed.  So the cache lies in a folder named after the conte
 at the first of these places that is writable: ``NUMBA_CACHE_DIR``, the package's ``__pycache__``, the
 user's cache folder, a private folder for temporary files.  With none of them each process compiles for
 itself.
+
+numba names what it caches after the folder of the source, so a cache that was moved is no use to it.  An archive
+for executors (``lakefs_gc.package``) has one in ``COMPILED_FOLDER`` beside this file, which is copied to where
+numba looks.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ import hashlib
 import logging
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -31,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py", "snappy.py", "blocks.py", "kernel.py")
 """The modules of this package with compiled code: a change in any of them begins a new cache."""
+
+COMPILED_FOLDER = "compiled"
+"""The folder of this package that compiled code is shipped in, below the name of its cache."""
 
 USE_SSE42 = (
     platform.machine() == "x86_64"
@@ -58,11 +67,30 @@ def _compile(function: _Function, **options: Any) -> _Function:
     before = settings.CACHE_DIR
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
-        return cast(_Function, numba.njit(cache=bool(_CACHE_FOLDER), nogil=True, **options)(function))
+        made: Any = numba.njit(cache=bool(_CACHE_FOLDER), nogil=True, **options)(function)
     except RuntimeError:  # numba finds no way to cache code from where this package lies
         return cast(_Function, numba.njit(nogil=True, **options)(function))
     finally:
         settings.CACHE_DIR = before
+    if made.stats.cache_path:
+        _unpack_shipped(Path(made.stats.cache_path))
+    return cast(_Function, made)
+
+
+@lru_cache
+def _unpack_shipped(target: Path) -> None:
+    """Copy the code that was shipped to where numba looks for it, unless there is some."""
+    shipped = Path(__file__).parent / COMPILED_FOLDER / Path(_CACHE_FOLDER).name
+    try:
+        if not shipped.is_dir() or any(target.glob("*.nbi")):
+            return
+        # An index (.nbi) names files of code (.nbc), so it comes after them.  Several processes may be at it.
+        for file in sorted(shipped.glob("*.nb[ic]"), key=lambda file: (file.suffix != ".nbc", file.name)):
+            aside = target / f".{file.name}-{os.getpid()}"
+            shutil.copyfile(file, aside)
+            aside.replace(target / file.name)
+    except OSError as error:
+        logger.warning("compiled code cannot be copied from %s: %s; it is compiled again", shipped, error)
 
 
 def _cache_folder() -> str:

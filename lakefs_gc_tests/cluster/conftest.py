@@ -1,0 +1,23 @@
+"""The archive for executors, made once by the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What ``lakefs-gc package --json`` says of the archive that it made."""
+    file = tmp_path_factory.mktemp("package") / "lakefs-gc.tar.gz"
+    command = [sys.executable, "-m", "lakefs_gc", "package", "--output", str(file), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    facts: dict[str, Any] = json.loads(ended.stdout)
+    assert Path(facts["archive"]) == file
+    return facts
