@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -73,6 +74,8 @@ def _parallel_tasks(session: SparkSession) -> int:
         return int(configured)
     context = getattr(session, "sparkContext", None)
     if context is not None:
+        if not context.master.startswith("local"):
+            session.range(1).count()  # waits for executors: before, Spark does not know how many there are
         return int(context.defaultParallelism)
     # Spark Connect has no context to ask; but a range is cut into as many pieces as tasks can run.
     return session.range(_MANY).select(F.spark_partition_id()).distinct().count()
@@ -87,9 +90,14 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
     settings = {name: str(value) for name, value in spark_config.items()}
     if "spark.remote" in settings:
         return _connect(settings)
-    settings = DEFAULT_SPARK_CONFIG | settings
-    if settings["spark.master"].startswith("local"):
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        settings = _from_spark_submit() | settings
+    else:
         ensure_java()
+    settings = DEFAULT_SPARK_CONFIG | settings
+    if "spark.pyspark.python" in settings:  # spark-submit would do this
+        os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+    if settings["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
@@ -99,6 +107,12 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _from_spark_submit() -> dict[str, str]:
+    """What spark-submit, which has started Java and then this process, was told: it is not for our defaults to undo."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _connect(settings: dict[str, str]) -> SparkSession:

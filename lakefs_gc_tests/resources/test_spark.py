@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from lakefs_gc.resources.java import ensure_java
 from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG, SparkResource, start_spark
 
 
@@ -67,3 +69,30 @@ def test_works_with_spark_connect(tmp_path: Path) -> None:
     done = run_python(_CONNECT, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split("\n")[-3:-1] == ["pyspark.sql.connect.session 2 UTC", "10 30"]
+
+
+_SUBMITTED = """
+from lakefs_gc.resources.spark import SparkResource
+
+resource = SparkResource(spark_config={"spark.sql.shuffle.partitions": "5"})
+session = resource.session
+names = ("spark.master", "spark.app.name", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone")
+print(resource.cores, *(session.conf.get(name) for name in names))
+"""
+
+
+def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_SUBMITTED)
+    options = ("--master", "local[3]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7")
+    done = subprocess.run(
+        [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *options, str(script)],
+        env={**os.environ, "JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["3", "local[3]", "mine", "5", "UTC"], "and the configuration wins over it"
