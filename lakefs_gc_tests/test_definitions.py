@@ -26,7 +26,7 @@ GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
         {"spark"},
         {"store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"},
     ),
-    "missing": ("decide", {"spark"}, {"store_listing", "unmatched"}),
+    "missing": ("decide", {"spark"}, {"committed", "store_listing", "uncommitted", "unmatched"}),
     "kept": ("decide", {"spark", "lakefs"}, {"store_listing", "uncommitted", "unmatched"}),
     "candidates": ("decide", {"spark"}, {"store_listing", "active_ranges", "unmatched", "kept"}),
     "mark": (
