@@ -29,6 +29,7 @@ DELETED_SCHEMA = pa.schema([pa.field("address", pa.string())])
 """The column of the Parquet files below ``deleted/``."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_LINE_BREAK = re.compile(r"[\n\r]")
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 
 
@@ -133,8 +134,12 @@ def read_deleted_addresses(data: bytes, file: str) -> pa.StringArray:
 
 
 def deleted_text(addresses: pa.StringArray) -> bytes:
-    """A file for ``deleted.text/``: for people and ``grep``; an address with a line feed takes two lines."""
-    return "".join(f"{address}\n" for address in addresses.to_pylist()).encode()
+    """A file for ``deleted.text/``, one address a line: for people, ``grep`` and rclone.
+
+    An address that has a line break in it is left out: its parts could name other objects.
+    """
+    one_line = (address for address in addresses.to_pylist() if not _LINE_BREAK.search(address))
+    return "".join(f"{address}\n" for address in one_line).encode()
 
 
 def _field(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:

@@ -101,6 +101,11 @@ def test_deleted_addresses() -> None:
     assert deleted_text(batch["address"]) == "data/a/b\né %20\ntab\t\n".encode()
 
 
+def test_no_part_of_an_address_stands_in_a_line_of_its_own() -> None:
+    addresses = pa.array(["data/s/x\ndata/live/y", "data/s/x\rdata/live/y", "data/s/z"])
+    assert deleted_text(addresses) == b"data/s/z\n"
+
+
 def test_a_mark_of_nothing() -> None:
     empty = pa.RecordBatch.from_arrays([pa.array([], pa.string())], names=["address"])
     assert read_deleted_addresses(deleted_parquet(empty), "f").to_pylist() == []
