@@ -117,8 +117,9 @@ def _from_spark_submit() -> dict[str, str]:
 
 def _connect(settings: dict[str, str]) -> SparkSession:
     remote = settings.pop("spark.remote")
-    if remote.startswith("local"):  # a server in this very process, for trying it
+    if remote.startswith("local"):  # a server on this very machine, for trying it
         ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: SparkSession.Builder = SparkSession.builder.remote(remote)
     session_settings = {name: value for name, value in DEFAULT_SPARK_CONFIG.items() if name.startswith("spark.sql.")}
     del session_settings["spark.sql.warehouse.dir"]  # static: the server's
