@@ -1,0 +1,27 @@
+"""A mark and its sweep through Spark Connect: a real server, in processes of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc_tests.collector import Lake
+from lakefs_gc_tests.faults.processes import CommandLine
+from lakefs_gc_tests.faults.test_each_call import Scene
+
+
+@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
+def test_a_run_through_spark_connect(tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake") as lake:
+        scene = Scene.of(lake.repository())
+        garbage = scene.litter()
+        spark = {"spark.remote": "local[2]", "spark.sql.shuffle.partitions": "4"}
+        line = CommandLine(lake, tmp_path / "command-line", spark, tmp_path / "work")
+        marked = line.json("mark", "lake")
+        assert marked["candidates"] == 1
+        swept = line.json("sweep", "lake", "--mark", marked["mark_id"])
+        assert (swept["deleted"], swept["failed"]) == (1, 0)
+        assert garbage not in scene.repository.objects()
+        scene.check_live("in the end")
