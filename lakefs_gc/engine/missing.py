@@ -9,23 +9,20 @@ from __future__ import annotations
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.swept import recorded_by_sweeps
 from lakefs_gc.engine.unmatched import address_hash
-from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.keys import check_key
 
 _TASKS_PER_CORE = 4
-_READS_AT_ONCE = 16
-_MARKS_FOLDER = "_lakefs/retention/gc/unified/"
-_LEDGER_FOLDER = "/lakefs-gc/ledger/"
 
 
 def missing(
@@ -63,7 +60,10 @@ def missing(
         absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
             _absent(run.store), "address string, found_in string"
         )
-        swept = _swept(spark, run.store, cores).groupBy("address").agg(F.max("mark_id").alias("mark_id"))
+        # An intent counts: what is gone after it is ours.
+        ours = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
+        swept = recorded_by_sweeps(spark, run.store, cores).where(ours)
+        swept = swept.groupBy("address").agg(F.max("mark_id").alias("mark_id"))
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(swept, "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
@@ -88,30 +88,3 @@ def _is_key(address: str) -> bool:
     except NamespaceError:
         return False  # nothing that a store of ours would reach
     return True
-
-
-def _swept(spark: SparkSession, store: StoreLocation, cores: int) -> DataFrame:
-    """What the ledgers of all marks say was deleted.  Columns: ``address``, ``mark_id``."""
-    files = spark.range(1, numPartitions=1).mapInArrow(_list_ledgers(store), "file string")
-    return files.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_deleted(store), "address string, mark_id string")
-
-
-@worker
-def _list_ledgers(batches: Batches, store: StoreLocation) -> Batches:
-    for _ in batches:
-        for listed in worker_store(store).list(_MARKS_FOLDER):
-            keys = [key for key in listed.column("address").to_pylist() if _LEDGER_FOLDER in key]
-            yield pa.record_batch([pa.array(keys, pa.string())], names=["file"])
-
-
-@worker
-def _read_deleted(batches: Batches, store: StoreLocation) -> Batches:
-    for key, content in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        records = ledger.read_records(key, content)
-        # An intent counts: what is gone after it is ours.
-        rows = records.filter(pc.is_in(records["outcome"], pa.array([ledger.DELETED, ledger.INTENT])))
-        mark_id = key.removeprefix(_MARKS_FOLDER).partition("/")[0]
-        for batch in rows.select(["address"]).to_batches():
-            yield pa.record_batch(
-                [batch.column("address"), pa.repeat(mark_id, batch.num_rows)], names=["address", "mark_id"]
-            )
