@@ -167,7 +167,7 @@ class ListingSettings(_Section):
     )
     margin_hours: float = Field(
         default=168.0,
-        ge=24,
+        gt=0,
         description="An optimized run lists again every slice that was younger than this at the run before: longer "
         "than any upload takes from its beginning, or from the moment that its address was handed out.",
     )

@@ -19,8 +19,7 @@ from lakefs_gc.engine.swept import recorded_by_sweeps
 from lakefs_gc.engine.unmatched import address_hash
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
-from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc.storage.keys import check_key
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 _TASKS_PER_CORE = 4
 
@@ -78,13 +77,15 @@ def missing(
 def _absent(batches: Batches, store: StoreLocation) -> Batches:
     for batch in batches:
         addresses = batch.column("address").to_pylist()
-        there = worker_store(store).stat_many([address for address in addresses if _is_key(address)])
+        there = _there(worker_store(store), addresses)
         yield batch.filter(pa.array([address not in there for address in addresses], pa.bool_()))
 
 
-def _is_key(address: str) -> bool:
+def _there(store: ObjectStore, addresses: list[str]) -> set[str]:
+    """Those that the store has.  An address that is no key of such a store is in none."""
     try:
-        check_key(address)
+        return set(store.stat_many(addresses))
     except NamespaceError:
-        return False  # nothing that a store of ours would reach
-    return True
+        if len(addresses) == 1:
+            return set()
+        return {address for address in addresses if _there(store, [address])}

@@ -72,8 +72,9 @@ def _compile(function: _Function, **options: Any) -> _Function:
         return cast(_Function, numba.njit(nogil=True, **options)(function))
     finally:
         settings.CACHE_DIR = before
-    if made.stats.cache_path:
-        _unpack_shipped(Path(made.stats.cache_path))
+    stats = getattr(made, "stats", None)  # none where numba is told not to compile
+    if stats is not None and stats.cache_path:
+        _unpack_shipped(Path(stats.cache_path))
     return cast(_Function, made)
 
 

@@ -38,7 +38,7 @@ class AssetCollector(Collector):
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": 4, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
-        # A margin that no user may set: uploads of a test take no time.
+        # Uploads of a test take no time.
         listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
         self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})
         definitions = build_definitions(self.settings)

@@ -1,6 +1,6 @@
 """Random histories with collectors at work in the middle of them: never is a reachable object gone.
 
-``LAKEFS_GC_TESTS_HISTORIES`` says how many (5 by default), ``LAKEFS_GC_TESTS_SEED`` where they begin.
+``LAKEFS_GC_TESTS_HISTORIES`` says how many (3 by default), ``LAKEFS_GC_TESTS_SEED`` where they begin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc_tests.assets.conftest import name_server
 from lakefs_gc_tests.properties.history import History, Operation
 
-_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "5"))
+_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "3"))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 40
 _MANY = 25
