@@ -208,6 +208,9 @@ class History:
 
         collector.sweep_mark(mark, before_look)
         check_round()
+        self._count_swept(collector)
+
+    def _count_swept(self, collector: AssetCollector) -> None:
         outcomes = list(collector.swept.values())
         self.swept += 1
         self.deleted += outcomes.count("deleted")
@@ -268,6 +271,7 @@ class History:
         reachable = self.reachable()
         there = self.repository.objects()
         collector.sweep_mark(mark)
+        self._count_swept(collector)
         now = self.repository.objects()
         assert not reachable & (there - now), f"reachable, and gone: {sorted(reachable & (there - now))}"
         # What the server has copied of late it lists for a while, whatever became of it.
