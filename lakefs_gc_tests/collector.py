@@ -76,8 +76,6 @@ class Lake:
         self.folder = folder
         self.location = store or StoreLocation((folder / "objects").as_uri())
         self.is_local = store is None
-        # lakeFS lets clients stage what lies in the namespace; a collector must live with that.
-        options = options or SandboxOptions(stage_inside_namespace=True)
         # Tests stage what lies in the namespace, as a lakeFS server lets anybody do.
         options = replace(options or SandboxOptions(), stage_inside_namespace=True)
         self._sandbox = SandboxServer(folder / "state", self.location, options=options)

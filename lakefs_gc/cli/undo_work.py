@@ -68,7 +68,9 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
             namespace.store.location,
             server,
             prefix=prefix,
-            work_place=WorkPlace(settings.work_url or f"file://{folder}/work"),
+            work_place=WorkPlace(
+                settings.work_url or f"file://{folder}/work", max_range_cache_bytes=settings.max_range_cache_bytes
+            ),
             run_key=new_run_key(found.repository, utc_now()) + "-restore",
             clock=utc_now,
             cores=spark.cores,

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from lakefs_gc.engine import ledger
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.pace import Pace
 
@@ -58,7 +58,8 @@ def delete_objects(
 ) -> Batches:
     """Delete the objects of a plan: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
 
-    ``sequence`` names this pass; ``until`` is the time (``time.time()``) after which no chunk is begun but the first.
+    ``sequence`` names this pass; ``until`` is the time (``time.time()``) after which no delete is begun,
+    but those of the first chunk.
     Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """
     namespace = worker_store(store)
@@ -74,7 +75,12 @@ def delete_objects(
         with pace.request() as done:
             if number and time.time() > until:
                 return False
-            _delete_chunk(namespace, writer.chunk(number), chunk, cutoff, begun, delete_versions, pace.limit)
+            asked = [planned.address for planned in chunk if planned.verdict != ledger.RESURRECTED]
+            there = still_there(namespace, asked, concurrency=max(1, _CONNECTIONS // pace.limit))
+            # Asking takes long where the store is slow, or requests are limited.
+            if number and time.time() > until:
+                return False
+            _delete_chunk(namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions)
             done(len(chunk), namespace.slow_downs)
         return True
 
@@ -113,13 +119,11 @@ def _delete_chunk(
     store: ObjectStore,
     writer: ledger.ChunkWriter,
     chunk: list[_Planned],
+    there: dict[str, ObjectInfo],
     cutoff: datetime,
     begun: set[str],
     delete_versions: bool,
-    chunks_at_once: int,
 ) -> None:
-    asked = [planned.address for planned in chunk if planned.verdict != ledger.RESURRECTED]
-    there = still_there(store, asked, concurrency=max(1, _CONNECTIONS // chunks_at_once))
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
     hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,9 +18,9 @@ from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Dataset, WorkPlace
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
-from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.errors import ConfigurationError, InputOrderError
+from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_slice_id, reversed_id_time
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -57,7 +56,7 @@ class EarlierListing:
         gone = recorded.where(F.col("outcome").isin(ledger.DELETED, ledger.ALREADY_GONE)).select("address")
         # A sweep that was killed in between: the store knows.
         begun = recorded.where(F.col("outcome") == ledger.INTENT).select("address").distinct()
-        asked = begun.repartition(cores * _TASKS_PER_CORE).mapInArrow(_absent(store), "address string")
+        asked = begun.repartition(cores * _TASKS_PER_CORE).mapInArrow(only_absent(store), "address string")
         rows = in_slices.join(gone.union(asked), "address", "left_anti")
         return rows.select(*schemas.STORE_LISTING.names)
 
@@ -93,22 +92,5 @@ def find_earlier_listing(
     return EarlierListing(listing, slices, optimized_runs) if slices else "no slice is old enough"
 
 
-def require_optimized(why_not: str) -> None:
-    """Raise ``ConfigurationError`` for a run that must be optimized and cannot."""
-    raise ConfigurationError(
-        f"this run cannot be optimized: {why_not}",
-        remedy='set mode = "auto" in [listing], which makes a clean run then',
-    )
-
-
 def _is_older(name: str, timestamp: float) -> bool:
     return is_slice_id(name) and reversed_id_time(name).timestamp() < timestamp
-
-
-@worker
-def _absent(batches: Batches, store: StoreLocation) -> Batches:
-    for batch in batches:
-        addresses = batch.column("address").to_pylist()
-        there = worker_store(store).stat_many(addresses)
-        gone = [address for address in addresses if address not in there]
-        yield pa.record_batch([pa.array(gone, pa.string())], names=["address"])

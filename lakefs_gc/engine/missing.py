@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from functools import reduce
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
 from lakefs_gc.engine.unmatched import address_hash
-from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.errors import NamespaceError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 _TASKS_PER_CORE = 4
 
@@ -57,7 +54,7 @@ def missing(
             .agg(F.min("found_in").alias("found_in"))
         )
         absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-            _absent(run.store), "address string, found_in string"
+            only_absent(run.store), "address string, found_in string"
         )
         # An intent counts: what is gone after it is ours.
         ours = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
@@ -71,21 +68,3 @@ def missing(
         measures={"lost": F.count_if(F.col("deleted_by") == "")},
         inputs={"unmatched": unmatched.manifest.materialization_id},
     )
-
-
-@worker
-def _absent(batches: Batches, store: StoreLocation) -> Batches:
-    for batch in batches:
-        addresses = batch.column("address").to_pylist()
-        there = _there(worker_store(store), addresses)
-        yield batch.filter(pa.array([address not in there for address in addresses], pa.bool_()))
-
-
-def _there(store: ObjectStore, addresses: list[str]) -> set[str]:
-    """Those that the store has.  An address that is no key of such a store is in none."""
-    try:
-        return set(store.stat_many(addresses))
-    except NamespaceError:
-        if len(addresses) == 1:
-            return set()
-        return {address for address in addresses if _there(store, [address])}

@@ -21,13 +21,12 @@ from lakefs_gc.engine.earlier_listing import (
     OPTIMIZED,
     EarlierListing,
     find_earlier_listing,
-    require_optimized,
 )
 from lakefs_gc.engine.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.listing_rounds import list_in_rounds
 from lakefs_gc.engine.parts import PART
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.errors import StorageError
+from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.range_listing import ListingLimits
 
@@ -64,7 +63,10 @@ def store_listing(
         if isinstance(earlier, EarlierListing):
             return _optimized(spark, run, work_place, earlier, limits, began_at, cores)
         if listing.mode == OPTIMIZED:
-            require_optimized(earlier)
+            raise ConfigurationError(
+                f"this run cannot be optimized: {earlier}",
+                remedy='set mode = "auto" in [listing], which makes a clean run then',
+            )
         facts |= {"mode": CLEAN, "mode_because": earlier}
         written = list_in_rounds(spark, run.store, place, limits, cores=cores)
     folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
