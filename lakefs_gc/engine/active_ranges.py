@@ -19,6 +19,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.brakes import rules_as_json
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.own_commits import own_active_commits
 from lakefs_gc.engine.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
@@ -70,11 +71,11 @@ def active_ranges(
     heads_after = dict(server.branch_heads(run.repository))
     # A head that moved meanwhile may rightly be missing.
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
-    csv = spark.createDataFrame([(run.key_of(prepared.location),)], "file string")
+    csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(run, server, rules, safety, listed)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
-    missed = spark.createDataFrame([(c.id, c.metarange_id) for c in own.missed], _COMMITS)
+    missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     files = metaranges.select(F.lit(run.store.folder_url).alias("store_url"), F.col("metarange_id").alias("range_id"))
     there = metadata_files(spark, run.store) if must_exist else None

@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.range_cache import RangeCache
 from lakefs_gc.engine.workers import driver_errors
@@ -177,7 +178,7 @@ class WorkPlace:
         manifest = self.manifest(run_key, stage)
         folder = f"{self.folder(run_key, stage)}/data"
         if manifest.parts == []:
-            return Dataset(spark.createDataFrame([], schema), manifest)
+            return Dataset(local_rows(spark, [], schema), manifest)
         files = [folder] if manifest.parts is None else [f"{folder}/{name}" for name in manifest.parts]
         try:
             return Dataset(spark.read.schema(schema).parquet(*files), manifest)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Dataset, WorkPlace
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
@@ -47,7 +48,7 @@ class EarlierListing:
 
     def rows(self, spark: SparkSession, store: StoreLocation, cores: int) -> DataFrame:
         """The objects that are still there as far as our sweeps know.  Columns: ``schemas.STORE_LISTING``."""
-        prefixes = spark.createDataFrame([(prefix[:-1],) for prefix in self.slices], "prefix string")
+        prefixes = local_rows(spark, [(prefix[:-1],) for prefix in self.slices], "prefix string")
         in_slices = self.listing.dataframe.withColumn("prefix", F.substring_index("address", "/", 2)).join(
             F.broadcast(prefixes), "prefix", "left_semi"
         )

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, rules_from_json
 from lakefs_gc.engine.dataset import Dataset
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import driver_errors
@@ -99,7 +100,7 @@ def _shown_by_heads(run: GCRun, heads: dict[str, Any], server: LakeFSServer, amo
 def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:
     if not shown or not candidates.manifest.rows:
         return []
-    sample = spark.createDataFrame([(address,) for address in shown], "address string").distinct()
+    sample = local_rows(spark, [(address,) for address in shown], "address string").distinct()
     with driver_errors():
         rows = candidates.dataframe.select("address").join(F.broadcast(sample), "address", "left_semi").collect()
     return sorted(row["address"] for row in rows)

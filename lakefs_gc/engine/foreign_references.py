@@ -18,6 +18,7 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
@@ -58,10 +59,10 @@ def foreign_references(
     """
     began_at = clock()
     if not safety.check_foreign_references:
-        empty = spark.createDataFrame([], schemas.FOREIGN_REFERENCES)
+        empty = local_rows(spark, [], schemas.FOREIGN_REFERENCES)
         return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True, "files_id": ""})
     readable, unreadable = _probe(server, settings, run.repository)
-    repositories = spark.createDataFrame(readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
+    repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
     listed = work_place.write(
         spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
     )

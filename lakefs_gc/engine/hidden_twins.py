@@ -28,6 +28,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
@@ -132,7 +133,7 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
 
 
 def _none(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], schemas.KEPT)
+    return local_rows(spark, [], schemas.KEPT)
 
 
 def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:
@@ -184,7 +185,7 @@ def _passes(sizes: pa.Int64Array, bitmap: np.ndarray[tuple[int], np.dtype[np.uin
 
 
 def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
-    metaranges = spark.createDataFrame([(metarange_id,) for metarange_id in branches], "metarange_id string")
+    metaranges = local_rows(spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
     located = search.locate(spark, metaranges, "metarange_id")
     return located.mapInArrow(_read_head_metaranges(search.work_place.range_cache, search.cores), _HEAD_RANGES)
 
@@ -310,14 +311,14 @@ def _ask(lookup: _Lookup, search: TwinSearch) -> str | None:
 
 
 def _kept(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[_Lookup]) -> DataFrame:
-    addresses = spark.createDataFrame([(address,) for address in shown], "shown string")
+    addresses = local_rows(spark, [(address,) for address in shown], "shown string")
     is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
     kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(
         "address", "size", F.lit(schemas.SHOWN).alias("why")
     )
     if not unanswered:
         return kept
-    unknown = spark.createDataFrame([(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
+    unknown = local_rows(spark, [(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
     others = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
     return kept.union(others.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPart, read_part
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.storage.base import StoreLocation
@@ -15,7 +16,8 @@ def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFr
 
     Reading them raises ``MarkError`` when a part is not the one that was marked.
     """
-    parts = spark.createDataFrame(
+    parts = local_rows(
+        spark,
         [(part.key, part.objects, part.size_bytes, part.sha256) for part in mark.parts],
         "key string, objects long, size_bytes long, sha256 string",
     )

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
@@ -38,7 +39,7 @@ def missing(
     began_at = clock()
     check_inputs(run.run_key, uncommitted, committed, unmatched)
     check_made_from(unmatched, uncommitted, committed)
-    rows = spark.createDataFrame([], schemas.MISSING)
+    rows = local_rows(spark, [], schemas.MISSING)
     if unmatched.manifest.facts["not_in_store"]:
         hashes = unmatched.dataframe.where(F.col("found_in") != schemas.STORE).select("address_hash")
         references = (

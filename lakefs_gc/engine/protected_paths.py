@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, metadata_files
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.addresses import relative_addresses
@@ -33,7 +34,7 @@ def protected_paths(
     that is damaged fails the run, since what it protects is not known.
     """
     if not prefixes:
-        return spark.createDataFrame([], schemas.KEPT)
+        return local_rows(spark, [], schemas.KEPT)
     addresses = (
         metadata_files(spark, run.store)
         .select("range_id")

@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes
@@ -91,7 +92,7 @@ class RangeCache:
         if not packs:
             nowhere = (F.lit(None).cast(place.dataType).alias(place.name) for place in _PLACE)
             return files.select("*", *nowhere).repartition(tasks)
-        names = spark.createDataFrame([(pack,) for pack in packs], "pack string")
+        names = local_rows(spark, [(pack,) for pack in packs], "pack string")
         index = names.repartition(min(cores, len(packs))).mapInArrow(_read_indexes(self.place), _INDEX)
         if there is not None:
             index = index.join(there.select("range_id"), "range_id", "left_semi")

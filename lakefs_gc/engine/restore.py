@@ -23,6 +23,7 @@ from lakefs_gc.engine.backup import read_contents
 from lakefs_gc.engine.backups import COPIED, Backup
 from lakefs_gc.engine.contents import checksum_of, same_content
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPart
 from lakefs_gc.engine.shown import commits_of, shown
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
@@ -131,7 +132,8 @@ def restore(
 
 
 def _read_backup(spark: SparkSession, backup: Backup, place: StoreLocation) -> DataFrame:
-    parts = spark.createDataFrame(
+    parts = local_rows(
+        spark,
         [(part.key, part.objects, part.size_bytes, part.sha256) for part in backup.parts],
         "key string, objects long, size_bytes long, sha256 string",
     )

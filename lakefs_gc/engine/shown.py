@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.commit_graph import CommitGraph
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.formats.addresses import relative_addresses
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -52,7 +53,7 @@ def shown(
     ``commits`` is what ``commits_of`` gives.  One row for each address and path, with one commit.  Reads each metarange
     and each range once.  Raises ``CorruptRangeError``, ``ObjectNotFoundError``.
     """
-    frame = spark.createDataFrame(list(commits.items()), "metarange_id string, commit_id string")
+    frame = local_rows(spark, list(commits.items()), "metarange_id string, commit_id string")
     ranges = (
         frame.repartition(cores)
         .mapInArrow(_read_metaranges(store), "range_id string, commit_id string")

@@ -24,6 +24,7 @@ from lakefs_gc.engine.earlier_listing import (
 )
 from lakefs_gc.engine.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.listing_rounds import list_in_rounds
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PART
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import ConfigurationError, StorageError
@@ -72,7 +73,7 @@ def store_listing(
     folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
-        dataframe=spark.createDataFrame(reports, PART),
+        dataframe=local_rows(spark, reports, PART),
         began_at=began_at,
         facts=facts | _ages(spark, run, folder, written),
         in_parts=True,

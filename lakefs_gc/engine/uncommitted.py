@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, StageOutput
+from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
@@ -51,7 +52,7 @@ def uncommitted(
     heads = dict(server.branch_heads(run.repository))
     prepared = prepare_uncommitted(server, run.repository, safety.max_uncommitted_pages)
     files = _files(open_store(run.store), run, prepared)
-    paths = spark.createDataFrame([(file,) for file in files], "file string").repartition(max(1, len(files)))
+    paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
     return StageOutput(
         dataframe=addresses.distinct(),

@@ -7,8 +7,10 @@ that text as one line of JSON, and ``driver_errors`` takes it out again, so that
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
@@ -51,6 +53,7 @@ def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, 
     @wraps(function)
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Batches], Batches]:
         def run(batches: Batches) -> Batches:
+            _spare_modules()
             try:
                 yield from function(batches, *args, **kwargs)
             except errors.LakeFSGCError as error:
@@ -59,6 +62,17 @@ def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, 
         return run
 
     return bind
+
+
+_modules = 0
+
+
+def _spare_modules() -> None:
+    """Keep the garbage collection after each task of a Python worker from walking through all modules: 90 ms a task."""
+    global _modules
+    if _modules != len(sys.modules):
+        _modules = len(sys.modules)
+        gc.freeze()
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
         return _connect(settings)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         settings = _from_spark_submit() | settings
-    else:
+    elif SparkContext._gateway is None:  # Java does not run yet
         ensure_java()
     settings = DEFAULT_SPARK_CONFIG | settings
     if "spark.pyspark.python" in settings:  # spark-submit would do this

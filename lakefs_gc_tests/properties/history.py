@@ -6,10 +6,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lakefs_sdk
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from dagster import DagsterInstance
 from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
@@ -23,7 +26,7 @@ from lakefs_gc.retention.active_commits import active_commits
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import STAGES, Lake, keys_below
-from lakefs_gc_tests.properties.asset_collector import AssetCollector
+from lakefs_gc_tests.properties.asset_collector import MEANWHILE, AssetCollector
 
 Operation = Callable[["History"], object]
 
@@ -53,12 +56,15 @@ class History:
         self.resurrected = 0
         self.optimized = 0
         """Whether the run in the end took over a part of the listing of one before."""
+        self.begun = 0
         self.deleted = 0
         self.marked = 0
         self.swept = 0
         self._content_of: dict[str, set[str]] = {}
         self._shared: set[str] = set()
         self._number = 0
+        self._hours_owed: dict[str, int] = {}
+        """By run: how much older its objects are than its listing says."""
 
     def close(self) -> None:
         self.lake.__exit__(None, None, None)
@@ -154,36 +160,63 @@ class History:
     def drop_rules(self) -> None:
         self.client.repositories_api.delete_gc_rules("lake")
 
-    def pass_a_day(self) -> None:
-        """Every object is a day older."""
+    def upload_again(self, branch: str, number: int) -> None:
+        """The content that a path has at the head, once more: the server does not list that as uncommitted."""
+        head = dict(self.server.branch_heads("lake"))[branch]
+        page = self.client.objects_api.list_objects("lake", head, amount=1000)
+        if page.results:
+            path = str(page.results[number % len(page.results)].path)
+            self.upload(branch, path, self.repository.read(path, head).decode(), 48)
+
+    def pass_time(self, hours: int = 24) -> None:
+        """Every object is so much older, and what listings say of it, but in runs that are under way."""
         for key, info in self.repository.store.stat_many(sorted(self.repository.objects())).items():
             age_hours = (datetime.now(UTC) - info.last_modified).total_seconds() / 3600
-            self.repository.age(key, age_hours + 24)
+            self.repository.age(key, age_hours + hours)
+        under_way = {collector.run_key for collector, _ in self.collectors}
+        for run_key in self._hours_owed:
+            self._hours_owed[run_key] += hours
+            if run_key not in under_way:
+                self._age_listing(run_key)
+
+    def _age_listing(self, run_key: str) -> None:
+        hours, self._hours_owed[run_key] = self._hours_owed[run_key], 0
+        for file in (self.lake.folder / "work" / run_key / "store_listing" / "data").glob("*.parquet"):
+            table = pq.read_table(file)
+            column = table.schema.get_field_index("last_modified")
+            aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
+            pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
 
     # -- what collectors do
 
     def begin(self) -> None:
         self.collectors.append((self._collector(), 0))
+        self.begun += 1
 
-    def _collector(self, mode: str = "auto") -> AssetCollector:
-        return AssetCollector(self._spark, self.repository, self._instance, mode)
+    def _collector(self, mode: str = "auto", objects_per_look: int = 4) -> AssetCollector:
+        collector = AssetCollector(self._spark, self.repository, self._instance, mode, objects_per_look)
+        self._hours_owed[collector.run_key] = 0
+        return collector
 
-    def step(self, number: int) -> None:
-        """The next stage of one of the collectors; the last one makes the mark."""
+    def step(self, number: int, stages: int) -> None:
+        """The next stages of one of the collectors; after the last one the mark."""
         if not self.collectors:
             return
         number %= len(self.collectors)
-        collector, stage = self.collectors.pop(number)
-        if stage < len(STAGES):
-            collector.materialize(STAGES[stage])
-            self.collectors.append((collector, stage + 1))
+        collector, done = self.collectors.pop(number)
+        if done < len(STAGES):
+            collector.materialize(*STAGES[done : done + stages])
+        if done + stages <= len(STAGES):
+            self.collectors.append((collector, done + stages))
         else:
             self.marks.append((collector, collector.mark()))
             self._count_hidden(collector)
+            self._age_listing(collector.run_key)
 
     def interrupt(self) -> None:
         if self.collectors:
-            self.collectors.pop()
+            collector, _ = self.collectors.pop()
+            self._age_listing(collector.run_key)
 
     def sweep(self, number: int, before_looks: Iterable[Operation]) -> None:
         """Sweep one of the marks, early, late or again, while other things happen."""
@@ -251,23 +284,21 @@ class History:
         addresses = (str(entry.physical_address) for entry in page.results)
         return {address.removeprefix(prefix) for address in addresses if address.startswith(prefix)}
 
-    def check_modes_agree(self) -> None:
-        """An optimized run and a clean one, one after the other, find the same."""
-        optimized, clean = self._collector(), self._collector("clean")
-        optimized.collect()
-        clean.collect()
-        found = optimized.addresses("candidates"), clean.addresses("candidates")
-        assert found[0] == found[1], f"only optimized: {found[0] - found[1]}, only clean: {found[1] - found[0]}"
-        self.optimized += optimized.manifest("store_listing").facts["mode"] == "optimized"
-
-    def finish(self) -> None:
-        """Once all is quiet, a run leaves no garbage."""
-        for key in self.repository.objects():
-            self.repository.age(key, 48)
-        self.check_modes_agree()
-        collector = self._collector("clean")
+    def finish(self, *, both_modes: bool) -> None:
+        """Once all is quiet, a run leaves no garbage; in ``both_modes`` a clean run after it would find the same."""
+        while self.collectors:
+            self.interrupt()
+        self.pass_time(hours=48)
+        collector = self._collector(objects_per_look=1000)
         mark = collector.collect_and_mark()
+        assert not {brake.name for brake in mark.brakes if not brake.passed} & MEANWHILE
         self._count_hidden(collector)
+        self.optimized += collector.manifest("store_listing").facts["mode"] == "optimized"
+        if both_modes:
+            clean = self._collector("clean")
+            clean.materialize(*STAGES)
+            found = collector.addresses("candidates"), clean.addresses("candidates")
+            assert found[0] == found[1], f"only optimized: {found[0] - found[1]}, only clean: {found[1] - found[0]}"
         reachable = self.reachable()
         there = self.repository.objects()
         collector.sweep_mark(mark)

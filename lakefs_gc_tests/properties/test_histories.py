@@ -17,16 +17,20 @@ from dagster import DagsterInstance
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 
 from lakefs_gc_tests.assets.conftest import name_server
+from lakefs_gc_tests.collector import STAGES
 from lakefs_gc_tests.properties.history import History, Operation
 
 _HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "3"))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
-_STEPS = 40
+_STEPS = 12
+_RUNS = 2
+"""How many are begun at most before the last one, and how many sweeps."""
 _MANY = 25
+_BOTH_MODES_EVERY = 5
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +57,9 @@ def operations() -> st.SearchStrategy[Operation]:
         branches,
         paths,
         contents,
-        st.booleans(),
+        st.sampled_from([True, True, False]),
     )
+    again = st.builds(lambda b, n: lambda h: h.upload_again(on(h, b), n), branches, numbers)
     commits = st.builds(lambda b, d: lambda h: h.commit(on(h, b), d), branches, ages_days)
     rest = st.one_of(
         st.builds(lambda b, p, c: lambda h: h.link(on(h, b), p, c), branches, paths, contents),
@@ -66,7 +71,7 @@ def operations() -> st.SearchStrategy[Operation]:
         st.builds(lambda b, n: lambda h: h.cherry_pick(on(h, b), pick(h.commits, n)), branches, numbers),
         st.builds(lambda b, p: lambda h: h.import_outside(on(h, b), p), branches, paths),
         st.builds(lambda b, n: lambda h: h.share(on(h, b), n), branches, numbers),
-        st.builds(lambda: lambda h: h.pass_a_day()),
+        st.builds(lambda: lambda h: h.pass_time()),
         st.builds(lambda b: lambda h: h.reset(on(h, b)), branches),
         st.builds(lambda n: lambda h: h.create_branch(pick(h.commits, n)), numbers),
         st.builds(lambda b: lambda h: h.delete_branch(on(h, b)), branches),
@@ -74,7 +79,15 @@ def operations() -> st.SearchStrategy[Operation]:
         st.builds(lambda d, m: lambda h: h.repository.keep_days(d, main=m), ages_days, ages_days),
         st.builds(lambda: lambda h: h.drop_rules()),
     )
-    return st.one_of(uploads, uploads, commits, rest, rest)
+    return st.one_of(uploads, uploads, again, again, commits, rest, rest)
+
+
+def comebacks() -> st.SearchStrategy[Operation]:
+    """What users may do; more often than not, what was garbage is of use again."""
+    stage = st.builds(lambda b, p, n: lambda h: h.stage_garbage(pick(h.branches, b), p, n), numbers, paths, numbers)
+    branch = st.builds(lambda n: lambda h: h.create_branch(pick(h.commits, n)), numbers)
+    revert = st.builds(lambda b, n: lambda h: h.revert(pick(h.branches, b), pick(h.commits, n)), numbers, numbers)
+    return st.one_of(stage, stage, branch, revert, operations(), operations())
 
 
 class Histories(RuleBasedStateMachine):
@@ -91,41 +104,44 @@ class Histories(RuleBasedStateMachine):
         name_server(self.history.lake, patch)
         self.history.repository.keep_days(10)
 
+    @initialize(several=st.lists(operations(), min_size=8, max_size=16))
+    def past(self, several: list[Operation]) -> None:
+        for operation in several:
+            self.history.do(operation)
+
     @rule(several=st.lists(operations(), min_size=1, max_size=6))
     def users(self, several: list[Operation]) -> None:
         for operation in several:
             self.history.do(operation)
 
-    @precondition(lambda self: len(self.history.collectors) < 2)
+    @precondition(lambda self: self.history.begun < _RUNS)
     @rule()
     def begin(self) -> None:
         self.history.begin()
 
-    @precondition(lambda self: self.history.collectors)
-    @rule(number=numbers, between=operations())
-    def stages(self, number: int, between: Operation) -> None:
-        self.history.step(number)
-        self.history.do(between)
-
-    @precondition(lambda self: self.history.collectors)
-    @rule(number=numbers)
-    def stage(self, number: int) -> None:
-        self.history.step(number)
+    @precondition(lambda self: self.history.collectors or self.history.begun < _RUNS)
+    @rule(several=st.lists(st.tuples(numbers, st.integers(1, len(STAGES) + 1), comebacks()), min_size=1, max_size=4))
+    def stages(self, several: list[tuple[int, int, Operation]]) -> None:
+        if not self.history.collectors:
+            self.history.begin()
+        for number, stages, between in several:
+            self.history.step(number, stages)
+            self.history.do(between)
 
     @precondition(lambda self: len(self.history.collectors) > 1)
     @rule()
     def interrupt(self) -> None:
         self.history.interrupt()
 
-    @precondition(lambda self: self.history.marks)
-    @rule(number=numbers, meanwhile=st.lists(operations(), max_size=3))
+    @precondition(lambda self: self.history.marks and self.history.swept < _RUNS)
+    @rule(number=numbers, meanwhile=st.lists(comebacks(), max_size=3))
     def sweep(self, number: int, meanwhile: list[Operation]) -> None:
         self.history.sweep(number, meanwhile)
 
     def teardown(self) -> None:
         history = self.history
         try:
-            history.finish()
+            history.finish(both_modes=self.seen["histories"] % _BOTH_MODES_EVERY == 0)
         finally:
             history.close()
             self._stack.close()
