@@ -186,6 +186,7 @@ class History:
             column = table.schema.get_field_index("last_modified")
             aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
             pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, if Spark wrote it
 
     # -- what collectors do
 
