@@ -35,7 +35,7 @@ from llvmlite import binding
 
 logger = logging.getLogger(__name__)
 
-COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py", "snappy.py", "blocks.py", "kernel.py")
+COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py", "snappy.py", "blocks.py", "kernel.py", "s3_page.py")
 """The modules of this package with compiled code: a change in any of them begins a new cache."""
 
 COMPILED_FOLDER = "compiled"

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-_COMPILED = ("jit", "memory", "crc32c", "snappy", "blocks", "kernel")
+_COMPILED = ("jit", "memory", "crc32c", "snappy", "blocks", "kernel", "s3_page")
 _MOST_BYTES = 8192
 _FRESH = 3
 _GRACE_SECONDS = 120

@@ -49,7 +49,7 @@ from lakefs_gc.storage.inventory import FileFormat, Inventory, InventoryFile, ne
 from lakefs_gc.storage.inventory_rows import read_inventory_file
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3_errors import IncompleteListingError
-from lakefs_gc.storage.s3_listing import _careful_fields, _quick_fields, _to_batch, parse_page
+from lakefs_gc.storage.s3_listing import _read_carefully, _read_quickly, parse_page
 from lakefs_gc_tests.fuzz import interpreted, tables
 from lakefs_gc_tests.golden import golden_files
 
@@ -308,10 +308,10 @@ def _read_page(data: bytes) -> Any:
     """The quick way and the XML parser agree on each page that is XML."""
     page = parse_page(data, "ns/")
     page.objects.validate(full=True)
-    quick = _quick_fields(data, "ns/")
+    quick = _read_quickly(data, "ns/")
     if quick is not None:
         try:
-            careful = _careful_fields(data, "ns/")
+            careful = _read_carefully(data, "ns/")
         except IncompleteListingError as error:
             if "no XML" in str(error):
                 # Damage to what is not looked at, the ID of an owner for instance: all that matters was whole.
@@ -319,7 +319,7 @@ def _read_page(data: bytes) -> Any:
             raise Finding(f"the quick way accepts a page that the XML parser refuses: {error}") from None
         for name in ("levels", "truncated", "token"):
             _agree(list(getattr(quick, name)), list(getattr(careful, name)), f"{name}, quick and by the XML parser")
-        _agree(_listed(_to_batch(quick)), _listed(_to_batch(careful)), "objects, quick and by the XML parser")
+        _agree(_listed(quick.objects), _listed(careful.objects), "objects, quick and by the XML parser")
     return [_listed(page.objects), page.sub_prefixes, page.next_token]
 
 

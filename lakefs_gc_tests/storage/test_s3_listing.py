@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, quote_plus
 from xml.sax.saxutils import escape
@@ -9,12 +10,12 @@ from xml.sax.saxutils import escape
 import pytest
 from botocore.parsers import create_parser
 from botocore.session import Session
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.s3_errors import IncompleteListingError
-from lakefs_gc.storage.s3_listing import _careful_fields, _quick_fields, parse_page
+from lakefs_gc.storage.s3_listing import _read_carefully, _read_quickly, parse_page
 
 TIME = "2025-06-01T12:00:00.123Z"
 xml_text = st.text(
@@ -47,6 +48,7 @@ def _rows(fields: Any) -> Any:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(fields).items()}
 
 
+@settings(deadline=None)  # the first page waits for the compiler
 @given(
     keys=st.lists(xml_text.map(lambda text: f"ns/{text}"), max_size=6),
     levels=st.lists(xml_text.map(lambda text: f"ns/{text}/"), max_size=3),
@@ -62,14 +64,39 @@ def test_keys_come_out_as_they_went_in(keys: list[str], levels: list[str], encod
     assert read.sub_prefixes == [level[3:] for level in levels]
     assert read.next_token == more
     assert read.objects.schema.equals(LISTING_SCHEMA)
-    quick = _quick_fields(body, "ns/")
-    assert quick is None or _rows(quick) == _rows(_careful_fields(body, "ns/"))
+    quick = _read_quickly(body, "ns/")
+    assert quick is None or _rows(quick) == _rows(_read_carefully(body, "ns/"))
 
 
 def test_the_usual_pages_go_the_quick_way() -> None:
-    assert _quick_fields(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
-    assert _quick_fields(page(["ns/a"]), "ns/") is not None
-    assert _quick_fields(page([]), "ns/") is not None
+    assert _read_quickly(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
+    assert _read_quickly(page(["ns/a"]), "ns/") is not None
+    assert _read_quickly(page([]), "ns/") is not None
+
+
+def test_objects_as_short_as_can_be() -> None:
+    contents = b"<Contents><Key>%d</Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"
+    body = page([]).replace(b"</ListBucketResult>", b"".join(contents % n for n in range(10)) + b"</ListBucketResult>")
+    assert parse_page(body, "").objects["address"].to_pylist() == [str(number) for number in range(10)]
+    assert _read_quickly(body, "") is not None
+
+
+@given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), st.integers(0, 6))
+def test_times_are_read_as_arrow_reads_them(time: datetime, digits: int) -> None:
+    fraction = f".{time.microsecond:06d}"[: digits + 1] if digits else ""
+    body = page(["a"]).replace(TIME.encode(), f"{time:%Y-%m-%dT%H:%M:%S}{fraction}Z".encode())
+    quick = _read_quickly(body, "")
+    assert quick is not None
+    assert quick.objects == _read_carefully(body, "").objects
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["2025-02-29T12:00:00Z", "2025-13-01T12:00:00Z", "2025-01-32T12:00:00Z", "2025-01-01T24:00:00Z", "2025-01-01", ""],
+)
+def test_what_is_no_time_is_refused(time: str) -> None:
+    with pytest.raises(IncompleteListingError):
+        parse_page(page(["a"]).replace(TIME.encode(), time.encode()), "")
 
 
 def test_botocore_reads_the_same() -> None:

@@ -1,0 +1,233 @@
+"""The objects in a page of S3's ListObjectsV2, from XML to columns.
+
+Source: the AWS S3 API reference, ListObjectsV2.  Only what stores usually write is understood, each element in its
+usual place; for anything else ``scan_objects`` says so, and a real XML parser has to read the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lakefs_gc.formats.jit import compiled, inlined
+
+_OBJECT_KEY = b"<Contents><Key>"
+_KEY_TIME = b"</Key><LastModified>"
+_END_OF_TIME = b"</LastModified>"
+_SIZE = b"<Size>"
+_END_OF_SIZE = b"</Size>"
+_END_OF_OBJECT = b"</Contents>"
+_OURS = (b"Key", b"LastModified", b"Size", b"Contents")
+_LONGEST_SIZE = 18
+"""Digits that surely fit into 64 bits."""
+_LT, _GT, _AMP, _SLASH, _PERCENT, _PLUS, _SPACE, _DOT, _Z = b"<>&/%+ .Z"
+_ZERO, _NINE = b"09"
+SHORTEST_OBJECT = len(
+    b"<Contents><Key></Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"
+)
+"""Bytes that an object takes at least."""
+_UNUSUAL = -1
+_PLAIN = np.array([byte >= 32 and byte not in b"<>&%+" for byte in range(256)])
+"""Bytes that stand for themselves wherever they are."""
+
+
+@compiled
+def scan_objects(
+    text: np.ndarray, root: np.ndarray, url_encoded: bool, keys: np.ndarray, offsets: np.ndarray, facts: np.ndarray
+) -> int:
+    """Read a run of ``<Contents>`` elements; how many objects it holds, -1 if it is not written in the usual way.
+
+    ``text`` is the run and ``root`` what every key begins with, both as bytes.  Directory markers (``root`` itself, and
+    keys that end in ``/``) are left out.  Results: object i has the key ``keys[offsets[i]:offsets[i + 1]]``, decoded,
+    without ``root``; ``facts[0, i]`` is its size in bytes, ``facts[1, i]`` its time in microseconds since 1970, UTC.
+    ``keys`` must be as long as ``text``, the others must have room for an object in each ``SHORTEST_OBJECT`` bytes.
+    """
+    position = used = found = 0
+    offsets[0] = 0
+    while position < len(text):
+        position = _after(text, position, _OBJECT_KEY)
+        if position < 0:
+            return _UNUSUAL
+        position, key_end = _key(text, position, root, url_encoded, keys, used)
+        position = _after(text, position, _KEY_TIME)
+        position, time_us = _time(text, position)
+        position = _after(text, position, _END_OF_TIME)
+        while position >= 0 and _after(text, position, _SIZE) < 0:
+            position = _element(text, position)
+        position, size = _digits(text, _after(text, position, _SIZE), 1, _LONGEST_SIZE)
+        position = _after(text, position, _END_OF_SIZE)
+        while position >= 0 and _after(text, position, _END_OF_OBJECT) < 0:
+            position = _element(text, position)
+        position = _after(text, position, _END_OF_OBJECT)
+        if position < 0:
+            return _UNUSUAL
+        if key_end > used and keys[key_end - 1] != _SLASH:
+            used = key_end
+            facts[0, found], facts[1, found] = size, time_us
+            found += 1
+            offsets[found] = used
+    return found
+
+
+@inlined
+def _after(text: np.ndarray, position: int, expected: bytes) -> int:
+    """The place behind ``expected`` if that is what comes, else -1."""
+    if position < 0 or position + len(expected) > len(text):
+        return _UNUSUAL
+    for i in range(len(expected)):
+        if text[position + i] != expected[i]:
+            return _UNUSUAL
+    return position + len(expected)
+
+
+@inlined
+def _key(
+    text: np.ndarray, position: int, root: np.ndarray, url_encoded: bool, keys: np.ndarray, used: int
+) -> tuple[int, int]:
+    """Decode a key to ``keys[used:]``; the places behind both."""
+    plain = _PLAIN
+    passed = 0  # of root
+    while True:
+        if passed == len(root):
+            while position < len(text) and plain[text[position]]:
+                keys[used] = text[position]
+                used += 1
+                position += 1
+        if position >= len(text) or text[position] == _LT:
+            break
+        byte: Any = np.int64(text[position])
+        if byte < _SPACE or byte in (_AMP, _GT):
+            return _UNUSUAL, used
+        if url_encoded and byte == _PLUS:
+            byte = np.int64(_SPACE)
+        elif url_encoded and byte == _PERCENT:
+            if position + 2 >= len(text):
+                return _UNUSUAL, used
+            byte = 16 * _hex_digit(text[position + 1]) + _hex_digit(text[position + 2])
+            if byte < 0:
+                return _UNUSUAL, used
+            position += 2
+        if passed < len(root):
+            if byte != root[passed]:
+                return _UNUSUAL, used
+            passed += 1
+        else:
+            keys[used] = byte
+            used += 1
+        position += 1
+    return (position if passed == len(root) else _UNUSUAL), used
+
+
+@inlined
+def _hex_digit(byte: Any) -> Any:
+    """The value of a digit; very negative for what is none."""
+    if 48 <= byte <= 57:
+        return byte - np.int64(48)
+    if 65 <= byte <= 70:
+        return byte - np.int64(55)
+    if 97 <= byte <= 102:
+        return byte - np.int64(87)
+    return np.int64(-1000)
+
+
+@inlined
+def _digits(text: np.ndarray, position: int, fewest: int, most: int) -> tuple[int, Any]:
+    """A number of so many digits, and the place behind it."""
+    number: Any = np.int64(0)
+    count = 0
+    if position < 0:
+        return _UNUSUAL, number
+    while position < len(text) and _ZERO <= text[position] <= _NINE and count < most:
+        number = 10 * number + (np.int64(text[position]) - _ZERO)
+        position += 1
+        count += 1
+    return (position if count >= fewest else _UNUSUAL), number
+
+
+@compiled
+def _time(text: np.ndarray, position: int) -> tuple[int, Any]:
+    """``2025-06-01T12:00:00.123Z`` in microseconds since 1970, and the place behind it.
+
+    Source of the count of days: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", ``days_from_civil``.
+    """
+    position, year = _digits(text, position, 4, 4)
+    position, month = _digits(text, _after(text, position, b"-"), 2, 2)
+    position, day = _digits(text, _after(text, position, b"-"), 2, 2)
+    position, hour = _digits(text, _after(text, position, b"T"), 2, 2)
+    position, minute = _digits(text, _after(text, position, b":"), 2, 2)
+    position, second = _digits(text, _after(text, position, b":"), 2, 2)
+    fraction_us: Any = np.int64(0)
+    fraction = _after(text, position, b".")
+    if fraction >= 0:
+        position, fraction_us = _digits(text, fraction, 1, 6)
+        for _ in range(6 - (position - fraction)):
+            fraction_us *= 10
+    position = _after(text, position, b"Z")
+    long_month = 30 + ((month + month // 8) & 1)
+    leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
+    days_of_month = long_month if month != 2 else 28 + leap
+    if not (1 <= month <= 12 and 1 <= day <= days_of_month and hour < 24 and minute < 60 and second < 60):
+        return _UNUSUAL, fraction_us
+    shifted_year = year - (month <= 2)
+    era = shifted_year // 400
+    year_of_era = shifted_year - era * 400
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+    return position, (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction_us
+
+
+@compiled
+def _element(text: np.ndarray, position: int) -> int:
+    """The place behind an element of text, or of elements of text."""
+    name_end = _name_end(text, position + 1)
+    if name_end < 0 or text[position] != _LT:
+        return _UNUSUAL
+    inside = name_end + 1
+    while inside + 1 < len(text) and text[inside] == _LT and text[inside + 1] != _SLASH:
+        inside = _text_element(text, inside)
+        if inside < 0:
+            return _UNUSUAL
+    return _end_tag(text, _text_end(text, inside), position + 1, name_end)
+
+
+@inlined
+def _text_element(text: np.ndarray, position: int) -> int:
+    name_end = _name_end(text, position + 1)
+    if name_end < 0:
+        return _UNUSUAL
+    return _end_tag(text, _text_end(text, name_end + 1), position + 1, name_end)
+
+
+@compiled
+def _name_end(text: np.ndarray, position: int) -> int:
+    """Where the plain name of a start tag ends, if it is none of those that an object has once."""
+    start = position
+    while position < len(text) and (65 <= text[position] <= 90 or 97 <= text[position] <= 122):
+        position += 1
+    if position == start or position >= len(text) or text[position] != _GT:
+        return _UNUSUAL
+    for name in _OURS:
+        if _after(text, start, name) == position:
+            return _UNUSUAL
+    return position
+
+
+@inlined
+def _text_end(text: np.ndarray, position: int) -> int:
+    plain = _PLAIN
+    while position < len(text) and (plain[text[position]] or text[position] in (_AMP, _PERCENT, _PLUS)):
+        position += 1
+    return position
+
+
+@inlined
+def _end_tag(text: np.ndarray, position: int, name: int, name_end: int) -> int:
+    """The place behind the end tag of the name at ``text[name:name_end]``."""
+    position = _after(text, position, b"</")
+    if position < 0 or position + name_end - name >= len(text):
+        return _UNUSUAL
+    for i in range(name_end - name):
+        if text[position + i] != text[name + i]:
+            return _UNUSUAL
+    return _after(text, position + name_end - name, b">")
