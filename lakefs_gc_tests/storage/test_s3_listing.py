@@ -92,11 +92,32 @@ def test_times_are_read_as_arrow_reads_them(time: datetime, digits: int) -> None
 
 @pytest.mark.parametrize(
     "time",
-    ["2025-02-29T12:00:00Z", "2025-13-01T12:00:00Z", "2025-01-32T12:00:00Z", "2025-01-01T24:00:00Z", "2025-01-01", ""],
+    [
+        "2025-02-29T12:00:00Z",
+        "2100-02-29T12:00:00Z",
+        "2025-13-01T12:00:00Z",
+        "2025-01-32T12:00:00Z",
+        "2025-01-01T24:00:00Z",
+        "2025-01-01",
+        "",
+    ],
 )
 def test_what_is_no_time_is_refused(time: str) -> None:
     with pytest.raises(IncompleteListingError):
         parse_page(page(["a"]).replace(TIME.encode(), time.encode()), "")
+
+
+@pytest.mark.parametrize("key", ["other/a", "n", "ns", ""])
+@pytest.mark.parametrize("encode", [None, quote_plus])
+def test_a_key_outside_the_root_is_refused(key: str, encode: Any) -> None:
+    with pytest.raises(IncompleteListingError, match="outside"):
+        parse_page(page(["ns/a", key], encode=encode), "ns/")
+
+
+@pytest.mark.parametrize("damaged", [b"<ETag>e</Etag>", b"<ETag>e<ETag>", b"<A><B>e</A></B>", b"<A>e</AA>"])
+def test_tags_must_match(damaged: bytes) -> None:
+    with pytest.raises(IncompleteListingError):
+        parse_page(page(["a"]).replace(b"<ETag>&#34;e&#34;</ETag>", damaged), "")
 
 
 def test_botocore_reads_the_same() -> None:
