@@ -160,6 +160,11 @@ class History:
     def drop_rules(self) -> None:
         self.client.repositories_api.delete_gc_rules("lake")
 
+    def litter(self) -> None:
+        """Upload and delete, without a commit."""
+        self.upload("main", "litter", "litter", 48)
+        self.repository.delete("litter")
+
     def upload_again(self, branch: str, number: int) -> None:
         """The content that a path has at the head, once more: the server does not list that as uncommitted."""
         head = dict(self.server.branch_heads("lake"))[branch]

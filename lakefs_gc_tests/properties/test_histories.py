@@ -104,10 +104,13 @@ class Histories(RuleBasedStateMachine):
         name_server(self.history.lake, patch)
         self.history.repository.keep_days(10)
 
-    @initialize(several=st.lists(operations(), min_size=8, max_size=16))
-    def past(self, several: list[Operation]) -> None:
-        for operation in several:
+    @initialize(several=st.lists(operations(), min_size=8, max_size=16), age_days=ages_days, twin=st.booleans())
+    def past(self, several: list[Operation], age_days: int, twin: bool) -> None:
+        """Whatever happened, then some garbage; some histories begin with an object that no list of the server has."""
+        for operation in [*several, History.litter, lambda h: h.commit("main", age_days), History.litter]:
             self.history.do(operation)
+        if twin:
+            self.history.do(lambda h: h.upload_again("main", age_days))
 
     @rule(several=st.lists(operations(), min_size=1, max_size=6))
     def users(self, several: list[Operation]) -> None:
