@@ -212,6 +212,8 @@ class History:
         collector, done = self.collectors.pop(number)
         if done < len(STAGES):
             collector.materialize(*STAGES[done : done + stages])
+            if not done:
+                self._hours_owed[collector.run_key] = 0  # it has just listed
         if done + stages <= len(STAGES):
             self.collectors.append((collector, done + stages))
         else:
@@ -315,8 +317,17 @@ class History:
         garbage = now - reachable - collector.addresses("uncommitted")
         if self.server.retention_rules("lake") is None:  # whatever a file in the namespace names counts, then
             garbage -= self._named_by_metadata()
-        assert not garbage, f"garbage, and still there: {sorted(garbage)}"
+        assert not garbage, f"garbage, and still there: {self._seen_by(collector, garbage)}"
         assert collector.manifest("kept").facts["shielded"] == 0
+
+    def _seen_by(self, collector: AssetCollector, keys: set[str]) -> dict[str, list[str]]:
+        """Which stages have each of the objects, for a message."""
+        mode = str(collector.manifest("store_listing").facts["mode"])
+        having = {stage: collector.addresses(stage) for stage in STAGES if stage not in ("active_ranges", "missing")}
+        return {
+            key: [mode, collector.swept.get(key, "not marked"), *(stage for stage in having if key in having[stage])]
+            for key in sorted(keys)
+        }
 
     def _named_by_metadata(self) -> set[str]:
         store = self.repository.store
