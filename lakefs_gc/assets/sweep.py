@@ -61,17 +61,9 @@ def sweep(
     Sweeping a mark again goes on with what is left.  The sweep fails while one delete has failed.
     """
     refuse_second_run(context)
-    configured, server, cores = settings.get(), lakefs.server(), spark.cores
+    configured, server = settings.get(), lakefs.server()
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
-    if config.approve_digest and not _is_approved(found):
-        approve(
-            found.store,
-            found.mark,
-            config.approve_digest,
-            by=getpass.getuser(),
-            via=config.approved_via,
-            now=utc_now(),
-        )
+    approve_on_the_way(found, config)
     approval = read_approval(found.store, found.mark)
     require_backup(configured, found.mark)
     refuse_braked(
@@ -95,7 +87,7 @@ def sweep(
         settings=configured,
         safety=configured.safety,
         clock=utc_now,
-        cores=cores,
+        cores=spark.cores,
     )
     output, result = stage.sweep(
         spark.session,
@@ -105,7 +97,7 @@ def sweep(
         work_place=parquet.work_place,
         settings=configured.sweep,
         clock=utc_now,
-        cores=cores,
+        cores=spark.cores,
     )
     metadata = sweep_metadata(result)
     try:
@@ -115,6 +107,19 @@ def sweep(
         raise failure_of(error, frequent | metadata) from error
     context.add_output_metadata(metadata)
     return output
+
+
+def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
+    """Approve a mark that is not approved yet, if ``config`` has its digest.  Raises ``ApprovalError`` for another."""
+    if config.approve_digest and not _is_approved(found):
+        approve(
+            found.store,
+            found.mark,
+            config.approve_digest,
+            by=getpass.getuser(),
+            via=config.approved_via,
+            now=utc_now(),
+        )
 
 
 def _is_approved(found: Marked) -> bool:
