@@ -17,6 +17,8 @@ from typing import Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from lakefs_gc.config_section import Section, looks_like_secret
+from lakefs_gc.emr_settings import EMRSettings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.urls import has_credentials
@@ -24,30 +26,10 @@ from lakefs_gc.storage.urls import has_credentials
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
 
-# As Spark itself redacts them, but for names of files with secrets, and of Kubernetes' own.
-_SECRET_NAME = re.compile(
-    r"(?i)(?!.*file$)(?!spark[.]kubernetes[.](?!.*oauthtoken)).*(secret|passw|token|access[.]?key|account[.]key)"
-)
-_SECRET_PARAMETER = re.compile(r"(?i)[;?&](token|password|secret)=")
-
 SweepPolicy = Literal["manual", "after", "immediately"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="after")
-    def _no_credentials_in_urls(self) -> Self:
-        """Settings are shown in Dagster, and URLs are logged."""
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            texts = [*value, *value.values()] if isinstance(value, dict) else [value]
-            if any(isinstance(text, str) and has_credentials(text) for text in texts):
-                raise ValueError(f"{name}: a URL has credentials in it; use its vendor's standard chain")
-        return self
-
-
-class Protections(_Section):
+class Protections(Section):
     """What is kept beyond the server's retention rules.  Each can only keep more."""
 
     tags: tuple[str, ...] = Field(
@@ -72,7 +54,7 @@ class Protections(_Section):
         return bool(self.tags or self.branches or self.days or self.last_commits)
 
 
-class SafetyParameters(_Section):
+class SafetyParameters(Section):
     """All timings and limits that keep live data safe (rule 11).  A smaller number is less safe unless it says so."""
 
     min_age_hours: float = Field(
@@ -151,7 +133,7 @@ class SafetyParameters(_Section):
     )
 
 
-class ListingSettings(_Section):
+class ListingSettings(Section):
     """Where the listing of the object store comes from, and how many requests it makes."""
 
     source: Literal["store", "inventory"] = Field(
@@ -213,7 +195,7 @@ class ListingSettings(_Section):
         return self
 
 
-class SweepSettings(_Section):
+class SweepSettings(Section):
     """When and how a mark is swept."""
 
     policy: SweepPolicy = Field(
@@ -263,7 +245,7 @@ class SweepSettings(_Section):
     )
 
 
-class BackupSettings(_Section):
+class BackupSettings(Section):
     """Copies of what a sweep deletes: the undo."""
 
     url: str = Field(
@@ -288,14 +270,14 @@ class BackupSettings(_Section):
     )
 
 
-class ScheduleSettings(_Section):
+class ScheduleSettings(Section):
     """When the schedule marks each configured repository."""
 
     cron: str = Field(default="0 3 * * *", description="Cron expression, in the time zone of the schedule.")
     timezone: str = Field(default="UTC", description="IANA time zone of the cron expression.")
 
 
-class Settings(_Section):
+class Settings(Section):
     """The whole configuration of one code location."""
 
     repositories: tuple[str, ...] = Field(default=(), description="Repositories that the schedule marks.")
@@ -326,6 +308,9 @@ class Settings(_Section):
     spark: dict[str, str] = Field(
         default_factory=dict, description='Spark configuration, e.g. {"spark.master": "local[8]"}.'
     )
+    emr: EMRSettings | None = Field(
+        default=None, description="Where marks, backups and sweeps run as jobs; without it they run in this process."
+    )
     owner: str = Field(
         default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
     )
@@ -335,12 +320,20 @@ class Settings(_Section):
     def _no_secrets_for_spark(cls, spark: dict[str, str]) -> dict[str, str]:
         """They would stand on the command line of the JVM, and in Dagster's history."""
         for name, value in spark.items():
-            if _SECRET_NAME.match(name) or _SECRET_PARAMETER.search(value):
+            if looks_like_secret(name, value):
                 raise ValueError(
                     f"{name} looks like a secret, and settings are shown; put it into spark-defaults.conf in "
                     "SPARK_CONF_DIR, or into the environment (SPARK_CONNECT_AUTHENTICATE_TOKEN)"
                 )
         return spark
+
+    @model_validator(mode="after")
+    def _jobs_share_the_work_place(self) -> Self:
+        if self.emr and not self.work_url:
+            raise ValueError("emr needs work_url, a place that the jobs and this machine share: s3://bucket/prefix")
+        if self.emr and "spark.remote" in self.spark:
+            raise ValueError("spark.remote and emr exclude each other: a job on EMR has its own Spark")
+        return self
 
     @field_validator("mounts")
     @classmethod
