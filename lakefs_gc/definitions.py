@@ -58,7 +58,7 @@ def build_definitions(settings: Settings) -> Definitions:
     """The code location for ``settings``."""
     spark = SparkResource(spark_config=dict(settings.spark))
     return Definitions(
-        assets=[_described(asset, settings) for asset in load_assets_from_modules(_MODULES)],
+        assets=_assets(settings),
         jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
         schedules=[mark_schedule(settings)],
         sensors=[sweep_sensor(settings.sweep)],
@@ -75,6 +75,15 @@ def build_definitions(settings: Settings) -> Definitions:
             ),
         },
     )
+
+
+def _assets(settings: Settings) -> list[AssetsDefinition]:
+    assets = [_described(asset, settings) for asset in load_assets_from_modules(_MODULES)]
+    if settings.emr is None:
+        return assets
+    from lakefs_gc.pipes.assets import as_jobs  # AWS's clients take a second to load
+
+    return as_jobs(assets)
 
 
 def _described(asset: object, settings: Settings) -> AssetsDefinition:

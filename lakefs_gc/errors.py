@@ -177,6 +177,15 @@ class RestoreIncompleteError(LakeFSGCError):
     exit_code = 5
 
 
+# -- jobs elsewhere -------------------------------------------------------------------------------------------
+
+
+class RemoteJobError(LakeFSGCError):
+    """A job on EMR could not be started or asked for, failed, or ended without what it was to report."""
+
+    exit_code = 4
+
+
 # -- the machine ----------------------------------------------------------------------------------------------
 
 

@@ -85,8 +85,13 @@ class GCSession:
         """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""
         return self.materialize(gc_sweep.name, run_key, {"sweep": config})["sweep"]
 
-    def materialize(self, job: str, run_key: str, config: Mapping[str, Config]) -> dict[str, Facts]:
-        """Run a job for one partition; the metadata of each materialization, as plain values, by asset."""
+    def materialize(
+        self, job: str, run_key: str, config: Mapping[str, Config], *, run_id: str | None = None
+    ) -> dict[str, Facts]:
+        """Run a job for one partition; the metadata of each materialization, as plain values, by asset.
+
+        ``run_id`` is the run's id; default: a new one.
+        """
         tags = {**repository_tags(run_key), **process_tags()}
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         try:
@@ -95,6 +100,7 @@ class GCSession:
                 instance=self.instance,
                 partition_key=run_key,
                 tags=tags,
+                run_id=run_id,
             )
         except Exception as error:
             cause = _cause(error)

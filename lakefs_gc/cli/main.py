@@ -17,6 +17,7 @@ import typer
 from lakefs_gc import __version__
 from lakefs_gc.cli import undo
 from lakefs_gc.cli.designs import register as register_designs
+from lakefs_gc.cli.job import register as register_job
 from lakefs_gc.cli.output import Output
 from lakefs_gc.cli.packing import register as register_packing
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
@@ -230,6 +231,7 @@ def _hours(duration: str) -> float | None:
 
 register_designs(app, _options.output)
 register_packing(app, _options.output)
+register_job(app, _options.output)
 
 
 def main() -> None:

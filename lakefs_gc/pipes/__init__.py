@@ -1,0 +1,1 @@
+"""The stages as jobs on EMR, by Dagster Pipes: started and read here, run and reported there."""

@@ -1,0 +1,83 @@
+"""A mark and its sweep as jobs on EMR, with everything real but EMR itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+from dagster import DagsterInstance, ExecuteInProcessResult
+
+from lakefs_gc.config import Settings
+from lakefs_gc.marked import open_mark
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, materialized, values
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.pipes.conftest import EMR, MESSAGES, failure, location
+
+RUN = "lake/one"
+MARKED = {
+    "store_listing",
+    "uncommitted",
+    "active_ranges",
+    "committed",
+    "foreign_references",
+    "unmatched",
+    "missing",
+    "kept",
+    "candidates",
+    "mark",
+}
+
+
+def with_brake(settings: Settings) -> Settings:
+    """Two of seven objects are too many to be marked."""
+    safety = settings.safety.model_copy(update={"max_marked_share": 0.1, "share_counts_from_objects": 0})
+    return settings.model_copy(update={"safety": safety})
+
+
+def checks(result: ExecuteInProcessResult) -> dict[str, bool]:
+    return {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+
+
+def objects(repository: LakeRepository) -> int:
+    return sum(1 for file in (repository.folder / "data").rglob("*") if file.is_file())
+
+
+def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance) -> None:
+    serverless = location(with_brake(emr.settings(lake, "emr-serverless")), instance)
+    secrets_manager = {"spark.yarn.appMasterEnv.SECRET_KEY": "EMR.secret@lakefs-gc"}
+    configurations = [{"Classification": "spark-defaults", "Properties": secrets_manager}]
+    cluster = location(with_brake(emr.settings(lake, "emr", Configurations=configurations)), instance)
+
+    marked = serverless.run("gc_mark", RUN)
+    assert not marked.success, "a brake is on"
+    made = materialized(marked)
+    assert set(made) == MARKED, emr.jobs[-1].output[-3000:]
+    assert {m.partition for m in made.values()} == {RUN}
+    assert {name for name, passed in checks(marked).items() if not passed} == {"share_of_objects", "share_of_bytes"}
+    shown = values(made["mark"])
+    found = open_mark("lake", shown["mark_id"], LakeFSServer(lake.credentials), lake.settings).mark
+    assert (shown["digest"], shown["dagster/row_count"]) == (found.digest, GARBAGE)
+    assert shown["AWS EMR Serverless Application ID"] == emr.application_id
+
+    emr.without_java = True
+    unapproved = cluster.run("gc_sweep", RUN)
+    assert failure(unapproved).metadata["error"].value == "ApprovalError", emr.jobs[-1].output[-3000:]
+    assert objects(repository) == LIVE + GARBAGE
+
+    emr.without_java = False
+    assert serverless.run("gc_approve", RUN, sweep_approval={"overrides": list(checks(marked)), "why": "few"}).success
+    [swept] = cluster.sweeps_by_sensor()
+    assert swept.success, emr.jobs[-1].output[-3000:]
+    assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
+    assert objects(repository) == LIVE
+    assert [job.command[-2:] for job in emr.jobs[-3:]] == [["job", "gc_mark"], *[["job", "gc_sweep"]] * 2]
+
+    secret = lake.credentials.secret_access_key
+    s3: Any = boto3.client("s3")
+    keys = [found["Key"] for found in s3.list_objects_v2(Bucket=MESSAGES)["Contents"]]
+    said = [s3.get_object(Bucket=MESSAGES, Key=key)["Body"].read().decode() for key in keys]
+    assert any("report_asset_materialization" in text for text in said)
+    for text in [*said, json.dumps([job.command for job in emr.jobs])]:
+        assert secret not in text
