@@ -52,6 +52,8 @@ def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepositor
 
     marked = serverless.run("gc_mark", RUN)
     assert not marked.success, "a brake is on"
+    assert failure(marked) is None, "and that is all"
+    assert emr.states == ["SUCCESS"], "of the job: a mark with a brake on is a mark"
     made = materialized(marked)
     assert set(made) == MARKED, emr.jobs[-1].output[-3000:]
     assert {m.partition for m in made.values()} == {RUN}
@@ -65,6 +67,10 @@ def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepositor
     unapproved = cluster.run("gc_sweep", RUN)
     assert failure(unapproved).metadata["error"].value == "ApprovalError", emr.jobs[-1].output[-3000:]
     assert objects(repository) == LIVE + GARBAGE
+
+    approves_another = cluster.run("gc_sweep", RUN, sweep={"approve_digest": "sha256:another"})
+    assert failure(approves_another).metadata["error"].value == "ApprovalError"
+    assert len(emr.jobs) == 2, "approvals are given here: no job was started"
 
     emr.without_java = False
     assert serverless.run("gc_approve", RUN, sweep_approval={"overrides": list(checks(marked)), "why": "few"}).success
