@@ -104,7 +104,8 @@ class SimulatedStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.terminate()
+        # Not SIGTERM: Dagster makes it do what SIGINT does, and that is ignored in what a shell runs in the background.
+        self._process.kill()
         self._process.join()
 
     @contextmanager
