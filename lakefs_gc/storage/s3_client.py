@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, storage_error
+from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, is_well_but_slow, storage_error
 from lakefs_gc.storage.urls import has_credentials, shown
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,8 @@ class RetryingClient:
             except S3_FAILURES as error:
                 failures += 1
                 self.slow_downs += is_slow_down(error)
-                if not is_retryable(error) or failures >= (tries or self.retry.tries):
+                most = tries or (self.retry.tries_when_slow if is_well_but_slow(error) else self.retry.tries)
+                if not is_retryable(error) or failures >= most:
                     raise self.explain(error, action=action, key=key) from error
                 self.pause(failures, f"s3:{action} {key}: {describe(error)}")
 

@@ -132,6 +132,11 @@ def is_slow_down(error: BaseException) -> bool:
     return error_code(error) in SLOW_DOWN_CODES or http_status(error) in (429, 503)
 
 
+def is_well_but_slow(error: BaseException) -> bool:
+    """True when that is all that the store asks for: one that is down says ``ServiceUnavailable``."""
+    return error_code(error) in SLOW_DOWN_CODES - {"ServiceUnavailable"}
+
+
 def describe(error: BaseException) -> str:
     """``Code: message`` of the store's own answer, or the kind of the failure.
 

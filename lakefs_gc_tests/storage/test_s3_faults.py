@@ -21,7 +21,7 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted, error
 
-QUICK = RetryPolicy(tries=4, base_seconds=0.001)
+QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
 SECRET = "secret-key-of-the-test"
 
 
@@ -123,6 +123,13 @@ def test_whole_requests_told_to_slow_down_are_tried_again(server: FaultyS3, stor
     server.faults.append(fail_first(QUICK.tries - 1, "DeleteObjects", error(status, "SlowDown")))
     assert outcomes(store, keys) == {}
     assert server.objects == {}
+
+
+def test_a_store_that_only_asks_to_slow_down_is_given_longer(server: FaultyS3, store: ObjectStore) -> None:
+    [key] = fill(server, 1)
+    server.faults.append(fail_first(QUICK.tries_when_slow - 1, "GetObject", error(503, "SlowDown")))
+    assert [name for name, _ in store.read_many([key])] == [key]
+    assert server.count("GetObject") == QUICK.tries_when_slow
 
 
 def test_a_store_that_stays_down_is_unavailable(server: FaultyS3, store: ObjectStore) -> None:
