@@ -199,7 +199,7 @@ def test_a_store_that_is_down_ends_the_backup(
         mark = collector.mark_objects(*strays(repository, KEYS[:2]))
 
         def down(request: Request) -> Answer | None:
-            return error(503, "SlowDown") if any("/data/" in key for key in request.keys) else None
+            return error(503, "ServiceUnavailable") if any("/data/" in key for key in request.keys) else None
 
         store_in_s3.server.faults.append(down)
         with pytest.raises(StoreUnavailableError):
