@@ -22,6 +22,8 @@ def looks_like_secret(name: str, value: str) -> bool:
 
 
 class Section(BaseModel):
+    """A table of the settings.  Raises ``ValueError`` for a URL with credentials in it."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ _END_OF_OBJECT = b"</Contents>"
 _OURS = (b"Key", b"LastModified", b"Size", b"Contents")
 _LONGEST_SIZE = 18
 """Digits that surely fit into 64 bits."""
-_LT, _GT, _AMP, _SLASH, _PERCENT, _PLUS, _SPACE, _DOT, _Z = b"<>&/%+ .Z"
+_LT, _GT, _AMP, _SLASH, _PERCENT, _PLUS, _SPACE = b"<>&/%+ "
 _ZERO, _NINE = b"09"
 SHORTEST_OBJECT = len(
     b"<Contents><Key></Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"

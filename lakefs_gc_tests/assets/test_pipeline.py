@@ -26,22 +26,11 @@ from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, name_server, values, with_garbage
-from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
 RUN = "lake/first"
-STAGES = (
-    "store_listing",
-    "uncommitted",
-    "active_ranges",
-    "committed",
-    "foreign_references",
-    "unmatched",
-    "missing",
-    "kept",
-    "candidates",
-)
 
 
 def failure_of(result: ExecuteInProcessResult, step: str) -> dict[str, Any]:

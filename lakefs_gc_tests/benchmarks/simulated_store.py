@@ -98,6 +98,7 @@ class SimulatedStore:
             target=_serve, args=(self.options, there), daemon=True
         )
         self._process.start()
+        there.close()  # so that a process that ends at once is an end of the pipe
         self.endpoint = f"http://127.0.0.1:{here.recv()}"
         return self
 

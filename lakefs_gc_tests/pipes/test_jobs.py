@@ -12,22 +12,11 @@ from lakefs_gc.config import Settings
 from lakefs_gc.marked import open_mark
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, materialized, values
-from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.pipes.conftest import EMR, MESSAGES, failure, location
 
 RUN = "lake/one"
-MARKED = {
-    "store_listing",
-    "uncommitted",
-    "active_ranges",
-    "committed",
-    "foreign_references",
-    "unmatched",
-    "missing",
-    "kept",
-    "candidates",
-    "mark",
-}
+MARKED = {*STAGES, "mark"}
 
 
 def with_brake(settings: Settings) -> Settings:
