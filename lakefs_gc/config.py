@@ -176,7 +176,7 @@ class ListingSettings(Section):
         "that makes it quicker, and half as many when the store says SlowDown.",
     )
     cut_after_pages: int = Field(
-        default=8,
+        default=24,
         ge=0,
         description="A prefix that has gone on for so many pages of 1000 objects may be cut into key ranges that are "
         "listed at once, which costs about ten requests a cut.  0: never cut.",

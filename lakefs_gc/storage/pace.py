@@ -39,20 +39,36 @@ class Pace:
 
     @contextmanager
     def request(self) -> Iterator[Callable[[int, int], None]]:
-        """A place for one request, waited for.
+        """A place for one request at a time, waited for.
 
-        Call what it gives, within, with the work that was done (keys) and the store's ``slow_downs`` so far.
+        Call what it gives, within and after each request, with the work that was done (keys) and the store's
+        ``slow_downs`` so far.  Whoever makes many should ``give_way`` between them.
         """
         with self._changed:
-            while self._running >= self.limit and not self._stopped:
-                self._changed.wait(0.1)
-            self._running += 1
+            self._take_place()
         try:
             yield self._done
         finally:
             with self._changed:
                 self._running -= 1
                 self._changed.notify()
+
+    @property
+    def room(self) -> int:
+        """How many more could have a place."""
+        return max(0, self.limit - self._running)
+
+    def give_way(self) -> None:
+        """Wait, for one who has a place, if the limit has fallen below the number of places."""
+        with self._changed:
+            if self._running > self.limit and not self._stopped:
+                self._running -= 1
+                self._take_place()
+
+    def _take_place(self) -> None:
+        while self._running >= self.limit and not self._stopped:
+            self._changed.wait(0.1)
+        self._running += 1
 
     def stop(self) -> None:
         """Let everybody through: the work is over."""

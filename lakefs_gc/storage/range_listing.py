@@ -34,7 +34,7 @@ class ListingLimits:
     """
 
     requests_at_once: int = 32
-    cut_after_pages: int = 8
+    cut_after_pages: int = 24
     pages_per_range: int = 0
 
 
@@ -187,47 +187,47 @@ class RangeLister:
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
         """List as asked; a range to go on with from here, as one level, where that is what is wanted now."""
         pages = self._store.pages(asked.prefix, start_after=asked.start_after, one_level=asked.one_level)
-        while True:
-            with self._pace.request() as done:
-                if self._stop.is_set():
-                    return None
+        # One place for all pages: to hand it on after each of them takes a fifth of the processor time.
+        with self._pace.request() as done:
+            while not self._stop.is_set():
                 page = next(pages, None)
                 done(page.objects.num_rows if page else 0, self._store.slow_downs)
-            if page is None:
-                return None
-            objects, ends, as_level = self._take(listing, page)
-            if objects.num_rows:
-                self._hand_over(objects)
-            if ends or self._stop.is_set():
-                return None
-            if as_level:
-                return listing.range
+                if page is None:
+                    return None
+                objects, ends, as_level = self._take(listing, page)
+                if objects.num_rows:
+                    self._hand_over(objects)
+                if ends:
+                    return None
+                if as_level:
+                    return listing.range
+                self._pace.give_way()
+        return None
 
     def _take(self, listing: _Listing, page: ListingPage) -> tuple[pa.RecordBatch, bool, bool]:
         """Note a page; what of it belongs to the range, whether that is all, and whether to go on by level."""
         prefix, names = listing.range.prefix, page.objects["address"]
+        cut_after = self._limits.cut_after_pages
+        # Arrow gives up the interpreter, so nothing of it is done under the lock: all would wait for one who waits.
+        # What is read here only this thread changes.
+        in_order = _ascending(names, prefix + listing.position if listing.position else "")
+        in_folders = not listing.range.one_level and listing.pages <= cut_after and _any_in_folder(names, prefix)
+        last_name = names[-1].as_py() if page.objects.num_rows else ""
+        # A folder may come before an object that sorts before it: its name tells how far the listing is.
+        last = max([folder[:-1] for folder in page.sub_prefixes] + [last_name])
         with self._lock:
-            until = listing.range.until
-            in_order = _ascending(names, prefix + listing.position if listing.position else "")
+            until, one_level = listing.range.until, listing.range.one_level
             if not in_order and (listing.origin.was_cut or listing.range.start_after):
                 raise StorageError(
                     f"{self._store.location.folder_url}{prefix}: the store does not list in the order of the keys",
                     remedy="set cut_after_pages = 0 in [listing], so that no listing is cut into parts",
                 )
             listing.in_order &= in_order
-            one_level, cut_after = listing.range.one_level, self._limits.cut_after_pages
-            if not one_level and listing.pages <= cut_after:
-                listing.in_folders |= _any_in_folder(names, prefix)
+            listing.in_folders |= in_folders
             listing.pages += 1
             listing.origin.pages += 1
             self._pages += 1
             self._folders.update(page.sub_prefixes)
-            objects = page.objects.filter(pc.less_equal(names, until)) if until else page.objects
-            seen = [folder[:-1] for folder in page.sub_prefixes]
-            if page.objects.num_rows:
-                seen.append(names[-1].as_py())
-            # A folder may come before an object that sorts before it: its name tells how far the listing is.
-            last = max(seen, default="")
             listing.position = max(listing.position, last[len(prefix) :])
             ends = bool(until) and last > until
             can_be_cut = listing.in_order and self._store.lists_by_page and cut_after > 0
@@ -235,18 +235,21 @@ class RangeLister:
             if as_level:
                 listing.range = KeyRange(prefix, start_after=prefix + listing.position, one_level=True)
             spent = 0 < self._limits.pages_per_range <= listing.origin.pages
-            at_object = page.objects.num_rows and last == names[-1].as_py()  # else the last folder would come again
+            at_object = page.objects.num_rows and last == last_name  # else the last folder would come again
             if can_be_cut and spent and not ends and listing.range.one_level and at_object:
                 self.left_over.append(KeyRange(prefix, prefix + listing.position, until, one_level=True))
                 ends = True
             listing.ended = ends
+        objects = page.objects.filter(pc.less_equal(names, until)) if until else page.objects
         return objects, ends, as_level
 
     # -- cutting
 
     def _longest(self) -> _Listing | None:
-        """The range to cut: the one that has gone on longest of those that can be cut."""
+        """The range to cut: the one that has gone on longest of those that can be cut, if its parts have room."""
         least = self._limits.cut_after_pages
+        if not self._pace.room:
+            return None
         if not least or not self._store.lists_by_page or self._probes > _FREE_PROBES + self._pages // _PAGES_PER_PROBE:
             return None
         fit = [
@@ -264,7 +267,8 @@ class RangeLister:
         """Cut a running range into as many parts as threads are idle, unless it ends meanwhile."""
         prefix = listing.range.prefix
         with self._lock:
-            position, until, most = listing.position, listing.range.until[len(prefix) :], max(1, self._idle)
+            position, until = listing.position, listing.range.until[len(prefix) :]
+            most = max(1, min(self._idle, self._pace.room))
 
         def first_name_after(text: str) -> str | None:
             with self._pace.request() as done:

@@ -49,7 +49,9 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
         connect_timeout=10,
         read_timeout=60,
         request_checksum_calculation="when_required",
-        user_agent_extra="lakefs-gc",
+        # A text of our own, and not an addition to botocore's: it puts that together anew, twice for each request
+        # (0.2 ms of the 2 ms that a page takes).
+        user_agent=f"lakefs-gc Boto3/{boto3.__version__}",
     )
     try:
         session = boto3.Session()

@@ -128,7 +128,7 @@ def _scan(text: bytes, root: bytes, url_encoded: bool) -> pa.RecordBatch | None:
                 pa.string()
             ),
             pa.array(facts[0, :count]),
-            pa.array(facts[1, :count]).cast(LISTING_SCHEMA.field("last_modified").type),
+            pa.array(facts[1, :count]).view(LISTING_SCHEMA.field("last_modified").type),
         ]
     except pa.ArrowInvalid as error:
         raise _does_not_parse(error) from error

@@ -96,3 +96,32 @@ def test_nobody_waits_after_the_end() -> None:
         began = time.monotonic()
         with pace.request():
             assert time.monotonic() - began < 5
+
+
+def test_a_place_is_given_up_when_the_limit_falls() -> None:
+    clock = Clock()
+    pace = Pace(4, clock)
+    second_came = threading.Event()
+    second_may_end = threading.Event()
+
+    def second() -> None:
+        with pace.request():
+            second_came.set()
+            second_may_end.wait(10)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert second_came.wait(10)
+    with pace.request() as done:
+        assert pace.room == 2
+        for count in (1, 2):
+            clock.seconds += 1
+            done(0, count)
+        assert pace.limit == 1
+        assert pace.room == 0
+        threading.Timer(0.05, second_may_end.set).start()
+        pace.give_way()
+        assert second_may_end.is_set(), "waited for the other one"
+        pace.give_way()  # with nobody else it does not wait
+    thread.join()
+    assert pace.room == 1

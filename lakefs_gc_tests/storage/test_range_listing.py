@@ -15,7 +15,7 @@ from lakefs_gc.errors import StorageError, StoreUnavailableError
 from lakefs_gc.storage.base import ListingPage, ObjectStore, StoreLocation
 from lakefs_gc.storage.key_ranges import KeyRange, find_cuts
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.range_listing import ListingLimits, RangeLister
+from lakefs_gc.storage.range_listing import ListingLimits, RangeLister, _Listing, _Origin
 from lakefs_gc_tests.storage.paged_store import PagedStore, batch_of
 
 # Few characters, so that names share beginnings; among them those around the slash, and of more than one byte.
@@ -121,6 +121,15 @@ def test_what_goes_on_for_long_is_left_over_in_parts() -> None:
     assert len(lister.left_over) >= 2
     rest = list_all(store, lister.left_over, ListingLimits(4, 2))
     assert sorted(found + rest) == sorted(many_keys())
+
+
+def test_nothing_is_cut_whose_parts_would_only_wait() -> None:
+    lister = RangeLister(PagedStore(many_keys(30), 10), [], ListingLimits(1, 2))
+    listing = _Listing(KeyRange("data/s/", one_level=True), _Origin(), position="c000000000020", pages=2)
+    lister._running.append(listing)
+    assert lister._longest() is listing
+    with lister._pace.request():
+        assert lister._longest() is None
 
 
 def test_a_store_without_order_is_listed_whole_and_never_cut() -> None:
