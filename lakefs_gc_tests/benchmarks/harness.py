@@ -135,7 +135,7 @@ class _Watch:
         for pid in _with_descendants(os.getpid()):
             with suppress(OSError, ValueError, IndexError):  # it may have ended just now
                 kind = _kind(pid)
-                self.cpu_seconds[pid] = kind, _cpu_seconds(pid)
+                self.cpu_seconds[pid] = kind, cpu_seconds_of(pid)
                 mib[kind] = mib.get(kind, 0.0) + _memory_mib(pid)
         for kind, now in mib.items():
             self.usage.peak_mib[kind] = max(now, self.usage.peak_mib.get(kind, 0.0))
@@ -165,7 +165,8 @@ def _stat_fields(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
+    """Processor time of a process until now."""
     fields = _stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,45 @@ _HEAD = b"<Contents><Key>"
 _MIDDLE = b"</Key><LastModified>" + _TIME + b"</LastModified><ETag>&quot;" + b"e" * 32 + b"&quot;</ETag><Size>"
 _TAIL = b"</Size><StorageClass>STANDARD</StorageClass></Contents>"
 _LEAST_SIZE = 1000
-_SIZE_DIGITS = 4
 _POWERS = 10 ** np.arange(_ID_DIGITS - 2, -1, -1, dtype=np.int64)
+
+
+class Keys(Protocol):
+    """What a simulated store lists: each key has a number, in the order of their bytes."""
+
+    def __len__(self) -> int: ...
+
+    def prefix_of(self, number: int) -> tuple[bytes, int, int]:
+        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        ...
+
+    def key(self, number: int) -> bytes:
+        """The key with this number."""
+        ...
+
+    def size_bytes(self, number: int) -> int:
+        """The size of its object."""
+        ...
+
+    def first(self, wanted: Callable[[bytes], bool]) -> int:
+        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        ...
+
+    def number_of(self, key: bytes) -> int | None:
+        """The number of a key; None for any other text."""
+        ...
+
+    def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        """The ``<Contents>`` elements of ascending numbers, URL-encoded as S3 writes them."""
+        ...
+
+
+class KeySource(Protocol):
+    """Says which keys there are, in few bytes: it goes to the store's process."""
+
+    def keys(self, folder: str) -> Keys:
+        """For a namespace that is ``folder`` in its bucket."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -41,6 +79,10 @@ class KeyShape:
     @property
     def objects(self) -> int:
         return self.at_root + self.slices * self.objects_per_slice + self.in_one_slice
+
+    def keys(self, folder: str) -> SimulatedKeys:
+        """For a namespace that is ``folder`` in its bucket."""
+        return SimulatedKeys(self, folder)
 
 
 class SimulatedKeys:
@@ -103,12 +145,24 @@ class SimulatedKeys:
 
 
 def _elements(prefix: bytes, within: npt.NDArray[np.int64]) -> bytes:
-    """All elements are of one length: a matrix of bytes, into which the digits are written column by column."""
-    before = _HEAD + prefix + b"c"
-    row = before + b"0" * (_ID_DIGITS - 1) + b"%2C" + _SIGNATURE + _MIDDLE + b"0" * _SIZE_DIGITS + _TAIL
-    matrix = np.tile(np.frombuffer(row, np.uint8), (len(within), 1))
-    _write_digits(matrix, len(before), within, _ID_DIGITS - 1)
-    _write_digits(matrix, len(row) - len(_TAIL) - _SIZE_DIGITS, _LEAST_SIZE + within % 9000, _SIZE_DIGITS)
+    """Elements of one folder's keys."""
+    row = b"c" + b"0" * (_ID_DIGITS - 1) + b"%2C" + _SIGNATURE
+    names = np.tile(np.frombuffer(row, np.uint8), (len(within), 1))
+    _write_digits(names, 1, within, _ID_DIGITS - 1)
+    return contents_elements(prefix, names, _LEAST_SIZE + within % 9000)
+
+
+def contents_elements(prefix: bytes, names: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> bytes:
+    """``<Contents>`` elements of objects in one folder.
+
+    All are of one length: ``names`` has a row of bytes for each, and ``sizes`` are all of as many digits.
+    """
+    before = _HEAD + prefix
+    digits = len(str(int(sizes[0])))
+    row = before + bytes(names.shape[1]) + _MIDDLE + b"0" * digits + _TAIL
+    matrix = np.tile(np.frombuffer(row, np.uint8), (len(names), 1))
+    matrix[:, len(before) : len(before) + names.shape[1]] = names
+    _write_digits(matrix, len(row) - len(_TAIL) - digits, sizes, digits)
     return matrix.tobytes()
 
 

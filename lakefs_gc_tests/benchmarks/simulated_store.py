@@ -31,6 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from xml.sax.saxutils import escape, unescape
@@ -39,7 +40,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
+from lakefs_gc_tests.benchmarks.simulated_keys import Keys, KeySource
 
 BUCKET = "simulated"
 _PAGE_KEYS = 1000
@@ -52,10 +53,14 @@ _CHUNK = 8192
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """How the store behaves.  0 requests per second is no limit."""
+    """What the store has and how it behaves.  0 requests per second is no limit.
 
-    shape: KeyShape
+    ``files`` is a local folder whose files it has as well, by their paths, as if they had been put.
+    """
+
+    source: KeySource
     folder: str = "namespace/"
+    files: Path | None = None
     latency_ms: float = 0.0
     requests_per_second: float = 0.0
 
@@ -82,13 +87,14 @@ class SimulatedStore:
 
     def __init__(
         self,
-        shape: KeyShape,
+        source: KeySource,
         *,
         latency_ms: float = 0.0,
         requests_per_second: float = 0.0,
         folder: str = "namespace/",
+        files: Path | None = None,
     ) -> None:
-        self.options = StoreOptions(shape, folder, latency_ms, requests_per_second)
+        self.options = StoreOptions(source, folder, files, latency_ms, requests_per_second)
         self.location = StoreLocation(f"s3://{BUCKET}/{folder}")
         self.endpoint = ""
 
@@ -135,11 +141,16 @@ class _Bucket:
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
-        self.keys = SimulatedKeys(options.shape, options.folder)
+        self.keys: Keys = options.source.keys(options.folder)
         self.deleted = np.zeros(len(self.keys) // 8 + 1, np.uint8)
         self.deleted_count = 0
-        self.put: dict[bytes, bytes] = {}
-        self.put_order: list[bytes] = []
+        self.put: dict[bytes, bytes | Path] = {}
+        """What was put: its content, or the file that has it."""
+        if options.files:
+            root = options.folder.encode()
+            files = (path for path in options.files.rglob("*") if path.is_file())
+            self.put = {root + str(path.relative_to(options.files)).encode(): path for path in files}
+        self.put_order = sorted(self.put)
         self.requests: Counter[str] = Counter()
         self.tokens = options.requests_per_second
         self.refilled_at = time.monotonic()
@@ -209,7 +220,8 @@ class _Bucket:
     def _read(self, key: bytes, *, head: bool) -> _Answer:
         number = self._live(key)
         if key in self.put:
-            content = self.put[key]
+            put = self.put[key]
+            content = put.read_bytes() if isinstance(put, Path) else put
         elif number is not None:
             content = key.ljust(self.keys.size_bytes(number), b".")
         else:
@@ -277,7 +289,7 @@ class _Bucket:
                 last = self.keys.key(int(numbers[-1])) if len(numbers) else last
             else:
                 last = put.pop(0)
-                parts.append(_content_element(last, len(self.put[last])))
+                parts.append(_content_element(last, self._put_bytes(last)))
                 given += 1
         more = begin < end or bool(put)
         if more and self._next_live(begin, end, 1)[0].size == 0 and not put:
@@ -301,6 +313,10 @@ class _Bucket:
         begin = bisect_left(self.put_order, prefix)
         end = bisect_left(self.put_order, _end_of(prefix)) if prefix else len(self.put_order)
         return self.put_order[begin:end]
+
+    def _put_bytes(self, key: bytes) -> int:
+        put = self.put[key]
+        return put.stat().st_size if isinstance(put, Path) else len(put)
 
     def _run_end(self, begin: int, end: int, put: list[bytes], *, delimited: bool) -> int:
         """Up to where the formula's keys go on without one that was put, or (with a delimiter) a sub-prefix."""

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakefs_gc.resources.java import ensure_java
-from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG, SparkResource, start_spark
+from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG, SparkResource, _java_options, start_spark
 
 
 def test_the_session_that_runs_is_used(spark: SparkSession, spark_config: dict[str, str]) -> None:
@@ -35,6 +35,14 @@ def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "4", "what is configured wins"
     assert DEFAULT_SPARK_CONFIG["spark.speculation"] == "false"
+
+
+def test_java_collects_its_garbage_in_the_quickest_way_unless_told_another(spark: SparkSession) -> None:
+    beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()  # type: ignore[union-attr]
+    assert {bean.getName() for bean in beans} == {"PS Scavenge", "PS MarkSweep"}
+    configured = "-Xss4m -XX:+UseSerialGC"
+    assert _java_options(configured).endswith(configured)
+    assert "ParallelGC" not in _java_options(configured)
 
 
 def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,110 @@
+"""A whole mark of a large repository: from the first request to its report, with all that a run has.
+
+Objects are in a simulated S3 store, commits, branches and staged entries on the embedded server, each in a process of
+its own on the same machine: their processor time is a figure of its own.  The figures of a stage are seconds by the
+clock; ``uncommitted_s`` is mostly the server, which prepares the list.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lakefs_gc.config import ServerCredentials, Settings
+from lakefs_gc.session import GCSession
+from lakefs_gc_tests.benchmarks.generated_repository import REPOSITORY, sandbox_process, write_repository
+from lakefs_gc_tests.benchmarks.generator import Shape
+from lakefs_gc_tests.benchmarks.harness import (
+    Benchmark,
+    Case,
+    Figure,
+    Options,
+    cpu_seconds_of,
+    in_fresh_process,
+    watched,
+)
+
+_COMMITTED_SHARE, _STAGED_SHARE = 0.9, 0.05
+_ENTRIES_PER_RANGE = 2_000
+_SLOTS = 100
+
+
+def shape_of(objects: int, commits: int) -> Shape:
+    """Nine of ten objects committed, one of twenty staged, one of twenty garbage."""
+    ranges = max(1, int(objects * _COMMITTED_SHARE) // _ENTRIES_PER_RANGE)
+    staged = int(objects * _STAGED_SHARE)
+    stale = objects - ranges * _ENTRIES_PER_RANGE - staged
+    return Shape(ranges * _ENTRIES_PER_RANGE, ranges, min(_SLOTS, ranges), commits, staged=staged, stale=stale)
+
+
+def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory: str) -> dict[str, Figure]:
+    """Mark in this process, which has nothing running yet; stages by the events of Dagster's run."""
+    os.environ.update(
+        LAKECTL_SERVER_ENDPOINT_URL=credentials.endpoint_url,
+        LAKECTL_CREDENTIALS_ACCESS_KEY_ID=credentials.access_key_id,
+        LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY=credentials.secret_access_key,
+    )
+    settings = Settings(work_url=work.as_uri(), spark={"spark.driver.memory": memory})
+    server_before = cpu_seconds_of(sandbox_pid)
+    with GCSession.open(settings) as session:
+        with watched() as usage:
+            facts = session.mark(f"{REPOSITORY}/1")
+        [run] = session.instance.get_runs()
+        stages = _seconds_by_stage(session, run.run_id)
+    return {
+        "listed": facts["store_listing_rows"],
+        "marked": facts["dagster/row_count"],
+        **usage.figures(),
+        **stages,
+        "server_cpu_s": round(cpu_seconds_of(sandbox_pid) - server_before, 1),
+    }
+
+
+def _seconds_by_stage(session: GCSession, run_id: str) -> dict[str, Figure]:
+    began: dict[str, float] = {}
+    seconds: dict[str, Figure] = {}
+    for entry in session.instance.all_logs(run_id):
+        event = entry.dagster_event
+        if event and event.step_key and event.is_step_start:
+            began[event.step_key] = entry.timestamp
+        elif event and event.step_key and event.is_step_success:
+            seconds[f"{event.step_key}_s"] = round(entry.timestamp - began[event.step_key], 1)
+    return seconds
+
+
+def measure(options: Options) -> Iterator[Case]:
+    commits, number_of_branches = options.count("commits", 1_000), options.count("branches", 100)
+    latency_ms, memory = options.number("latency_ms", 30), options.text("memory", "2g")
+    for number, objects in enumerate(options.counts("objects", (250_000, 500_000, 1_000_000))):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            repository = write_repository(folder, shape_of(objects, commits), number_of_branches)
+            with (
+                repository.store(latency_ms) as simulated,
+                simulated.environment(),
+                sandbox_process(repository.state) as (credentials, pid),
+            ):
+                before = simulated.stats()
+                figures = in_fresh_process(marked, folder / "work", credentials, pid, memory)
+                after = simulated.stats()
+        simulator = {"simulator_cpu_s": round(after.cpu_seconds - before.cpu_seconds, 1)}
+        requests = {"requests": sum(after.requests.values()) - sum(before.requests.values())}
+        per_million: dict[str, Figure] = {"wall_s_per_million": round(float(figures["wall_s"]) / objects * 1e6, 2)}
+        yield Case(f"{objects:,} objects", {**figures, **per_million, **simulator, **requests}, baseline=number == 0)
+
+
+BENCHMARK = Benchmark(
+    "A whole mark: simulated S3, embedded server",
+    compare="wall_s_per_million",
+    higher_is_better=False,
+    measure=measure,
+    settings={
+        "objects": "sizes, separated by commas",
+        "commits": "how many commits there are",
+        "branches": "how many branches there are",
+        "latency_ms": "of each answer of the store",
+        "memory": "spark.driver.memory",
+    },
+)

@@ -1,0 +1,91 @@
+"""The objects of a generated namespace as the keys of a simulated store: a file of addresses in byte order.
+
+``write_key_file`` writes it once; the simulated store maps it into memory, so that its size is no matter.  The numbers
+of the objects must be all of 0 to n - 1, as they are where every entry of a new version is a new object (``turnover``
+1): slices then have 50,000 objects each, the newest slice, which comes first, perhaps fewer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lakefs_gc_tests.benchmarks.generator import OBJECTS_PER_SLICE, Shape, addresses_of
+from lakefs_gc_tests.benchmarks.simulated_keys import contents_elements
+
+_ADDRESS = np.dtype("S46")
+_SLICE_PREFIX_BYTES = len("data/") + 20 + 1
+_LEAST_SIZE_BYTES = 10_000_000
+_SIZES = 80_000_000
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """A file of ``objects`` addresses of one length, without anything between them."""
+
+    path: Path
+    objects: int
+
+    def keys(self, folder: str) -> GeneratedKeys:
+        """For a simulated store whose namespace is ``folder`` in its bucket."""
+        return GeneratedKeys(self, folder)
+
+
+def write_key_file(path: Path, shape: Shape) -> KeyFile:
+    """Write the addresses of all objects of a shape.  Raises ``ValueError`` for a ``turnover`` other than 1."""
+    if shape.turnover != 1:
+        raise ValueError("the numbers of the objects have gaps: turnover must be 1")
+    objects = shape.ranges * shape.per_range + shape.staged + shape.stale
+    with path.open("wb") as file:
+        # A later slice sorts before an earlier one.
+        for begin in reversed(range(0, objects, OBJECTS_PER_SLICE)):
+            numbers = np.arange(begin, min(begin + OBJECTS_PER_SLICE, objects))
+            content = addresses_of(shape, numbers).buffers()[2]
+            addresses = np.frombuffer(content, _ADDRESS, count=numbers.size)
+            file.write(np.sort(addresses).tobytes())
+    return KeyFile(path, objects)
+
+
+class GeneratedKeys:
+    """As ``SimulatedKeys``, with the addresses of a ``KeyFile``."""
+
+    def __init__(self, source: KeyFile, folder: str) -> None:
+        self.folder = folder.encode()
+        self._addresses = np.memmap(source.path, _ADDRESS, mode="r", shape=(source.objects,))
+        self._in_first = source.objects % OBJECTS_PER_SLICE or OBJECTS_PER_SLICE
+
+    def __len__(self) -> int:
+        return int(self._addresses.size)
+
+    def prefix_of(self, number: int) -> tuple[bytes, int, int]:
+        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        prefix = self.folder + self._addresses[number][:_SLICE_PREFIX_BYTES]
+        if number < self._in_first:
+            return prefix, number, min(self._in_first, len(self))
+        return prefix, (number - self._in_first) % OBJECTS_PER_SLICE, OBJECTS_PER_SLICE
+
+    def key(self, number: int) -> bytes:
+        """The key with this number."""
+        return self.folder + bytes(self._addresses[number])
+
+    def size_bytes(self, number: int) -> int:
+        return _LEAST_SIZE_BYTES + number * 4099 % _SIZES
+
+    def first(self, wanted: Callable[[bytes], bool]) -> int:
+        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        return bisect_left(range(len(self)), True, key=lambda number: wanted(self.key(number)))
+
+    def number_of(self, key: bytes) -> int | None:
+        """The number of a key; None for any other text."""
+        number = self.first(lambda other: other >= key)
+        return number if number < len(self) and self.key(number) == key else None
+
+    def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        """The ``<Contents>`` elements of ascending numbers, as S3 writes them."""
+        names = self._addresses[numbers].view(np.uint8).reshape(len(numbers), _ADDRESS.itemsize)
+        yield contents_elements(self.folder, names, _LEAST_SIZE_BYTES + numbers * 4099 % _SIZES)

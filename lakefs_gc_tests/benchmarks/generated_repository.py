@@ -1,0 +1,134 @@
+"""A generated namespace as a repository of the sandbox, with its objects in a simulated S3 store.
+
+Commits, branches and staged entries are written straight into the sandbox's database, as so many requests would take
+hours.  The first commit has no parent, each later one has the one before it; branches begin at commits spread over the
+whole history, and each has its share of the staged entries.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from lakefs_gc.config import ServerCredentials
+from lakefs_gc.formats.commits_csv import read_active_commits
+from lakefs_gc.formats.entry import AddressType, Entry
+from lakefs_gc.sandbox import branches
+from lakefs_gc.sandbox.context import Sandbox
+from lakefs_gc.sandbox.records import Change, record_of
+from lakefs_gc.sandbox.refs import CommitRecord, Repository
+from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.benchmarks.generated_keys import KeyFile, write_key_file
+from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, addresses_of, generate
+from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
+
+REPOSITORY = "generated"
+_BATCH = 10_000
+_YEAR_SECONDS = 365 * 86_400
+
+
+@dataclass(frozen=True)
+class GeneratedRepository:
+    """What was written: files below ``_lakefs/``, the keys of the store, and the sandbox's state."""
+
+    namespace: Namespace
+    keys: KeyFile
+    state: Path
+
+    def store(self, latency_ms: float) -> SimulatedStore:
+        """The store that has it all."""
+        return SimulatedStore(self.keys, latency_ms=latency_ms, files=self.namespace.folder)
+
+
+def write_repository(folder: Path, shape: Shape, number_of_branches: int) -> GeneratedRepository:
+    """Write all of it below ``folder``."""
+    namespace = generate(folder / "namespace", shape)
+    keys = write_key_file(folder / "keys", shape)
+    repository = GeneratedRepository(namespace, keys, folder / "state")
+    with repository.store(0) as simulated, simulated.environment():
+        sandbox = Sandbox(repository.state, StoreLocation("s3://simulated/"))
+        try:
+            with sandbox.database.write():
+                _write_refs(sandbox, namespace, simulated.location.url, number_of_branches)
+                _stage(sandbox, shape)
+        finally:
+            sandbox.close()
+    return repository
+
+
+def _write_refs(sandbox: Sandbox, namespace: Namespace, url: str, number_of_branches: int) -> None:
+    refs, now = sandbox.refs, sandbox.now_seconds()
+    refs.add_repository(Repository(REPOSITORY, url.rstrip("/"), "main", now, read_only=False))
+    listed = read_active_commits((namespace.folder / namespace.commits_file).read_bytes(), "commits.csv").to_pylist()
+    parents: tuple[str, ...] = ()
+    for number, commit in enumerate(listed):
+        record = CommitRecord(
+            id=commit["commit_id"],
+            parents=parents,
+            committer="generator",
+            message=f"commit {number}",
+            creation_date=now - _YEAR_SECONDS + number * _YEAR_SECONDS // len(listed),
+            meta_range_id=commit["metarange_id"],
+            metadata={},
+            generation=number + 1,
+        )
+        refs.add_commit(REPOSITORY, record)
+        parents = (record.id,)
+    refs.put_branch(REPOSITORY, branches.new_branch("main", listed[-1]["commit_id"]))
+    for number in range(1, number_of_branches):
+        head = listed[number * len(listed) // number_of_branches]["commit_id"]
+        refs.put_branch(REPOSITORY, branches.new_branch(f"branch-{number:05}", head))
+
+
+def _stage(sandbox: Sandbox, shape: Shape) -> None:
+    """Entries at new paths, a run of them on each branch."""
+    tokens = [branch.staging_token for branch in sandbox.refs.branches(REPOSITORY)]
+    first = shape.ranges * shape.per_range
+    per_branch = -(-shape.staged // len(tokens))
+    # All alike but for their addresses, which are of one length: made once, and written over.
+    blank = "a" * len(addresses_of(shape, np.arange(1))[0].as_py())
+    entry = Entry(blank, AddressType.RELATIVE, size_bytes=1, last_modified_ns=1_767_225_600 * 10**9, e_tag="e" * 32)
+    template = record_of("", entry)
+    for number, token in enumerate(tokens):
+        end = min((number + 1) * per_branch, shape.staged)
+        for begin in range(number * per_branch, end, _BATCH):
+            addresses = addresses_of(shape, np.arange(first + begin, first + min(end, begin + _BATCH))).to_pylist()
+            changes = []
+            for position, address in enumerate(addresses, begin):
+                data = template.data.replace(blank.encode(), address.encode())
+                key = b"staged/part-%09d" % position
+                changes.append(Change(key, type(template)(key, template.identity, data)))
+            sandbox.staging.put(token, changes)
+
+
+@contextmanager
+def sandbox_process(state: Path) -> Iterator[tuple[ServerCredentials, int]]:
+    """The sandbox of a state, in a process of its own: how to reach it, and the id of the process."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(state, there), daemon=True)
+    process.start()
+    there.close()
+    try:
+        yield here.recv(), process.pid or 0
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(state: Path, ready: Connection) -> None:
+    with SandboxServer(state, StoreLocation("s3://simulated/")) as server:
+        ready.send(
+            ServerCredentials(
+                endpoint_url=server.endpoint_url,
+                access_key_id=server.access_key_id,
+                secret_access_key=server.secret_access_key,
+            )
+        )
+        ready.poll(None)  # until the benchmark ends it
