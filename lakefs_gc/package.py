@@ -90,11 +90,15 @@ export PYTHONPATH="$root/site-packages${PYTHONPATH:+:$PYTHONPATH}"
 export LD_LIBRARY_PATH="$root/python/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec "$bin/%s" "$@"
 """
+_PAGE = (
+    b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>data/a/b</Key>"
+    b"<LastModified>2025-06-01T12:00:00.000Z</LastModified><Size>1</Size></Contents></ListBucketResult>"
+)
 _WARM_UP = """
-from lakefs_gc.formats import kernel
+from lakefs_gc.formats import jit
 from lakefs_gc.package import warm_up
 warm_up()
-print(kernel.decode_range.stats.cache_path or "")
+print(jit.CACHE_FOLDER)
 """
 
 Content = bytes | Path
@@ -228,8 +232,8 @@ def _packages(distributions: Iterable[Distribution]) -> Iterator[tuple[str, Cont
     for file in _walk(package, lambda folder: folder in ("__pycache__", COMPILED_FOLDER)):
         yield from _with_bytecode(f"{package.name}/{file.relative_to(package).as_posix()}", file)
     compiled = _compiled_code()
-    for file in sorted(compiled.glob("*.nb[ic]")):
-        yield f"{package.name}/formats/{COMPILED_FOLDER}/{compiled.parent.name}/{file.name}", file
+    for file in sorted(compiled.glob("*/*.nb[ic]")):
+        yield f"{package.name}/formats/{COMPILED_FOLDER}/{compiled.name}/{file.name}", file
 
 
 def _files(found: Distribution) -> Iterator[tuple[str, Path]]:
@@ -288,14 +292,14 @@ def _bytecode(name: str, file: Path) -> bytes:
 
 
 def _compiled_code() -> Path:
-    """The folder with the decoder's compiled code, for this machine's processor."""
+    """The folder with the compiled code, in a folder for each of ours, for this machine's processor."""
     # In a process of its own: this one may have been told to keep its code elsewhere, or not at all.
     command = [sys.executable, "-c", _WARM_UP]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, check=True)
     except subprocess.CalledProcessError as error:
         raise ConfigurationError(
-            f"the decoder cannot be compiled here: {error.stderr.strip()[-500:]}",
+            f"the readers of ranges and listings cannot be compiled here: {error.stderr.strip()[-500:]}",
             remedy="run `python -c 'import lakefs_gc.formats.ranges'` to see what is missing",
         ) from None
     folder = ended.stdout.strip()
@@ -307,16 +311,18 @@ def _compiled_code() -> Path:
 
 
 def warm_up() -> None:
-    """Compile, or load, all that a worker needs for reading ranges and metaranges."""
+    """Compile, or load, all that a worker needs for reading ranges, metaranges and pages of listings."""
     from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
     from lakefs_gc.formats.ranges import read_metarange, read_range
     from lakefs_gc.formats.table_writer import write_metarange, write_range
+    from lakefs_gc.storage.s3_listing import parse_page
 
     entry = Entry("data/a", AddressType.RELATIVE, size_bytes=1, last_modified_ns=0)
     table = write_range([(b"a", entry_identity(entry), entry)])
     read_range(table.data, "warm-up")
     read_range(table.data, "warm-up", keys=True, details=True)
     read_metarange(write_metarange([table]).data, "warm-up")
+    parse_page(_PAGE, "")
 
 
 def _interpreter() -> Iterator[tuple[str, Content]]:

@@ -1,4 +1,4 @@
-"""Compiling the decoder, and where the compiled code is kept.
+"""Compiling what reads ranges and pages of listings, and where the compiled code is kept.
 
 Compiling takes seconds, loading compiled code takes milliseconds, and Spark starts many workers: the code
 must be cached.  numba would cache next to the source, cannot where the package is read-only (it then raises
@@ -35,8 +35,11 @@ from llvmlite import binding
 
 logger = logging.getLogger(__name__)
 
-COMPILED_MODULES = ("jit.py", "memory.py", "crc32c.py", "snappy.py", "blocks.py", "kernel.py", "s3_page.py")
-"""The modules of this package with compiled code: a change in any of them begins a new cache."""
+COMPILED_MODULES = (
+    *(f"formats/{name}.py" for name in ("jit", "memory", "crc32c", "snappy", "blocks", "kernel")),
+    "storage/s3_page.py",
+)
+"""The modules of lakefs_gc with compiled code: a change in any of them begins a new cache."""
 
 COMPILED_FOLDER = "compiled"
 """The folder of this package that compiled code is shipped in, below the name of its cache."""
@@ -65,9 +68,9 @@ def _compile(function: _Function, **options: Any) -> _Function:
     # numba chooses the place when the decorator runs: set it for that moment, and leave other users of numba alone.
     settings: Any = numba.core.config
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = _CACHE_FOLDER
+    settings.CACHE_DIR = CACHE_FOLDER
     try:
-        made: Any = numba.njit(cache=bool(_CACHE_FOLDER), nogil=True, **options)(function)
+        made: Any = numba.njit(cache=bool(CACHE_FOLDER), nogil=True, **options)(function)
     except RuntimeError:  # numba finds no way to cache code from where this package lies
         return cast(_Function, numba.njit(nogil=True, **options)(function))
     finally:
@@ -81,7 +84,7 @@ def _compile(function: _Function, **options: Any) -> _Function:
 @lru_cache
 def _unpack_shipped(target: Path) -> None:
     """Copy the code that was shipped to where numba looks for it, unless there is some."""
-    shipped = Path(__file__).parent / COMPILED_FOLDER / Path(_CACHE_FOLDER).name
+    shipped = Path(__file__).parent / COMPILED_FOLDER / Path(CACHE_FOLDER).name
     try:
         if not shipped.is_dir() or any(target.glob("*.nbi")):
             return
@@ -132,8 +135,9 @@ def _candidate_bases() -> Iterator[Path]:
 def _content_digest() -> str:
     digest = hashlib.sha256(f"{numba.__version__} sse4.2={USE_SSE42}".encode())
     for name in COMPILED_MODULES:  # by way of resources: the package may lie in a zip file (spark-submit --py-files)
-        digest.update((resources.files(__package__) / name).read_bytes())
+        digest.update((resources.files("lakefs_gc") / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-_CACHE_FOLDER = _cache_folder()
+CACHE_FOLDER = _cache_folder()
+"""Where compiled code is kept, in a folder for each folder of ours; empty where nothing is."""

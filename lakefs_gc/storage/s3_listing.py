@@ -22,9 +22,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 
-from lakefs_gc.formats.s3_page import SHORTEST_OBJECT, scan_objects
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.s3_errors import IncompleteListingError
+from lakefs_gc.storage.s3_page import SHORTEST_OBJECT, scan_objects
 
 _LEVEL = re.compile(rb"<CommonPrefixes><Prefix>([^<]*)</Prefix></CommonPrefixes>")
 _ONCE_IN_PAGE = ("IsTruncated", "NextContinuationToken", "EncodingType")

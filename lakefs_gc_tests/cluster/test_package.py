@@ -30,14 +30,22 @@ from lakefs_gc.formats import kernel
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.s3_listing import parse_page
+from lakefs_gc.storage.s3_page import scan_objects
 open_store(StoreLocation("s3://bucket/prefix/"))  # finds its part of botocore's data
 rows = read_range(open(sys.argv[1], "rb").read(), sys.argv[1])
-stats = kernel.decode_range.stats
+page = (
+    b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>ns/data/a</Key>"
+    b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>7</Size></Contents></ListBucketResult>"
+)
+listed = parse_page(page, "ns/").objects.column("address").to_pylist()
+all_stats = kernel.decode_range.stats, scan_objects.stats
 files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
 print(json.dumps({
     "addresses": rows.column("address").to_pylist(),
-    "misses": sum(stats.cache_misses.values()),
-    "hits": sum(stats.cache_hits.values()),
+    "listed": listed,
+    "misses": [sum(stats.cache_misses.values()) for stats in all_stats],
+    "hits": [sum(stats.cache_hits.values()) for stats in all_stats],
     "files": [file for file in files if file],
     "python": sys.executable,
 }))
@@ -69,7 +77,8 @@ def test_it_runs_where_there_is_nothing_else(unpacked: Path, tmp_path: Path, wri
     assert ended.returncode == 0, ended.stderr[-3000:]
     said = json.loads(ended.stdout)
     assert said["addresses"] == read_range(file.read_bytes(), "f").column("address").to_pylist()
-    assert (said["misses"], said["hits"]) == (0, 1), "nothing is compiled"
+    assert said["listed"] == ["data/a"]
+    assert (said["misses"], said["hits"]) == ([0, 0], [1, 1]), "nothing is compiled"
     elsewhere = [name for name in said["files"] if not name.startswith((str(unpacked), str(pyspark_folder)))]
     assert not elsewhere
     assert said["python"].startswith(str(unpacked))

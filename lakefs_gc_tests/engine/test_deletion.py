@@ -12,6 +12,7 @@ import pytest
 
 from lakefs_gc.engine import deletion
 from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
+from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -42,11 +43,10 @@ def left(location: StoreLocation) -> list[str]:
 def asks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     """Let it take so long to ask for what is still there; what was asked for."""
     asked: list[str] = []
-    real = deletion.still_there
 
     def slowly(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
         asked.extend(addresses)
-        found = real(store, addresses, concurrency=concurrency)
+        found = still_there(store, addresses, concurrency=concurrency)
         time.sleep(seconds)
         return found
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lakefs_gc import package
 from lakefs_gc.formats import jit
-from lakefs_gc.formats.ranges import read_range
-from lakefs_gc.formats.table_writer import write_range
 
 
 def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +29,7 @@ def test_without_any_folder_code_is_compiled_for_one_process(
     monkeypatch.setattr(jit, "_candidate_bases", lambda: iter([blocked]))
     assert jit._cache_folder() == ""
     assert "no folder for compiled code is writable" in caplog.text
-    monkeypatch.setattr(jit, "_CACHE_FOLDER", "")
+    monkeypatch.setattr(jit, "CACHE_FOLDER", "")
 
     def double(number: int) -> int:
         return 2 * number
@@ -56,10 +55,11 @@ def test_a_folder_that_somebody_else_made_is_not_trusted(tmp_path: Path, monkeyp
 
 
 def test_the_package_may_lie_in_a_zip_file(tmp_path: Path) -> None:
-    package = Path(jit.__file__).parents[1]
+    root = Path(jit.__file__).parents[1]
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
-        for file in [package / "__init__.py", package / "errors.py", *(package / "formats").glob("*.py")]:
-            archive.write(file, file.relative_to(package.parent))
+        others = [root / name for name in ("__init__.py", "errors.py", "storage/s3_page.py")]
+        for file in [*others, *(root / "formats").glob("*.py")]:
+            archive.write(file, file.relative_to(root.parent))
     code = "from lakefs_gc.formats import ids, jit, snappy; print(jit.__file__)"
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "package.zip"), "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", code]
@@ -68,20 +68,24 @@ def test_the_package_may_lie_in_a_zip_file(tmp_path: Path) -> None:
 
 
 def test_every_compiled_module_is_part_of_the_caches_name() -> None:
-    folder = Path(jit.__file__).parent
+    root = Path(jit.__file__).parents[1]
     using = {
-        path.name for path in folder.glob("*.py") if "@compiled" in path.read_text() or "@inlined" in path.read_text()
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if "@compiled" in path.read_text() or "@inlined" in path.read_text()
     }
-    assert using | {"jit.py", "memory.py"} == set(jit.COMPILED_MODULES)
+    assert using | {"formats/jit.py", "formats/memory.py"} == set(jit.COMPILED_MODULES)
 
 
 def test_a_second_process_compiles_nothing() -> None:
-    read_range(write_range([]).data, "f")  # compiled at the latest now
+    package.warm_up()  # compiled at the latest now
     code = (
-        "from lakefs_gc.formats import kernel, ranges, table_writer as w\n"
-        "ranges.read_range(w.write_range([]).data, 'f')\n"
-        "stats = kernel.decode_range.stats\n"
-        "print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))"
+        "from lakefs_gc import package\n"
+        "from lakefs_gc.formats import kernel\n"
+        "from lakefs_gc.storage import s3_page\n"
+        "package.warm_up()\n"
+        "for stats in (kernel.decode_range.stats, s3_page.scan_objects.stats):\n"
+        "    print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()) > 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["0", "1"]
+    assert result.stdout.split() == ["0", "True"] * 2

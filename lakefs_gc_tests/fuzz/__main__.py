@@ -16,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-_COMPILED = ("jit", "memory", "crc32c", "snappy", "blocks", "kernel", "s3_page")
 _MOST_BYTES = 8192
 _FRESH = 3
 _GRACE_SECONDS = 120
@@ -67,6 +66,12 @@ def _in_a_process(target: str, seconds: int, given: argparse.Namespace) -> int:
     return int(found > 0)
 
 
+def _compiled_modules() -> list[str]:
+    from lakefs_gc.formats.jit import COMPILED_MODULES
+
+    return [f"lakefs_gc.{name.removesuffix('.py').replace('/', '.')}" for name in COMPILED_MODULES]
+
+
 def _search(name: str, seconds: int, findings: Path, corpus: Path | None, replay: Path | None) -> int:
     import atheris
     import pyarrow as pa
@@ -76,7 +81,7 @@ def _search(name: str, seconds: int, findings: Path, corpus: Path | None, replay
             from lakefs_gc_tests.fuzz.interpreted import interpret
 
             interpret()
-    compiled = [] if name.endswith("_interpreted") else [f"lakefs_gc.formats.{module}" for module in _COMPILED]
+    compiled = [] if name.endswith("_interpreted") else _compiled_modules()
     with atheris.instrument_imports(include=["lakefs_gc", "yaml", "tomllib"], exclude=compiled):
         importlib.import_module("lakefs_gc.engine.backup")  # what targets import when they are called
         from lakefs_gc_tests.fuzz.targets import TARGETS
