@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from queue import SimpleQueue
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -23,15 +24,22 @@ def map_unordered(
     source = iter(items)
     executor = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="store")
     pending: dict[Future[Result], Item] = {}
+    finished: SimpleQueue[Future[Result]] = SimpleQueue()
+
+    def begin_next() -> None:
+        for item in islice(source, 1):
+            future = executor.submit(function, item)
+            pending[future] = item
+            future.add_done_callback(finished.put)
+
     try:
-        while True:
-            for item in islice(source, max(1, concurrency) - len(pending)):
-                pending[executor.submit(function, item)] = item
-            if not pending:
-                return
-            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in finished:
-                result = future.result()
-                yield pending.pop(future), result
+        for _ in range(max(1, concurrency)):
+            begin_next()
+        while pending:
+            future = finished.get()
+            item, result = pending.pop(future), future.result()
+            # Before the caller is at work on this one: else calls that end together are followed by none meanwhile.
+            begin_next()
+            yield item, result
     finally:
         executor.shutdown(wait=wait_for_all, cancel_futures=True)

@@ -119,6 +119,28 @@ def test_calls_in_flight_are_bounded() -> None:
     wait_for_end_of_threads()
 
 
+def test_calls_go_on_while_the_caller_is_at_work() -> None:
+    """Calls that end together must not leave the store idle until the caller has been through all of them."""
+    together = threading.Barrier(4)
+    begun: list[int] = []
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number < 4:
+            together.wait(10)
+        return number
+
+    results = map_unordered(work, range(100), 4)
+    for taken in range(1, 40):
+        next(results)
+        deadline = time.monotonic() + 10
+        while len(begun) < taken + 4 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(begun) == taken + 4, "one more for each that was taken, and no more than that"
+    results.close()  # type: ignore[attr-defined]
+    wait_for_end_of_threads()
+
+
 def test_the_first_error_of_a_call_is_raised_at_once() -> None:
     def work(number: int) -> int:
         if number == 3:
