@@ -44,20 +44,28 @@ def uncommitted(
 ) -> StageOutput:
     """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
 
-    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files`` and ``heads`` (branch to commit id, as
-    they were just before).  Raises ``IncompleteAnswerError``.
+    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``heads`` (branch to commit id, as they were
+    just before) and ``server_seconds``, for which the server was at work.  Raises ``IncompleteAnswerError``.
     """
     began_at = clock()
     # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
     heads = dict(server.branch_heads(run.repository))
+    asked_at = clock()
     prepared = prepare_uncommitted(server, run.repository, safety.max_uncommitted_pages)
+    server_seconds = round((clock() - asked_at).total_seconds(), 1)
     files = _files(open_store(run.store), run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
     return StageOutput(
         dataframe=addresses.distinct(),
         began_at=began_at,
-        facts={"run_id": prepared.run_id, "pages": prepared.pages, "files": len(files), "heads": heads},
+        facts={
+            "run_id": prepared.run_id,
+            "pages": prepared.pages,
+            "files": len(files),
+            "heads": heads,
+            "server_seconds": server_seconds,
+        },
     )
 
 

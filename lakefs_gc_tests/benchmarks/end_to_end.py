@@ -2,7 +2,7 @@
 
 Objects are in a simulated S3 store, commits, branches and staged entries on the embedded server, each in a process of
 its own on the same machine: their processor time is a figure of its own.  The figures of a stage are seconds by the
-clock; ``uncommitted_s`` is mostly the server, which prepares the list.
+clock; of ``uncommitted_s`` the server takes ``server_s``, in which it prepares the list.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from dagster import AssetKey
 
 from lakefs_gc.config import ServerCredentials, Settings
 from lakefs_gc.session import GCSession
@@ -53,11 +55,15 @@ def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory:
             facts = session.mark(f"{REPOSITORY}/1")
         [run] = session.instance.get_runs()
         stages = _seconds_by_stage(session, run.run_id)
+        event = session.instance.get_latest_materialization_event(AssetKey("uncommitted"))
+        staged = event.asset_materialization if event else None
+        server_seconds = float(staged.metadata["server_seconds"].value) if staged else 0.0  # type: ignore[arg-type]
     return {
         "listed": facts["store_listing_rows"],
         "marked": facts["dagster/row_count"],
         **usage.figures(),
         **stages,
+        "server_s": server_seconds,
         "server_cpu_s": round(cpu_seconds_of(sandbox_pid) - server_before, 1),
     }
 

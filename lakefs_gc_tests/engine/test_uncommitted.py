@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.uncommitted import PreparedUncommitted, prepare_uncommitted
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.server import LakeFSServer, UncommittedPage
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_below
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
 
@@ -53,6 +54,21 @@ def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> No
     facts = collector.manifest("uncommitted").facts
     assert (facts["pages"], facts["files"], len(staged)) == (PAGES, PAGES, PAGES)
     assert facts["run_id"]
+
+
+def test_says_how_long_the_server_took(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = LakeFSServer.prepare_uncommitted
+
+    def slowly(server: LakeFSServer, *arguments: Any) -> UncommittedPage:
+        time.sleep(0.2)
+        return prepare(server, *arguments)
+
+    monkeypatch.setattr(LakeFSServer, "prepare_uncommitted", slowly)
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert 0.2 * PAGES <= collector.manifest("uncommitted").facts["server_seconds"] < 30
 
 
 def staged_objects(repository: LakeRepository, branch: str) -> list[Any]:
