@@ -49,6 +49,7 @@ class StageOutput:
     ``measures`` are aggregates that are taken while the DataFrame is written (never by a second pass); they join
     ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
 
+    ``partition_by`` names a column by whose values the files lie in folders, for what is read a value at a time.
     With ``in_parts`` workers write the rows themselves, to ``WorkPlace.parts_place``: then ``dataframe`` are their
     reports (columns ``parts.PART``), whose ``size_bytes`` becomes a fact, and there are no ``measures``.
     """
@@ -58,6 +59,7 @@ class StageOutput:
     facts: Mapping[str, Any] = field(default_factory=dict)
     measures: Mapping[str, Column] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    partition_by: str = ""
     in_parts: bool = False
 
 
@@ -160,7 +162,10 @@ class WorkPlace:
             observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
         )
         with driver_errors():
-            observed.write.mode("overwrite").parquet(f"{self.folder(run_key, stage)}/data")
+            writer = observed.write.mode("overwrite")
+            if output.partition_by:
+                writer = writer.partitionBy(output.partition_by)
+            writer.parquet(f"{self.folder(run_key, stage)}/data")
         return dict(observation.get), None
 
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:

@@ -35,6 +35,8 @@ from lakefs_gc.storage.base import StoreLocation
 logger = logging.getLogger(__name__)
 
 _TASKS_PER_CORE = 4
+_MOST_FOUND = 8
+"""DataFrames of what looks have found, before they are made one: a plan must not grow with the number of looks."""
 _SIZED = "address string, size long"
 
 
@@ -87,8 +89,10 @@ class SecondLook:
     ) -> None:
         self._spark, self._run, self._work_place, self._server = spark, run, work_place, server
         self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
+        # For the mark, and by the last look: what went away in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
+        self._of_mark = len(self._seen_ranges), len(self._seen_files)
         self._found: list[DataFrame] = []
         self._looks = 0
 
@@ -135,12 +139,19 @@ class SecondLook:
         twins = find_twins(spark, sized, staged.manifest.facts["heads"], search)
         protected = protected_paths(spark, run, sized, safety.protect.path_prefixes, cores)
         kept = self._keep("kept", StageOutput(twins.unionByName(protected), clock()))
-        self._seen_ranges.append(ranges.dataframe.select("range_id"))
+        self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
-            self._seen_files.append(self._work_place.read(spark, run.run_key, self._name(FILES), FILE).dataframe)
-        self._found += [live.dataframe, foreign.dataframe]
-        seen_now = (staged.dataframe, kept.dataframe, *self._found)
-        return reduce(DataFrame.unionByName, (found.select("address") for found in seen_now))
+            files = self._work_place.read(spark, run.run_key, self._name(FILES), FILE)
+            self._seen_files[self._of_mark[1] :] = [files.dataframe]
+        self._remember(live, foreign)
+        seen_now = (staged.dataframe.select("address"), kept.dataframe.select("address"), *self._found)
+        return reduce(DataFrame.unionByName, seen_now)
+
+    def _remember(self, *found: Dataset) -> None:
+        self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
+        if len(self._found) > _MOST_FOUND:
+            output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._clock())
+            self._found = [self._work_place.keep(self._spark, self._run.run_key, self._name("found"), output)]
 
     def _sized(self, suspects: DataFrame) -> DataFrame:
         """A mark that another tool made has no sizes: then the store is asked."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import ledger, schemas
@@ -35,6 +35,7 @@ Look = Callable[[DataFrame], DataFrame]
 
 _TASKS_PER_CORE = 2
 _MARKED = StructType([*schemas.STORE_LISTING.fields, StructField("recorded", StringType())])
+_LEFT = StructType([*_MARKED.fields, StructField("round", IntegerType())])
 _DONE = (ledger.DELETED, ledger.ALREADY_GONE)
 
 
@@ -57,13 +58,10 @@ def sweep(
     """
     began_at = clock()
     passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores)
-    left = passes.keep_left()
+    rounds = passes.rounds_left()
     for attempt in range(settings.retries + 1):
-        if left.manifest.rows:
-            rounds = -(-left.manifest.rows // settings.objects_per_look)
-            for number in range(rounds):
-                part = F.pmod(F.xxhash64("address"), F.lit(rounds)) == number
-                passes.sweep_round(left.dataframe.where(part) if rounds > 1 else left.dataframe)
+        for objects in rounds:
+            passes.sweep_round(objects)
         recorded = passes.keep_recorded()
         failed = recorded.where(F.col("outcome") == ledger.FAILED)
         if attempt == settings.retries or failed.isEmpty():
@@ -71,7 +69,7 @@ def sweep(
         pause_seconds = settings.retry_pause_seconds * 2**attempt
         logger.warning("some deletes of mark %s failed: once more in %g s", mark.mark_id, pause_seconds)
         sleep(pause_seconds)
-        left = passes.keep_failed(failed)
+        rounds = passes.rounds_failed(failed)
     with driver_errors():
         result = read_result(mark, recorded)
     open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(clock()))
@@ -116,12 +114,15 @@ class _Passes:
         """What the ledger has, of one pass or of all.  Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._spark, self._run.store, self._folder + sequence, self._cores)
 
-    def keep_left(self) -> Dataset:
+    def rounds_left(self) -> Iterator[DataFrame]:
         """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome."""
         marked = read_marked(self._spark, self._run.store, self._mark)
         earlier = self.recorded().select("address", F.col("outcome").alias("recorded"))
         is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
-        measures = {"misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))}
+        measures = {
+            "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
+            "left": F.count_if(is_left),
+        }
         everything = self._keep("sweep_marked", marked.join(earlier, "address", "left"), measures)
         rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
         if rows != self._mark.candidates:
@@ -134,7 +135,7 @@ class _Passes:
                 f"{misplaced} addresses of mark {self._mark.mark_id} are in places that are never collected",
                 remedy="do not sweep it; mark again",
             )
-        return self._keep("sweep_left", everything.dataframe.where(is_left))
+        return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
 
     def keep_recorded(self) -> DataFrame:
         """The whole ledger, read once."""
@@ -142,33 +143,48 @@ class _Passes:
         self._work_place.write(self._spark, run_key, "sweep_ledger", output)
         return self._work_place.read(self._spark, run_key, "sweep_ledger", schemas.SWEEP).dataframe
 
-    def keep_failed(self, failed: DataFrame) -> Dataset:
+    def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
         marked = self._work_place.read(self._spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
         outcome = failed.select("address", F.col("outcome").alias("recorded"))
-        return self._keep("sweep_left", marked.drop("recorded").join(outcome, "address"))
+        return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
 
-    def sweep_round(self, objects: DataFrame) -> None:
-        """Look and delete, until each of ``objects`` (columns ``_MARKED``) has its outcome."""
-        suspects = self._keep("sweep_round", objects)
-        while suspects.manifest.rows:
+    def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
+        """``objects`` (columns ``_MARKED``), kept in parts of about ``objects_per_look``: a round reads its own."""
+        rounds = -(-count // self._settings.objects_per_look)
+        number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
+        output = StageOutput(
+            objects.select(*_MARKED.names, number).repartition("round"), self._clock(), partition_by="round"
+        )
+        self._work_place.write(self._spark, self._run.run_key, "sweep_left", output)
+        if rounds:
+            left = self._work_place.read(self._spark, self._run.run_key, "sweep_left", _LEFT).dataframe
+            parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
+            yield from (part for part in parts if rounds == 1 or not part.isEmpty())
+
+    def sweep_round(self, suspects: DataFrame) -> None:
+        """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome."""
+        while True:
             self.looks += 1
             until = time.time() + self._settings.max_look_age_minutes * 60
-            referenced = self._look(suspects.dataframe).select("address").distinct()
+            referenced = self._look(suspects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
                 .when(F.col("recorded") == ledger.INTENT, F.lit(RESUME))
                 .otherwise(F.lit(DELETE))
             )
-            plan = suspects.dataframe.join(referenced.withColumn("live", F.lit(True)), "address", "left")
+            plan = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
             output = StageOutput(plan.withColumn("verdict", verdict).drop("live", "recorded"), self._clock())
             self._work_place.write(self._spark, self._run.run_key, "sweep_plan", output)
             sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"
             if not self._delete(sequence, until):
                 return
             done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
-            left = suspects.dataframe.join(done, "address", "left_anti")
-            suspects = self._keep(f"sweep_round_{self.looks % 2}", left)
+            left = suspects.join(done, "address", "left_anti")
+            kept = self._keep(f"sweep_round_{self.looks % 2}", left)
+            if not kept.manifest.rows:
+                return
+            suspects = kept.dataframe
 
     def _delete(self, sequence: str, until: float) -> int:
         """Go through the plan; how many objects are left of it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.engine import schemas
+from lakefs_gc.engine import schemas, second_look
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.errors import LakeFSGCError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
@@ -169,10 +169,32 @@ def test_looks_again_while_the_sweep_is_under_way(spark: SparkSession, repositor
 
     result = collector.sweep(mark, look=come_back, objects_per_look=10)
     assert [seen - garbage for seen in looks] == came
+    parts = (repository.lake.folder / "work" / collector.run_key / "sweep_left" / "data").glob("round=*")
+    assert sorted(part.name for part in parts) == ["round=0", "round=1", "round=2"], "a round reads its own part"
     back = came[1] | came[2]
     assert {key for key, outcome in collector.swept.items() if outcome == "resurrected"} == back
     assert counts(result) == {"deleted": 15, "resurrected": 10}
     assert repository.objects() >= back
+
+
+def test_what_looks_have_found_is_not_forgotten(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are: what they found is put together now and then."""
+    monkeypatch.setattr(second_look, "_MOST_FOUND", 1)
+    keys = [repository.put_stray(f"data/s/{number}") for number in range(4)]
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    look = collector.second_look(collector.begin(), mark)
+    suspects = spark.createDataFrame([(key, 1) for key in keys], "address string, size long")
+    for number, key in enumerate(keys[:3], 1):
+        repository.branch(f"back-{number}")  # a range of its own, which the next look does not read again
+        repository.stage("back", key, branch=f"back-{number}")
+        repository.commit(branch=f"back-{number}")
+        found = {row["address"] for row in look(suspects).collect()}
+        assert found & set(keys) == set(keys[:number])
+        assert len(look._found) == 1
+        assert (len(look._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
 
 
 def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, repository: LakeRepository) -> None:
