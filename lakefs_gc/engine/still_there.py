@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.storage.base import ListingPage, ObjectInfo, ObjectStore, StoreLocation
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORTH_A_PAGE = 20
 """A page of a listing costs about as much as so many HEADs: 12 by AWS's prices of 2024, 5 to 20 in time."""
 
@@ -42,10 +43,12 @@ def _listed(store: ObjectStore, folder: str, keys: list[str]) -> dict[str, Objec
         rows = page.objects
         names: list[str] = rows.column("address").to_pylist()
         before = len(found)
-        for index, name in enumerate(names):
+        sizes: list[int] = rows.column("size").to_pylist()
+        # As numbers: Arrow takes six times as long to make a time of each.
+        times: list[int] = rows.column("last_modified").view(pa.int64()).to_pylist()
+        for name, size_bytes, microseconds in zip(names, sizes, times, strict=True):
             if name in wanted:
-                modified: datetime = rows.column("last_modified")[index].as_py()
-                found[name] = ObjectInfo(rows.column("size")[index].as_py(), modified, "")
+                found[name] = ObjectInfo(size_bytes, _EPOCH + timedelta(microseconds=microseconds), "")
         if len(found) == len(wanted) or len(found) - before < _WORTH_A_PAGE or (names and names[-1].encode() >= last):
             break
     return found

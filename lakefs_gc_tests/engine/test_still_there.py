@@ -49,6 +49,9 @@ def test_what_lies_close_together_is_listed(server: FaultyS3, store: ObjectStore
     assert list(found) == keys[100:900]
     assert {info.size_bytes for info in found.values()} == {len(keys[0])}
     assert requests(server) == {"ListObjectsV2": 1}
+    rows = [row for batch in store.list("data/s/") for row in batch.to_pylist()]
+    listed = {row["address"]: row["last_modified"] for row in rows}
+    assert {key: info.last_modified for key, info in found.items()} == {key: listed[key] for key in found}
 
 
 def test_the_rest_is_asked_for_one_by_one(server: FaultyS3, store: ObjectStore) -> None:
