@@ -7,10 +7,12 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore import handlers
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, InvalidConfigError, ProfileNotFound
@@ -54,7 +56,7 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
         user_agent=f"lakefs-gc Boto3/{boto3.__version__}",
     )
     try:
-        session = boto3.Session()
+        session = _session()
         region = session.region_name or "us-east-1"
         lister: Any = session.client("s3", region_name=region, config=config)
         rest: Any = session.client("s3", region_name=region, config=config)
@@ -77,6 +79,22 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
     if handler := getattr(handlers, "_handle_200_error", None):
         lister.meta.events.unregister("before-parse.s3.*", handler)
     return lister, rest
+
+
+@lru_cache
+def _loader() -> Any:
+    """botocore's descriptions of services: to read them takes 55 ms, and each repository has clients of its own."""
+    return botocore.session.get_session().get_component("data_loader")
+
+
+def _session() -> boto3.Session:
+    # Not one session for all: credentials in files may have changed.
+    core = botocore.session.get_session()
+    loader = _loader()
+    core.register_component("data_loader", loader)
+    session = boto3.Session(botocore_session=core)
+    loader.search_paths[:] = dict.fromkeys(loader.search_paths)  # each session adds boto3's own folder
+    return session
 
 
 def _is_custom(endpoint_url: str) -> bool:

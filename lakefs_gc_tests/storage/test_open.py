@@ -12,7 +12,7 @@ from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3 import S3Store
-from lakefs_gc.storage.s3_client import new_clients
+from lakefs_gc.storage.s3_client import _loader, new_clients
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,14 @@ def url_of(call: Any, client: Any) -> str:
     with pytest.raises(Stop) as caught:
         call(Bucket="bkt", Prefix="k")
     return str(caught.value).partition("?")[0]
+
+
+def test_clients_share_what_botocore_knows_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent_to(monkeypatch)
+    paths = list(_loader().search_paths)
+    lister, rest = new_clients()
+    assert lister._service_model.metadata is rest._service_model.metadata
+    assert _loader().search_paths == paths
 
 
 def test_where_requests_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
