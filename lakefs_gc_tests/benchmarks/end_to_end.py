@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from dagster import AssetKey
+from dagster import AssetKey, DagsterInstance
 
 from lakefs_gc.config import ServerCredentials, Settings
 from lakefs_gc.session import GCSession
@@ -50,12 +50,13 @@ def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory:
     )
     settings = Settings(work_url=work.as_uri(), spark={"spark.driver.memory": memory})
     server_before = cpu_seconds_of(sandbox_pid)
-    with GCSession.open(settings) as session:
+    with DagsterInstance.ephemeral() as instance:  # whatever instance there is has nothing to do with it
+        session = GCSession(settings, instance)
         with watched() as usage:
             facts = session.mark(f"{REPOSITORY}/1")
-        [run] = session.instance.get_runs()
-        stages = _seconds_by_stage(session, run.run_id)
-        event = session.instance.get_latest_materialization_event(AssetKey("uncommitted"))
+        [run] = instance.get_runs()
+        stages = _seconds_by_stage(instance, run.run_id)
+        event = instance.get_latest_materialization_event(AssetKey("uncommitted"))
         staged = event.asset_materialization if event else None
         server_seconds = float(staged.metadata["server_seconds"].value) if staged else 0.0  # type: ignore[arg-type]
     return {
@@ -68,10 +69,10 @@ def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory:
     }
 
 
-def _seconds_by_stage(session: GCSession, run_id: str) -> dict[str, Figure]:
+def _seconds_by_stage(instance: DagsterInstance, run_id: str) -> dict[str, Figure]:
     began: dict[str, float] = {}
     seconds: dict[str, Figure] = {}
-    for entry in session.instance.all_logs(run_id):
+    for entry in instance.all_logs(run_id):
         event = entry.dagster_event
         if event and event.step_key and event.is_step_start:
             began[event.step_key] = entry.timestamp
