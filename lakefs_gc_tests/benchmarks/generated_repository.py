@@ -21,7 +21,7 @@ from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox import branches
 from lakefs_gc.sandbox.context import Sandbox
-from lakefs_gc.sandbox.records import Change, record_of
+from lakefs_gc.sandbox.records import Change, Record, record_of
 from lakefs_gc.sandbox.refs import CommitRecord, Repository
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import StoreLocation
@@ -104,7 +104,7 @@ def _stage(sandbox: Sandbox, shape: Shape) -> None:
             for position, address in enumerate(addresses, begin):
                 data = template.data.replace(blank.encode(), address.encode())
                 key = b"staged/part-%09d" % position
-                changes.append(Change(key, type(template)(key, template.identity, data)))
+                changes.append(Change(key, Record(key, template.identity, data)))
             sandbox.staging.put(token, changes)
 
 
