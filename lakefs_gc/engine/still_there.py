@@ -44,7 +44,7 @@ def _listed(store: ObjectStore, folder: str, keys: list[str]) -> dict[str, Objec
         names: list[str] = rows.column("address").to_pylist()
         before = len(found)
         sizes: list[int] = rows.column("size").to_pylist()
-        # As numbers: Arrow takes six times as long to make a time of each.
+        # As numbers: with the times that Arrow makes of them, one by one, a page takes 12 ms instead of 5.
         times: list[int] = rows.column("last_modified").view(pa.int64()).to_pylist()
         for name, size_bytes, microseconds in zip(names, sizes, times, strict=True):
             if name in wanted:
