@@ -36,6 +36,8 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.speculation": "false",
     # Listings and ranges come in batches of our own size; this one is for what Spark sends to Python.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # Over TCP each Python task waits 40 ms for an acknowledgement before it gets its first row.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.warehouse.dir": "/nonexistent",
