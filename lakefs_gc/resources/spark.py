@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.resources.java import ensure_java
+from lakefs_gc.resources.java_cache import java_cache_options
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
@@ -118,6 +119,7 @@ def _java_options(configured: str) -> str:
     if not _COLLECTOR_OPTION.search(configured):
         # No pause matters here: 20 million objects are matched in an eighth less time than with Java's default.
         options.insert(1, "-XX:+UseParallelGC")
+    options[1:1] = java_cache_options(configured)
     return " ".join(options).strip()
 
 
