@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -31,7 +30,7 @@ from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3_checksums import content_facts
+from lakefs_gc.storage.s3_checksums import checksums_of, content_facts
 from lakefs_gc.storage.s3_client import RAW_PAGE, S3_FAILURES, RetryingClient
 from lakefs_gc.storage.s3_copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3_delete import delete_keys
@@ -40,7 +39,6 @@ from lakefs_gc.storage.s3_listing import Page, parse_page
 from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions, deletion
 
 SCHEME = "s3://"
-_MD5 = re.compile(r"[0-9a-f]{32}")
 _PART_BYTES = 8 * 1024**2
 _MOST_PARTS = 9_000  # S3 takes 10,000
 
@@ -173,19 +171,10 @@ class S3Store(ObjectStore):
         return {key: info for key, info in facts.items() if info is not None}
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """See ``ObjectStore``.  One HEAD for each key: only that says how an object is encrypted.
-
-        Source: AWS S3 API reference, "ETag": the MD5 of objects that were not uploaded in parts and are stored plain or
-        with SSE-S3; with SSE-C and SSE-KMS it is something else.
-        """
-        known = map_unordered(self._content_md5, keys, concurrency)
+        """See ``ObjectStore``.  One HEAD for each key: only that says how an object is encrypted."""
+        heads = map_unordered(self._head, keys, concurrency)
+        known = ((key, checksums_of(head).get("md5")) for key, head in heads if head is not None)
         return {key: md5 for key, md5 in known if md5}
-
-    def _content_md5(self, key: str) -> str:
-        head = self._head(key) or {}
-        e_tag = head.get("ETag", "").strip('"').lower()
-        encrypted = head.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in head
-        return e_tag if _MD5.fullmatch(e_tag) and not encrypted else ""
 
     def _head(self, key: str) -> Mapping[str, Any] | None:
         s3, name = self._s3(), self._name(key)

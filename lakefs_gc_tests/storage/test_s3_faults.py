@@ -179,6 +179,31 @@ def test_a_bulk_delete_carries_an_md5_for_older_stores(server: FaultyS3, store: 
     assert server.requests[0].headers["content-md5"]
 
 
+def test_an_e_tag_is_an_md5_only_where_the_store_says_so(server: FaultyS3, store: ObjectStore) -> None:
+    """Else a hidden twin under SSE-KMS looks like an object of another content, and is deleted."""
+    md5 = "0123456789abcdef" * 2
+    heads = {
+        "plain": {"ETag": f'"{md5}"'},
+        "upper": {"ETag": f'"{md5.upper()}"'},
+        "sse-s3": {"ETag": f'"{md5}"', "x-amz-server-side-encryption": "AES256"},
+        "sse-kms": {"ETag": f'"{md5}"', "x-amz-server-side-encryption": "aws:kms"},
+        "sse-kms twice": {"ETag": f'"{md5}"', "x-amz-server-side-encryption": "aws:kms:dsse"},
+        "sse-c": {"ETag": f'"{md5}"', "x-amz-server-side-encryption-customer-algorithm": "AES256"},
+        "parts": {"ETag": f'"{md5}-2"'},
+        "none": {},
+    }
+    server.objects.update({f"ns/{key}": b"" for key in heads})
+    server.faults.append(
+        lambda request: (
+            Answer(headers=heads[request.keys[0].removeprefix("ns/")])
+            if request.keys[0].removeprefix("ns/") in heads
+            else None
+        )
+    )
+    assert store.content_md5([*heads, "gone"]) == dict.fromkeys(("plain", "upper", "sse-s3"), md5)
+    assert server.count("HeadObject") == len(heads) + 1
+
+
 # -- listing --------------------------------------------------------------------------------------------------
 
 
