@@ -221,18 +221,27 @@ def copy(
 def delete(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str], *, force: bool = False) -> None:
     """Delete paths from a branch; one that does not exist is no error."""
     writable(repository, force=force)
-    current = sandbox.refs.branch(repository.name, branch)
-    tree = sandbox.refs.commit(repository.name, current.commit_id).meta_range_id
+    while not _delete_if_unmoved(sandbox, repository, branch, paths):
+        pass
+
+
+def _delete_if_unmoved(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str]) -> bool:
+    """Delete; False if the branch moved meanwhile: a path may then be neither staged any more nor in the old commit."""
+    before = sandbox.refs.branch(repository.name, branch)
+    tree = sandbox.refs.commit(repository.name, before.commit_id).meta_range_id
     tombstones = []
     for path in paths:
         key = path.encode()
-        staged = sandbox.staging.get(current.tokens, key)
+        staged = sandbox.staging.get(before.tokens, key)
         if staged is not None or sandbox.committed(repository).get(tree, key) is not None:
             tombstones.append(Change(key, None))
     with sandbox.database.write():
         # The branch again: a commit may have sealed its token meanwhile.
         current = sandbox.refs.branch(repository.name, branch)
+        if current.commit_id != before.commit_id:
+            return False
         sandbox.staging.put(current.staging_token, tombstones)
+    return True
 
 
 def update_metadata(sandbox: Sandbox, repository: Repository, branch: str, path: str, metadata: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.sandbox.staging import Staging
 from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, refused, wait_for
 
 
@@ -255,3 +256,27 @@ def test_resetting_a_path_shows_what_is_committed(local: Place) -> None:
     assert [local.read(path) for path in ("a", "p/1", "p/2", "q")] == [b"committed"] * 3 + [b"staged"]
     diff = local.client.branches_api.diff_branch(REPOSITORY, "main")
     assert [d.path for d in diff.results] == ["q"]
+
+
+@pytest.mark.parametrize("path", ["staged", "replaced"])
+def test_what_a_commit_takes_up_meanwhile_is_deleted_all_the_same(
+    local: Place, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Looked for after the commit, it is not staged any more; and the commit before does not have it."""
+    local.put("replaced", "before")
+    local.commit()
+    for name in ("staged", "replaced"):
+        local.put(name, "after")
+    look = Staging.get
+    commits = []
+
+    def commit_first(self: Staging, *arguments: Any) -> Any:
+        if not commits:
+            commits.append(None)
+            commits.append(local.commit())
+        return look(self, *arguments)
+
+    monkeypatch.setattr(Staging, "get", commit_first)
+    local.client.objects_api.delete_object(REPOSITORY, "main", path)
+    assert len(commits) == 2
+    refused(404, local.client.objects_api.stat_object, REPOSITORY, "main", path)
