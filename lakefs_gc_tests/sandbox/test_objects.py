@@ -268,7 +268,7 @@ def test_what_a_commit_takes_up_meanwhile_is_deleted_all_the_same(
     for name in ("staged", "replaced"):
         local.put(name, "after")
     look = Staging.get
-    commits = []
+    commits: list[Any] = []
 
     def commit_first(self: Staging, *arguments: Any) -> Any:
         if not commits:
