@@ -82,8 +82,17 @@ def test_an_approval_of_something_else_is_refused(store: ObjectStore, mark: Mark
 
 @pytest.mark.parametrize(
     "change",
-    [{"approved_at": "yesterday"}, {"approved_at": None}, {"extra": 1}, None],
-    ids=["time", "none", "extra", "text"],
+    [
+        {"approved_at": "yesterday"},
+        {"approved_at": None},
+        {"extra": 1},
+        {"approved_by": 7},
+        {"overrides": ["share_of_objects"]},
+        {"overrides": {"share_of_objects": True}},
+        {"overrides": {"share_of_objects": " "}},
+        None,
+    ],
+    ids=["time", "none", "extra", "number", "list", "no reason", "empty reason", "text"],
 )
 def test_what_is_no_approval_approves_nothing(store: ObjectStore, change: dict[str, Any] | None) -> None:
     approve(store, MARK, MARK.digest, by="ann", via="ui", now=NOW)
