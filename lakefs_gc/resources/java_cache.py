@@ -1,9 +1,9 @@
 """What Java has learned about Spark in one run, kept for the start of the next.
 
-Without it each command begins with Java loading and verifying the classes of Spark: its start and two small queries take
-16.7 s of processor time instead of 8.5 s.  Java 25 can keep them, and which of their methods are used most,
-in a file (an *AOT cache*; OpenJDK JEPs 483, 514 and 515).  It checks by itself that the file was made by this very Java
-for these very jars, and does without where it was not.
+Without it each command begins with Java loading and verifying the classes of Spark: its start and two small queries
+take 16.7 s of processor time instead of 8.5 s.  Java 25 can keep them, and which of their methods are used most, in a
+file (an *AOT cache*; OpenJDK JEPs 483, 514 and 515).  It checks by itself that the file was made by this very Java for
+these very jars, and does without where it was not.
 """
 
 from __future__ import annotations
