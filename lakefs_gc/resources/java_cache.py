@@ -12,7 +12,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,11 +47,11 @@ def java_cache_options(configured: str = "") -> list[str]:
     return [f"-XX:AOTCache={cache}", _QUIET]
 
 
-def java_cache(home: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
+def java_cache(home: Path) -> Path | None:
     """Where the cache for a Java and this Spark is kept; None where there is no place for one."""
     try:
         java = (home / "bin" / "java").resolve(strict=True)
-        folder = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefs-gc"
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefs-gc"
     except (OSError, RuntimeError):
         return None
     made_for = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())

