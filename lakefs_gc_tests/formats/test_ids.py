@@ -62,10 +62,11 @@ def test_new_ids_do_not_repeat() -> None:
 
 def test_a_forked_child_makes_other_ids() -> None:
     reader, writer = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         os.write(writer, new_xid(NOW).encode())
         os._exit(0)
-    os.wait()
+    os.waitpid(child, 0)
     assert os.read(reader, 20).decode() != new_xid(NOW)
     os.close(reader)
     os.close(writer)

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ ODD_KEYS = [
     "data/s/.hidden",
     "data/s/...",
 ]
+
+_start: Barrier  # of the process that writes, see _put_lock
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -144,26 +147,49 @@ def test_put_replaces_but_not_if_absent(store: ObjectStore) -> None:
     assert store.read("a/c") == b"4"
 
 
+# A fork of the tests' own process, full of other threads, would sometimes hang: both tests start from a fresh one.
+
+
 def test_one_of_many_writers_wins(location: StoreLocation, store: ObjectStore) -> None:
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        won = pool.starmap(_put_lock, [(location, b"writer %d" % number) for number in range(8)])
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(4)
+    with context.Pool(4, initializer=_set_start, initargs=(start,)) as pool:
+        waiting = pool.starmap_async(_put_lock, [(location, b"writer %d" % number) for number in range(4)], chunksize=1)
+        won = waiting.get(120)
     assert won.count(True) == 1
     assert store.read("locks/lock") == b"writer %d" % won.index(True)
 
 
+def _set_start(barrier: Barrier) -> None:
+    global _start
+    _start = barrier
+
+
 def _put_lock(location: StoreLocation, data: bytes) -> bool:
-    return open_store(location).put("locks/lock", data, if_absent=True)
+    store = open_store(location)
+    _start.wait(60)  # so each writer is a process of its own, and all write at once
+    return store.put("locks/lock", data, if_absent=True)
 
 
-def test_a_store_works_on_in_a_forked_child(store: ObjectStore) -> None:
+def test_a_store_works_on_in_a_forked_child(location: StoreLocation, store: ObjectStore) -> None:
     fill(store, ["data/s/a"])
-    assert store.read("data/s/a")  # the parent holds open connections now
+    parent = multiprocessing.get_context("spawn").Process(target=_fork_with_open_connections, args=(location,))
+    parent.start()
+    parent.join(120)
+    assert parent.exitcode == 0
+    assert store.read("data/s/from child") == b"child"
+    assert keys_of(store.list("data/s/")) == ["data/s/from child"]
+
+
+def _fork_with_open_connections(location: StoreLocation) -> None:
+    store = open_store(location)
+    assert store.read("data/s/a")
     child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(store,))
     child.start()
     child.join(20)
+    if child.exitcode is None:
+        child.kill()
     assert child.exitcode == 0, "the child hangs or failed"
-    assert store.read("data/s/from child") == b"child"
-    assert keys_of(store.list("data/s/")) == ["data/s/from child"]
 
 
 def _use_in_child(store: ObjectStore) -> None:
