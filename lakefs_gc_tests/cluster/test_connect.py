@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-
-import pytest
 
 from lakefs_gc_tests.collector import Lake
 from lakefs_gc_tests.faults.processes import CommandLine
 from lakefs_gc_tests.faults.test_each_call import Scene
 
 
-@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
 def test_a_run_through_spark_connect(tmp_path: Path) -> None:
     with Lake(tmp_path / "lake") as lake:
         scene = Scene.of(lake.repository())

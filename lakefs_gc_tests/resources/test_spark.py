@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
-import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -71,7 +69,6 @@ print(manifest.rows, manifest.facts["size_bytes"])
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("grpc_status") is None, reason="pyspark[connect] is not installed")
 def test_works_with_spark_connect(tmp_path: Path) -> None:
     """A real server, in a process of its own; it has no ``sparkContext`` and no ``rdd``."""
     done = run_python(_CONNECT, tmp_path)
