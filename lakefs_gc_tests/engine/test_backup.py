@@ -48,7 +48,7 @@ from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups
-from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.engine.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.engine.test_sweep_killed import kill_session
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
@@ -209,6 +209,32 @@ def test_a_store_that_is_down_ends_the_backup(
             place.back_up(spark, collector, mark)
         store_in_s3.server.faults.clear()
         assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+
+
+@pytest.mark.parametrize(
+    ("number", "complaint"), [(2, "the records account for 0 of 2"), (3, "0 of 2 objects of mark .* were written")]
+)
+def test_records_that_a_listing_leaves_out_make_no_backup(
+    spark: SparkSession, repository: LakeRepository, store_in_s3: StoreInS3, number: int, complaint: str
+) -> None:
+    """The first listing is that of the plan; then the records are counted, and then they are written down."""
+    collector, place = Collector(spark, repository), Backups(StoreLocation("s3://bucket/backups"))
+    mark = collector.mark_objects(*strays(repository, KEYS[:2]))
+    listings: list[Request] = []
+
+    def forget(request: Request) -> Answer | None:
+        if request.operation != "ListObjectsV2" or "/records/" not in request.query["prefix"]:
+            return None
+        listings.append(request)
+        return Answer(body=LevelledS3().page({"prefix": "nothing"}).encode()) if len(listings) == number else None
+
+    store_in_s3.server.faults.append(forget)
+    with pytest.raises(BackupIncompleteError, match=complaint):
+        place.back_up(spark, collector, mark)
+    with pytest.raises(BackupError, match="no complete backup"):
+        manifest_of(place, mark)
+    assert set(place.back_up(spark, collector, mark).outcomes.values()) == {"copied"}
+    assert manifest_of(place, mark).objects == 2
 
 
 def test_copies_that_get_lost_or_differ_are_made_again(
