@@ -111,7 +111,7 @@ def backup(
     backups.began(target, mark, clock)
     recorded = _read_records(spark, place, paths, cores)
     _keep_plan(spark, store, mark, recorded, work_place, run_key, clock)
-    plan = spark.read.schema(_PLAN).parquet(f"{work_place.folder(run_key, 'backup_plan')}/data")
+    plan = work_place.read(spark, run_key, "backup_plan", _PLAN).dataframe
     with driver_errors():
         # The sum needs every row of every task: this is what makes the copies.
         (

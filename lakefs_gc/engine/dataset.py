@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.range_cache import RangeCache
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -67,7 +67,7 @@ class StageOutput:
 class DatasetManifest:
     """How one materialization of a stage came about.  Times are UTC, on this machine's clock.
 
-    ``parts`` are the names of its data files where workers wrote them; None: all that is in the folder.
+    ``files`` are its data: name below its folder ``data`` to size in bytes.
     """
 
     stage: str
@@ -78,18 +78,18 @@ class DatasetManifest:
     rows: int
     facts: dict[str, Any]
     inputs: dict[str, str]
-    parts: list[str] | None = None
+    files: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
         content = asdict(self) | {"began_at": self.began_at.isoformat(), "ended_at": self.ended_at.isoformat()}
-        if self.parts is None:
-            del content["parts"]
         return json.dumps(content, indent=2, sort_keys=True).encode()
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> DatasetManifest:
-        """Raises ``CorruptFileError`` for what is no manifest."""
+        """Raises ``CorruptFileError`` for what is no manifest, ``InputOrderError`` for that of an older version."""
         content = read_json_object(data, file, "a manifest of a stage", remedy=_START_ANEW)
+        if "materialization_id" in content and "files" not in content:
+            raise InputOrderError(f"{file} was written by an older lakefs-gc", remedy=_START_ANEW)
         try:
             times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
             manifest = cls(**{**content, **times})
@@ -132,6 +132,7 @@ class WorkPlace:
         store, manifest_key = self._store(), f"{run_key}/{stage}/{_MANIFEST}"
         store.delete_many([manifest_key])
         measured, parts = self._write_data(run_key, stage, output)
+        files = self._written(run_key, stage, measured["rows"], parts)
         manifest = DatasetManifest(
             stage=stage,
             run_key=run_key,
@@ -142,7 +143,7 @@ class WorkPlace:
             # A sum over no rows is null: there it is zero.
             facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
             inputs=dict(output.inputs),
-            parts=parts,
+            files=files,
         )
         store.put(manifest_key, manifest.to_json())
         if parts is not None:
@@ -168,6 +169,19 @@ class WorkPlace:
             writer.parquet(f"{self.folder(run_key, stage)}/data")
         return dict(observation.get), None
 
+    def _written(self, run_key: str, stage: str, rows: int, parts: list[str] | None) -> dict[str, int]:
+        """The files, by name, and their sizes.  Raises ``StorageError`` unless they hold ``rows`` rows."""
+        folder, store = f"{run_key}/{stage}/data/", self._store()
+        there = data_files(store, folder)
+        files = {name: there.get(name, 0) for name in parts} if parts is not None else there
+        found = rows_in(store, [folder + name for name, size in files.items() if size])
+        if found != rows:
+            raise StorageError(
+                f"{stage} of {run_key} was written with {rows} rows, and {found} can be read back from {self.url}",
+                remedy="check the work place (work_url): all machines must see the same folder; then run again",
+            )
+        return files
+
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
         """Remove the files of an earlier materialization, and of attempts that did not count."""
         folder, store = f"{run_key}/{stage}/data/", self._store()
@@ -178,20 +192,29 @@ class WorkPlace:
         """Where workers write a stage themselves (``StageOutput.in_parts``)."""
         return PartsPlace(self._store().location, f"{run_key}/{stage}/data/")
 
-    def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType) -> Dataset:
-        """A stage of a run.  Raises ``InputOrderError`` when it was not materialized, or did not end."""
+    def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
+        """A stage of a run.
+
+        Raises ``InputOrderError`` when it was not materialized, did not end, or has lost something since.
+        """
         manifest = self.manifest(run_key, stage)
-        folder = f"{self.folder(run_key, stage)}/data"
-        if manifest.parts == []:
-            return Dataset(local_rows(spark, [], schema), manifest)
-        files = [folder] if manifest.parts is None else [f"{folder}/{name}" for name in manifest.parts]
-        try:
-            return Dataset(spark.read.schema(schema).parquet(*files), manifest)
-        except AnalysisException:  # there is no such folder
+        there = data_files(self._store(), f"{run_key}/{stage}/data/")
+        if manifest.files and not there:
             raise InputOrderError(
                 f"the data of {stage} of run {run_key} were removed: newer runs took its place",
                 remedy="start a new run, or raise keep_runs to keep the data of more of them",
-            ) from None
+            )
+        changed = sorted(name for name, size_bytes in manifest.files.items() if there.get(name) != size_bytes)
+        if changed:
+            raise InputOrderError(
+                f"{len(changed)} of {len(manifest.files)} files of {stage} of run {run_key} are gone, or not as long "
+                f"as they were, e.g. {changed[0]}",
+                remedy="start a new run, and find out what removes files from the work place (work_url)",
+            )
+        if not manifest.rows:
+            return Dataset(local_rows(spark, [], schema), manifest)
+        folder = f"{self.folder(run_key, stage)}/data"
+        return Dataset(read_parquet(spark, schema, [f"{folder}/{name}" for name in manifest.files]), manifest)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""
@@ -236,7 +259,7 @@ class WorkPlace:
     def keep(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DataFrame:
         """Compute a stage, keep it, and read it back: for what must not be computed twice within one run."""
         self.write(spark, run_key, stage, output)
-        return spark.read.schema(output.dataframe.schema).parquet(f"{self.folder(run_key, stage)}/data")
+        return self.read(spark, run_key, stage, output.dataframe.schema).dataframe
 
     def remove(self, run_key: str) -> None:
         """Remove everything that a run left, manifests and all."""

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.ages import age_measures
+from lakefs_gc.engine.data_files import read_parquet
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.earlier_listing import (
     CLEAN,
@@ -96,7 +97,7 @@ def _optimized(
     files = [f"{work_place.folder(run.run_key, young)}/data/{row['file']}" for row in written]
     rows = earlier.rows(spark, run.store, cores)
     if files:
-        rows = rows.unionByName(spark.read.schema(schemas.STORE_LISTING).parquet(*files))
+        rows = rows.unionByName(read_parquet(spark, schemas.STORE_LISTING, files))
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
@@ -117,7 +118,7 @@ def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> d
     measures = [column.alias(name) for name, column in age_measures(run.started_at).items()]
     if not written:
         return dict.fromkeys(age_measures(run.started_at), 0)
-    rows = spark.read.schema(schemas.STORE_LISTING).parquet(*(f"{folder}/{row['file']}" for row in written))
+    rows = read_parquet(spark, schemas.STORE_LISTING, [f"{folder}/{row['file']}" for row in written])
     measured = rows.agg(F.count("last_modified").alias("rows"), *measures).collect()[0].asDict()
     counted, said = measured.pop("rows"), sum(row["rows"] for row in written)
     if counted != said:

@@ -211,6 +211,10 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
+    def read_end(self, key: str, size_bytes: int) -> bytes:
+        """The last bytes of one object; all of them if there are fewer.  Raises ``ObjectNotFoundError``."""
+
+    @abstractmethod
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         """Write a whole object from a stream, atomically: nothing is written if ``source`` raises.
 

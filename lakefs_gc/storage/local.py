@@ -140,6 +140,12 @@ class LocalStore(ObjectStore):
                     raise FileNotFoundError(errno.ENOENT, "not a file", key)
                 yield file
 
+    def read_end(self, key: str, size_bytes: int) -> bytes:
+        """See ``ObjectStore``."""
+        with self.open_read(key) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size_bytes))
+            return file.read()
+
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
         """See ``ObjectStore``.  In this thread: a look at a file is quicker than a thread's start."""
         self._require_folder()

@@ -163,6 +163,22 @@ class S3Store(ObjectStore):
 
         return s3.call(get, action="GetObject", key=name)
 
+    def read_end(self, key: str, size_bytes: int) -> bytes:
+        """See ``ObjectStore``.  One GET."""
+        s3, name = self._s3(), self._name(key)
+
+        def get() -> bytes:
+            try:
+                answer = s3.client.get_object(Bucket=self.bucket, Key=name, Range=f"bytes=-{size_bytes}")
+            except ClientError as error:
+                if http_status(error) == 416:  # of nothing there is no end
+                    return b""
+                raise
+            with closing(answer["Body"]) as body:
+                return cast(bytes, body.read())[-size_bytes:]  # not every store knows ranges
+
+        return s3.call(get, action="GetObject", key=name)
+
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
         """See ``ObjectStore``.  One HEAD for each key."""
         facts = dict(map_unordered(self._stat, keys, concurrency))

@@ -209,8 +209,8 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
         inputs.manifests["store_listing"].began_at,
         inputs.manifests["store_listing"].facts,
     )
-    collector.work_place.write(spark, collector.run_key, "store_listing", listing)
-    inputs.put("store_listing", replace(inputs.manifests["store_listing"], parts=None))
+    written = collector.work_place.write(spark, collector.run_key, "store_listing", listing)
+    inputs.put("store_listing", replace(inputs.manifests["store_listing"], rows=written.rows, files=written.files))
     collector.materialize("unmatched")
     rows = collector.dataset("unmatched").dataframe.collect()
     assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", "root"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine import parts, schemas
+from lakefs_gc.engine import dataset, parts, schemas
 from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, WorkPlace
 from lakefs_gc.engine.parts import PART, write_parts
 from lakefs_gc.errors import InputOrderError, StorageError
@@ -41,8 +44,11 @@ def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, plac
     assert read.manifest == written
     facts = {"said": "so", "length": 13}
     made_from = {"store_listing": "abc"}
-    expected = DatasetManifest("uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from)
-    assert read.manifest == expected
+    folder = Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
+    files = {file.name: file.stat().st_size for file in folder.glob("part-*.parquet")}
+    assert read.manifest == DatasetManifest(
+        "uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from, files
+    )
 
 
 def test_a_stage_without_rows_measures_zero(spark: SparkSession, place: WorkPlace) -> None:
@@ -68,6 +74,58 @@ def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkP
         place.write(spark, RUN, "uncommitted", StageOutput(broken, BEGAN))
     with pytest.raises(InputOrderError, match="not finished"):
         place.manifest(RUN, "uncommitted")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_bytes(b"")])
+def test_a_stage_that_has_lost_a_file_is_not_read(
+    spark: SparkSession, place: WorkPlace, lose: Callable[[Path], None]
+) -> None:
+    """Spark passes over a file that is not there any more, and over one that is empty, as one is after a power cut."""
+    output = rows(spark, *(f"data/{number}" for number in range(8)))
+    manifest = place.write(spark, RUN, "uncommitted", replace(output, dataframe=output.dataframe.repartition(4)))
+    folder = Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
+    files = sorted(folder.glob("part-*.parquet"))
+    assert len(files) > 1
+    lose(files[1])
+    there = spark.read.schema(schemas.UNCOMMITTED).parquet(str(folder))
+    assert 0 < there.count() < manifest.rows, "nothing but us notices"
+    with pytest.raises(InputOrderError, match=f"1 of {len(files)} files of uncommitted .* e.g. {files[1].name}"):
+        place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+
+
+def test_rows_that_this_machine_does_not_find_are_no_stage(
+    spark: SparkSession, place: WorkPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster whose machines have a folder of that name each."""
+    monkeypatch.setattr(dataset, "data_files", lambda store, folder: {})
+    with pytest.raises(StorageError, match="written with 2 rows, and 0 can be read back"):
+        place.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
+    with pytest.raises(InputOrderError, match="not finished"):
+        place.manifest(RUN, "uncommitted")
+
+
+def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSession, place: WorkPlace) -> None:
+    place.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
+    read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    for file in (Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data").glob("*.parquet"):
+        file.unlink()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Exception, match="not exist"):
+            read.dataframe.collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: WorkPlace) -> None:
+    place.write(spark, RUN, "store_listing", StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN))
+    file = Path(place.folder(RUN, "store_listing").removeprefix("file://")) / "manifest.json"
+    content = json.loads(file.read_text())
+    del content["files"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputOrderError, match="older lakefs-gc"):
+        place.read(spark, RUN, "store_listing", schemas.STORE_LISTING)
+    assert place.listed_runs("lake") == []
 
 
 def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: WorkPlace) -> None:
@@ -119,7 +177,7 @@ def test_of_what_workers_write_only_what_they_report_counts(
         ("ä", 10),
     }
     folder = Path(place.folder(RUN, "committed").removeprefix("file://")) / "data"
-    assert sorted(file.name for file in folder.iterdir()) == manifest.parts
+    assert {file.name: file.stat().st_size for file in folder.iterdir()} == manifest.files
     empty = place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed()], where))))
-    assert (empty.rows, empty.parts) == (0, [])
+    assert (empty.rows, empty.files) == (0, {})
     assert place.read(spark, RUN, "committed", schemas.COMMITTED).dataframe.count() == 0

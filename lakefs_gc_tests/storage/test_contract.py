@@ -138,6 +138,15 @@ def test_reading_what_is_not_there(store: ObjectStore) -> None:
     assert list(store.stat_many(["none", "data/s/a"])) == ["data/s/a"]
 
 
+def test_reading_the_end(store: ObjectStore) -> None:
+    store.put("data/s/a", b"0123456789")
+    assert store.read_end("data/s/a", 4) == b"6789"
+    assert store.read_end("data/s/a", 10) == store.read_end("data/s/a", 11) == b"0123456789"
+    assert store.read_end("dummy", 4) == b"", "of nothing there is no end"
+    with pytest.raises(ObjectNotFoundError, match="none"):
+        store.read_end("data/s/none", 4)
+
+
 def test_put_replaces_but_not_if_absent(store: ObjectStore) -> None:
     assert store.put("a/b", b"1")
     assert store.put("a/b", b"2")
