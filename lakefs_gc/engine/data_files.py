@@ -23,10 +23,14 @@ _MAGIC_BYTES = 8  # length of the metadata, and PAR1
 _READS_AT_ONCE = 16
 
 
-def read_parquet(spark: SparkSession, schema: StructType | str, urls: Iterable[str]) -> DataFrame:
-    """Files or folders as a DataFrame; what a cluster's settings say of files that are missing or corrupt is void."""
+def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str, names: Iterable[str]) -> DataFrame:
+    """Files below a folder as a DataFrame; names of folders between them (``column=value``) are columns, too.
+
+    What a cluster's settings say of files that are missing or corrupt is void.
+    """
     strict = spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
-    return strict.schema(schema).parquet(*urls)
+    urls = (f"{folder_url}/{name}" for name in names)
+    return strict.option("basePath", folder_url).schema(schema).parquet(*urls)
 
 
 def data_files(store: ObjectStore, folder: str) -> dict[str, int]:

@@ -213,8 +213,8 @@ class WorkPlace:
             )
         if not manifest.rows:
             return Dataset(local_rows(spark, [], schema), manifest)
-        folder = f"{self.folder(run_key, stage)}/data"
-        return Dataset(read_parquet(spark, schema, [f"{folder}/{name}" for name in manifest.files]), manifest)
+        folder_url = f"{self.folder(run_key, stage)}/data"
+        return Dataset(read_parquet(spark, schema, folder_url, manifest.files), manifest)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""

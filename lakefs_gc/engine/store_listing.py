@@ -94,10 +94,11 @@ def _optimized(
     young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
     place = work_place.parts_place(run.run_key, young)
     written = list_in_rounds(spark, run.store, place, limits, cores=cores, but=skipped)
-    files = [f"{work_place.folder(run.run_key, young)}/data/{row['file']}" for row in written]
     rows = earlier.rows(spark, run.store, cores)
-    if files:
-        rows = rows.unionByName(read_parquet(spark, schemas.STORE_LISTING, files))
+    if written:
+        folder = f"{work_place.folder(run.run_key, young)}/data"
+        listed = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+        rows = rows.unionByName(listed)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
@@ -118,7 +119,7 @@ def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> d
     measures = [column.alias(name) for name, column in age_measures(run.started_at).items()]
     if not written:
         return dict.fromkeys(age_measures(run.started_at), 0)
-    rows = read_parquet(spark, schemas.STORE_LISTING, [f"{folder}/{row['file']}" for row in written])
+    rows = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
     measured = rows.agg(F.count("last_modified").alias("rows"), *measures).collect()[0].asDict()
     counted, said = measured.pop("rows"), sum(row["rows"] for row in written)
     if counted != said:

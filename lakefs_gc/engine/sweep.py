@@ -17,7 +17,6 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import ledger, schemas
-from lakefs_gc.engine.data_files import read_parquet
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, RESUME, Pacing, delete_objects
 from lakefs_gc.engine.marked_objects import read_marked
@@ -189,7 +188,7 @@ class _Passes:
 
     def _delete(self, sequence: str, until: float) -> int:
         """Go through the plan; how many objects are left of it."""
-        plan = read_parquet(self._spark, PLAN, [f"{self._work_place.folder(self._run.run_key, 'sweep_plan')}/data"])
+        plan = self._work_place.read(self._spark, self._run.run_key, "sweep_plan", PLAN).dataframe
         settings = self._settings
         delete = delete_objects(
             self._run.store,

@@ -38,6 +38,7 @@ from lakefs_gc.errors import (
     ConfigurationError,
     CorruptFileError,
     CorruptRangeError,
+    InputOrderError,
     MarkError,
     NamespaceError,
 )
@@ -704,7 +705,7 @@ TARGETS: dict[str, Target] = {
         Target("mark", _read_mark, lambda: [_mark().to_json()], _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),
         Target("approval", _read_approval, lambda: [_approval().to_json()]),
-        Target("manifest", _read_manifest, _manifest_seeds),
+        Target("manifest", _read_manifest, _manifest_seeds, (CorruptFileError, InputOrderError)),
         Target("settings", _read_settings, lambda: [_SETTINGS, b""], (ConfigurationError,)),
         Target("lakectl", _read_lakectl, lambda: [_LAKECTL], (ConfigurationError,)),
     )
