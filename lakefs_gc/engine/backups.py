@@ -355,15 +355,16 @@ def _kept_since(listed: Listed, namespace: ObjectStore | None) -> datetime | Non
 
 
 def _remove(store: ObjectStore, paths: BackupPaths) -> None:
-    """The manifest first: what is half removed is no backup."""
+    """The manifest first: what is half removed is no backup.  The note last: by it a rest is found, and removed."""
     _delete(store, [paths.manifest])
     batch_of_keys: list[str] = []
     for batch in store.list(paths.folder):
-        batch_of_keys += batch.column("address").to_pylist()
+        batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)
         while len(batch_of_keys) >= _DELETES_AT_ONCE:
             _delete(store, batch_of_keys[:_DELETES_AT_ONCE])
             batch_of_keys = batch_of_keys[_DELETES_AT_ONCE:]
     _delete(store, batch_of_keys)
+    _delete(store, [paths.began])
 
 
 def _delete(store: ObjectStore, keys: list[str]) -> None:

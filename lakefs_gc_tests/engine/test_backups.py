@@ -1,0 +1,101 @@
+"""Finding, reading and removing backups: what a place holds, without a Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.engine.backups import COPIED, Backup, BackupPaths, find_backup, list_backups, prune_backups, read_backup
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.errors import BackupError
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.engine.faulty_store import LevelledS3
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
+
+_DAYS = 30
+
+
+def complete(store: ObjectStore, repository: str, mark_id: str = "m1") -> Backup:
+    backup = Backup(
+        mark_id=mark_id,
+        repository=repository,
+        namespace=f"local://{repository}/",
+        mark_digest="sha256:0",
+        created_at=utc_now(),
+        parts=(),
+        outcomes={COPIED: 1},
+        copied_bytes=3,
+        proofs={},
+        version="0",
+    ).sealed()
+    note = {"mark_id": mark_id, "mark_digest": backup.mark_digest, "began_at": backup.created_at.isoformat()}
+    store.put(backup.paths.began, json.dumps(note).encode())
+    store.put(backup.paths.manifest, backup.to_json())
+    store.put(f"{backup.paths.objects}data/s/one", b"one")
+    return backup
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(StoreLocation(tmp_path.as_uri()))
+
+
+def test_a_backup_is_found_by_its_mark_alone(store: ObjectStore) -> None:
+    with pytest.raises(BackupError, match="no repository has a complete backup of mark m1"):
+        find_backup(store, "m1")
+    mine = complete(store, "lake")
+    complete(store, "lake", "m2")
+    assert find_backup(store, "m1") == mine == find_backup(store, "m1", "lake")
+    other = complete(store, "other")
+    with pytest.raises(BackupError, match="2 repositories have a complete backup of mark m1"):
+        find_backup(store, "m1")
+    assert find_backup(store, "m1", "other") == other
+
+
+def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) -> None:
+    backup = complete(store, "lake")
+    for paths in (BackupPaths("other", "m1"), BackupPaths("lake", "m2")):
+        store.put(paths.manifest, backup.to_json())
+        with pytest.raises(BackupError, match="is the backup of mark m1 of lake"):
+            read_backup(store, paths)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
+    server = LevelledS3()
+    with server:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        yield server
+
+
+def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(server: LevelledS3) -> None:
+    store = open_store(StoreLocation("s3://bucket/backups"))
+    backup = complete(store, "lake")
+    later = utc_now() + timedelta(days=_DAYS + 1)
+    kept = f"backups/{backup.paths.objects}data/s/one"
+
+    def refuse(request: Request) -> Answer | None:
+        if kept not in request.keys:
+            return None
+        for key in set(request.keys) - {kept}:
+            server.objects.pop(key, None)
+        return deleted(request.keys, {kept: ("AccessDenied", "told by the test")})
+
+    server.faults.append(refuse)
+    with pytest.raises(BackupError, match=r"cannot be removed, e\.g\. lake/m1/objects/data/s/one: AccessDenied"):
+        prune_backups(store, "lake", _DAYS, later, None)
+    (left,) = list_backups(store)
+    assert left.problem == "not complete", "without its manifest it is no backup"
+    server.faults.clear()
+    assert [listed.mark_id for listed in prune_backups(store, "lake", _DAYS, later, None)] == ["m1"]
+    assert server.objects == {}
