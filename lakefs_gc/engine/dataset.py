@@ -93,7 +93,10 @@ class DatasetManifest:
         try:
             times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
             manifest = cls(**{**content, **times})
-        except (ValueError, KeyError, TypeError) as error:
+            sizes = [manifest.rows, *manifest.files.values()]
+            if not all(type(size) is int for size in sizes) or not isinstance(manifest.facts, dict):
+                raise TypeError("rows and sizes are whole numbers, and facts have names")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFileError(file, f"not a manifest of a stage: {error}", remedy=_START_ANEW) from None
         if manifest.to_json() != data:  # byte for byte as it was written, or somebody else wrote it
             raise CorruptFileError(file, "this manifest of a stage was changed", remedy=_START_ANEW)

@@ -88,6 +88,7 @@ def measure(options: Options) -> Iterator[Case]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             repository = write_repository(folder, shape_of(objects, commits), number_of_branches)
+            os.sync()  # or the first files that the mark wants on disk wait for what was generated
             with (
                 repository.store(latency_ms) as simulated,
                 simulated.environment(),

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine import dataset, parts, schemas
 from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, WorkPlace
 from lakefs_gc.engine.parts import PART, write_parts
-from lakefs_gc.errors import InputOrderError, StorageError
+from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.engine.test_workers import fail
 
@@ -115,6 +115,20 @@ def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSess
             read.dataframe.collect()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_a_manifest_that_others_have_written_is_refused() -> None:
+    """An editor or a tool that writes JSON its own way may have changed more."""
+    manifest = DatasetManifest("committed", RUN, "id", BEGAN, ENDED, 2, {}, {}, {"part-0.parquet": 7})
+    data = manifest.to_json()
+    assert DatasetManifest.from_json(data, "m") == manifest
+    for other in (data + b"\n", json.dumps(json.loads(data)).encode()):
+        with pytest.raises(CorruptFileError, match="was changed"):
+            DatasetManifest.from_json(other, "m")
+    for name, value in (("rows", 2.0), ("files", {"part-0.parquet": "7"}), ("files", []), ("facts", [])):
+        other = json.dumps(json.loads(data) | {name: value}, indent=2, sort_keys=True).encode()
+        with pytest.raises(CorruptFileError, match="not a manifest of a stage"):
+            DatasetManifest.from_json(other, "m")
 
 
 def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: WorkPlace) -> None:
