@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +15,11 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.ages import bytes_by_age
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.listing_rounds import list_in_rounds
 from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.store_listing import store_listing
-from lakefs_gc.errors import ObjectNotFoundError, SafetyError
+from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, SafetyError
 from lakefs_gc.resources.spark import start_spark
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -98,6 +100,17 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
     assert manifest.facts["source"] == "inventory"
     assert sum(bytes_by_age(manifest.facts).values()) == manifest.facts["size_bytes"] == sum(range(len(LISTED)))
     collector.materialize("uncommitted")  # began after it
+
+    inventory = find_inventory(report.store.location, repository.namespace, utc_now(), 24)
+    place = collector.work_place.parts_place(collector.run_key, "store_listing")
+    with pytest.raises(CorruptFileError, match=f"it says {len(keys) + 1} records, and its files have {len(keys)}"):
+        read_inventory(
+            spark,
+            report.store.location,
+            replace(inventory, records=len(keys) + 1),
+            repository.namespace,
+            place,
+        )
 
     old = listing.model_copy(update={"max_inventory_age_hours": 4.0})
     collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": old}))
