@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,6 +16,8 @@ from lakefs_gc.engine.overview import overview
 from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.report import Summary
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_below, marked
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,32 @@ def test_parts_of_an_attempt_that_did_not_end_are_no_part_of_the_mark(
     remove(finished, mark.mark_id)
 
 
+def test_parts_of_an_attempt_that_cannot_be_removed_leave_no_mark(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path
+) -> None:
+    """lakeFS's own client sweeps whatever lies in the folder of a mark."""
+    with Lake(tmp_path / "lake-in-s3", store_in_s3.location) as lake:
+        repository = lake.repository()
+        repository.put_stray("data/s/a")
+        collector = Collector(spark, repository)
+        collector.collect()
+        paths = MarkPaths.of(collector.manifest("uncommitted").facts["run_id"])
+        left = f"{paths.report.deleted}part-00007.snappy.parquet"
+        repository.store.put(left, b"of an attempt that did not end")
+
+        def refuse(request: Request) -> Answer | None:
+            failures = dict.fromkeys(request.keys, ("AccessDenied", "told by the test"))
+            return deleted(request.keys, failures) if request.operation == "DeleteObjects" else None
+
+        store_in_s3.server.faults.append(refuse)
+        with pytest.raises(MarkError, match=f"1 files of an unfinished mark .* cannot be deleted, e.g. {left}"):
+            collector.mark()
+        store_in_s3.server.faults.clear()
+        assert repository.store.stat_many([paths.manifest, paths.summary]) == {}
+        assert marked(repository, collector.mark()) == {"data/s/a"}
+        assert repository.store.stat_many([left]) == {}
+
+
 def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
     with pytest.raises(InputOrderError, match="store_listing was materialized again"):
         write_mark(
@@ -129,6 +158,16 @@ def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
             mark_id="m1",
             clock=finished.collector.clock,
         )
+
+
+def test_a_mark_has_each_candidate(finished: Run) -> None:
+    candidates, store = finished.collector.dataset("candidates"), finished.repository.store
+    fewer = replace(candidates, dataframe=candidates.dataframe.where("address != 'root'"))
+    with pytest.raises(MarkError, match="3 objects were written to the mark, but there are 4 candidates"):
+        write_mark(finished.collector.run, candidates=fewer, counts={}, mark_id="m2", clock=finished.collector.clock)
+    paths = MarkPaths.of("m2")
+    assert store.stat_many([paths.manifest, paths.summary]) == {}, "it is no mark"
+    remove(finished, "m2")
 
 
 def test_a_mark_of_nothing_can_be_read_by_either_tool(spark: SparkSession, repository: LakeRepository) -> None:
