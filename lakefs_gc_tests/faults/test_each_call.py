@@ -1,7 +1,8 @@
 """Every call of a mark and its sweep fails once, or from then on, in each way: never is a live object gone.
 
 The calls of a clean run are counted first; then each of them is spoiled in each way, in a run of its own.  That is many
-hundreds of runs: with ``LAKEFS_GC_TESTS_FAULTS_EVERY`` unset a few of them are made; 1 makes all, 10 every tenth.
+hundreds of runs: a few of them are made, unless ``LAKEFS_GC_TESTS_FAULTS`` says otherwise.  ``1/1`` makes all, ``3/20``
+the third of twenty parts: twenty sessions with a part each have made all.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
 
-_EVERY = int(os.environ.get("LAKEFS_GC_TESTS_FAULTS_EVERY", "0"))
+_PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW = 2
 
 
 def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:
-    """Which calls to spoil, and how: all of them, every so many, or a few."""
+    """Which calls to spoil, and how: a part of them, or a few."""
     every = [(number, fault) for fault in faults for number in range(1, calls + 1)]
-    step = _EVERY or len(every) // _FEW
+    if _PART:
+        return every[int(_PART) - 1 :: int(_PARTS)]
+    step = len(every) // _FEW
     return every[step // 2 :: step]
 
 
