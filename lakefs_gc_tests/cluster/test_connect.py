@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lakefs_gc_tests.collector import Lake
 from lakefs_gc_tests.faults.processes import CommandLine
 from lakefs_gc_tests.faults.test_each_call import Scene
 
 
-def test_a_run_through_spark_connect(tmp_path: Path) -> None:
+def test_a_run_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_TESTING", "1")  # the server takes a port of its own, and the client asks for it
     with Lake(tmp_path / "lake") as lake:
         scene = Scene.of(lake.repository())
         garbage = scene.litter()

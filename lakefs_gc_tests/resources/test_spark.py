@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -69,8 +70,9 @@ print(manifest.rows, manifest.facts["size_bytes"])
 """
 
 
-def test_works_with_spark_connect(tmp_path: Path) -> None:
+def test_works_with_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real server, in a process of its own; it has no ``sparkContext`` and no ``rdd``."""
+    monkeypatch.setenv("SPARK_TESTING", "1")  # the server takes a port of its own, and the client asks for it
     done = run_python(_CONNECT, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split("\n")[-3:-1] == ["pyspark.sql.connect.session 2 UTC", "10 30"]
