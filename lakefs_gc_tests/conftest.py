@@ -79,6 +79,8 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # So does compiling Java well: the first mark and sweep take 20 s of Java's processor time, and not 35.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     os.environ.clear()
     os.environ.update(before)

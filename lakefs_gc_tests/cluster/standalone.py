@@ -37,6 +37,7 @@ class Machine:
                     "SPARK_HOME": str(_SPARK_HOME),
                     "SPARK_LOCAL_DIRS": str(folder / "local"),
                     "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
                     **environment,
                 },
                 stdout=log,

@@ -16,7 +16,12 @@ def test_a_run_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with Lake(tmp_path / "lake") as lake:
         scene = Scene.of(lake.repository())
         garbage = scene.litter()
-        spark = {"spark.remote": "local[2]", "spark.sql.shuffle.partitions": "4"}
+        spark = {
+            "spark.remote": "local[2]",
+            "spark.sql.shuffle.partitions": "4",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        }
         line = CommandLine(lake, tmp_path / "command-line", spark, tmp_path / "work")
         marked = line.json("mark", "lake")
         assert marked["candidates"] == 1

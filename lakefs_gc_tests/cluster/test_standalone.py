@@ -158,4 +158,6 @@ def settings(cluster: StandaloneCluster) -> dict[str, str]:
         # Compiling the plans takes longer than so few rows.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
