@@ -16,9 +16,9 @@ from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.sensors import SensorCursor, evaluate
 from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import store_in_s3
+from lakefs_gc_tests.engine.faulty_store import levelled_s3, store_in_s3
 
-__all__ = ["store_in_s3"]
+__all__ = ["levelled_s3", "store_in_s3"]
 
 
 @dataclass

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from lakefs_gc_tests.engine.faulty_store import levelled_s3
+
+__all__ = ["levelled_s3"]
+
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

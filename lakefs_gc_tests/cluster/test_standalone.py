@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import pytest
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.cluster.standalone import Machine, StandaloneCluster
 from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import LevelledS3
+from lakefs_gc_tests.engine.faulty_store import LevelledS3, credentials
 from lakefs_gc_tests.faults.processes import CommandLine
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
 
@@ -70,27 +70,6 @@ class Killer:
         return error(500, "InternalError")
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
-    """The store: its requests say which machine they come from."""
-    server = LevelledS3()
-    with server:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in credentials(server, "driver").items():
-            monkeypatch.setenv(name, value)
-        yield server
-
-
-def credentials(server: LevelledS3, name: str) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL_S3": server.endpoint,
-        "AWS_ACCESS_KEY_ID": name,
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }
-
-
 @pytest.mark.parametrize(
     ("wanted", "number"),
     [
@@ -100,8 +79,9 @@ def credentials(server: LevelledS3, name: str) -> dict[str, str]:
     ],
 )
 def test_a_machine_is_lost(
-    tmp_path: Path, server: LevelledS3, packed: dict[str, Any], wanted: Callable[[Request], bool], number: int
+    tmp_path: Path, levelled_s3: LevelledS3, packed: dict[str, Any], wanted: Callable[[Request], bool], number: int
 ) -> None:
+    server = levelled_s3  # its requests say which machine they come from
     environments = {name: credentials(server, name) for name in _MACHINES}
     with (
         Lake(tmp_path / "lake", StoreLocation("s3://bucket/lakes/")) as lake,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import store_in_s3
+from lakefs_gc_tests.engine.faulty_store import levelled_s3, store_in_s3
 from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
 
-__all__ = ["store_in_s3"]
+__all__ = ["levelled_s3", "store_in_s3"]
 
 
 @pytest.fixture

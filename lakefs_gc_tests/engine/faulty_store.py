@@ -59,22 +59,32 @@ class StoreInS3:
         ]
 
 
+def credentials(server: LevelledS3, name: str) -> dict[str, str]:
+    """The environment of a process whose requests are to be known by ``name``, their access key id."""
+    return {
+        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_ACCESS_KEY_ID": name,
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
+
+
 @pytest.fixture
-def store_in_s3(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreInS3]:
-    """An S3 server of our own, which this process and new Spark workers use."""
+def levelled_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
+    """An S3 server of our own, which this process uses."""
     server = LevelledS3()
     with server:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
             monkeypatch.delenv(name, raising=False)
-        environment = {
-            "AWS_ENDPOINT_URL_S3": server.endpoint,
-            "AWS_ACCESS_KEY_ID": "driver",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
-        }
-        for name, value in environment.items():
+        for name, value in credentials(server, "driver").items():
             monkeypatch.setenv(name, value)
-            # What Spark gives to the workers of each function that is made from now on.
-            monkeypatch.setitem(spark.sparkContext.environment, name, value)
-        monkeypatch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", WORKER_KEY)
-        yield StoreInS3(server, StoreLocation("s3://bucket/lakes/"))
+        yield server
+
+
+@pytest.fixture
+def store_in_s3(spark: SparkSession, levelled_s3: LevelledS3, monkeypatch: pytest.MonkeyPatch) -> StoreInS3:
+    """The same, which new Spark workers use, too."""
+    for name, value in credentials(levelled_s3, WORKER_KEY).items():
+        # What Spark gives to the workers of each function that is made from now on.
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    return StoreInS3(levelled_s3, StoreLocation("s3://bucket/lakes/"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,20 +64,8 @@ def test_a_backup_that_was_moved_is_not_taken_for_another(store: ObjectStore) ->
             read_backup(store, paths)
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
-    server = LevelledS3()
-    with server:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        monkeypatch.setenv("AWS_REGION", "us-east-1")
-        yield server
-
-
-def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(server: LevelledS3) -> None:
+def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3) -> None:
+    server = levelled_s3
     store = open_store(StoreLocation("s3://bucket/backups"))
     backup = complete(store, "lake")
     later = utc_now() + timedelta(days=_DAYS + 1)
