@@ -74,9 +74,10 @@ class Scene:
         assert garbage not in self.repository.objects()
 
 
-def survive(scene: Scene, spoiled: Collector, clean: Collector, heal: Callable[[], None], when: str) -> bool:
+def survive(
+    scene: Scene, garbage: str, spoiled: Collector, clean: Collector, heal: Callable[[], None], when: str
+) -> bool:
     """Run with a fault, then without; whether the first one ended right."""
-    garbage = scene.litter()
     try:
         scene.run(spoiled, garbage)
         ended = True
@@ -112,6 +113,7 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path, for_ever: bool
         scene.run(collector(), scene.litter())
         calls = len(proxy.asked)
         for number, fault in chosen(calls, API_FAULTS):
+            garbage = scene.litter()
             first = len(proxy.asked)
             hit: list[str] = []
 
@@ -130,7 +132,7 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path, for_ever: bool
 
             proxy.spoil.append(spoil)
             when = f"{fault} at call {number} of {calls}"
-            ended = survive(scene, collector(), collector(), proxy.spoil.clear, when)
+            ended = survive(scene, garbage, collector(), collector(), proxy.spoil.clear, when)
             assert ended or fault != "500" or for_ever, "one 500 is tried again"
 
 
@@ -153,10 +155,12 @@ def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3
         def collector() -> Collector:
             return Collector(spark, scene.repository)
 
+        garbage = scene.litter()
         proxied.requests.clear()
-        scene.run(collector(), scene.litter())
+        scene.run(collector(), garbage)
         calls = len(proxied.requests)
         for number, fault in chosen(calls, STORE_FAULTS):
+            garbage = scene.litter()
             first = len(proxied.requests)
             hit: list[tuple[str, tuple[str, ...]]] = []
 
@@ -173,4 +177,5 @@ def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3
                 return STORE_FAULTS[fault]()
 
             proxied.faults.append(spoil)
-            survive(scene, collector(), collector(), proxied.faults.clear, f"{fault} at call {number} of {calls}")
+            when = f"{fault} at call {number} of {calls}"
+            survive(scene, garbage, collector(), collector(), proxied.faults.clear, when)
