@@ -17,7 +17,7 @@ from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, utc_now
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.collector import STAGES, Collector, Lake, LakeRepository
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 
@@ -101,9 +101,8 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         repository.put("a")
         repository.commit()
         collector = Collector(spark, repository)
-        collector.collect(until="foreign_references")
-        stages = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
-        yield Inputs(collector, {stage: collector.manifest(stage) for stage in stages})
+        collector.collect()
+        yield Inputs(collector, {stage: collector.manifest(stage) for stage in STAGES})
 
 
 def earlier(manifest: DatasetManifest) -> DatasetManifest:
@@ -118,33 +117,66 @@ def of_another_run(manifest: DatasetManifest) -> DatasetManifest:
     return replace(manifest, run_key="lake/another")
 
 
-CHANGES: list[tuple[str, Callable[[DatasetManifest], DatasetManifest | None], str]] = [
-    *((stage, earlier, f"{stage} of .* began") for stage in ("uncommitted", "active_ranges", "committed")),
-    ("foreign_references", earlier, "foreign_references of .* began .* before store_listing"),
-    ("uncommitted", again, "active_ranges was made from another materialization of uncommitted"),
-    ("active_ranges", again, "committed was made from another materialization of active_ranges"),
+def gone(manifest: DatasetManifest) -> None:
+    """The stage did not end."""
+
+
+INPUTS_OF = {
+    "unmatched": ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"),
+    "missing": ("uncommitted", "committed", "unmatched"),
+    "kept": ("uncommitted", "unmatched"),
+    "candidates": ("store_listing", "active_ranges", "unmatched", "kept"),
+}
+MADE_FROM = [
+    ("unmatched", "committed", "active_ranges"),
+    ("unmatched", "active_ranges", "uncommitted"),
+    ("missing", "unmatched", "uncommitted"),
+    ("missing", "unmatched", "committed"),
+    ("kept", "unmatched", "uncommitted"),
+    ("candidates", "unmatched", "store_listing"),
+    ("candidates", "unmatched", "active_ranges"),
+    ("candidates", "kept", "unmatched"),
+]
+"""What a stage sees: that one of its inputs was made from this materialization of another."""
+
+CHANGES: list[tuple[str, str, Callable[[DatasetManifest], DatasetManifest | None], str]] = [
     *(
-        (stage, of_another_run, f"{stage} is of run lake/another")
-        for stage in ("uncommitted", "active_ranges", "committed", "foreign_references")
+        (made, stage, earlier, f"{stage} of .* began .* before")
+        for made, stages in INPUTS_OF.items()
+        for stage in stages[1:]
     ),
     *(
-        (stage, lambda manifest: None, f"{stage} of run .* is not there, or was not finished")
-        for stage in ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
+        (made, earlier_one, again, f"{later} was made from another materialization of {earlier_one}")
+        for made, later, earlier_one in MADE_FROM
+    ),
+    *(
+        (made, stage, of_another_run, f"{stage} is of run lake/another")
+        for made, stages in INPUTS_OF.items()
+        for stage in stages
+        if stage != "store_listing"  # the run is what its listing says
+    ),
+    *(
+        (made, stage, gone, f"{stage} of run .* is not there, or was not finished")
+        for made, stages in INPUTS_OF.items()
+        for stage in stages
     ),
 ]
 
 
-@pytest.mark.parametrize(("stage", "change", "message"), CHANGES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CHANGES)])
+@pytest.mark.parametrize(
+    ("made", "stage", "change", "message"), CHANGES, ids=[f"{c[0]}-{c[1]}-{c[2].__name__}" for c in CHANGES]
+)
 def test_inputs_that_do_not_fit_are_refused(
-    inputs: Inputs, stage: str, change: Callable[[DatasetManifest], DatasetManifest | None], message: str
+    inputs: Inputs, made: str, stage: str, change: Callable[[DatasetManifest], DatasetManifest | None], message: str
 ) -> None:
-    inputs.collector.output("unmatched")  # they fit as they are
     inputs.put(stage, change(inputs.manifests[stage]))
     try:
         with pytest.raises(InputOrderError, match=message):
-            inputs.collector.output("unmatched")
+            inputs.collector.output(made)
     finally:
         inputs.put(stage, inputs.manifests[stage])
+    if change is earlier:
+        inputs.collector.output(made)  # they fit as they are
 
 
 def test_an_empty_committed_set_is_no_proof(
