@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import lakefs_sdk
+import pyarrow as pa
 import pytest
 from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
@@ -14,14 +15,18 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.backups import Backup, BackupPaths, find_backup
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark
-from lakefs_gc.engine.restore import OUTCOMES, RestoreResult, restore
+from lakefs_gc.engine.restore import OUTCOMES, RestoreResult, _bring_back, restore
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.shown import commits_of
-from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError
+from lakefs_gc.engine.workers import WorkerError
+from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.engine.backing_up import Backups
+from lakefs_gc_tests.engine.faulty_store import LevelledS3
+from lakefs_gc_tests.storage.faulty_s3 import error
 
 PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
 
@@ -104,6 +109,22 @@ def test_everything_comes_back_and_is_read_through_lakefs(swept: Swept) -> None:
     folder = f"lake/{swept.mark.mark_id}/restores/"
     notes = [key for batch in swept.place.store.list(folder) for key in batch.column("address").to_pylist()]
     assert sorted(json.loads(swept.place.store.read(key))["objects"]["restored"] for key in notes) == [0, 4]
+
+
+def test_a_place_that_is_down_ends_the_restore(
+    levelled_s3: LevelledS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million objects are not asked for one by one, each until the retries end."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    places = StoreLocation("s3://bucket/backups"), StoreLocation(tmp_path.as_uri())
+    copies = [{"address": f"data/s/{name}", "size": 3, "checksum": ""} for name in ("one", "two")]
+    with pytest.raises(WorkerError) as failed:
+        list(_bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)])))
+    assert isinstance(failed.value.__cause__, StoreUnavailableError)
+    levelled_s3.faults.clear()
+    (outcomes,) = _bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)]))
+    assert outcomes["outcome"].to_pylist() == ["lost", "lost"]
 
 
 def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
