@@ -70,10 +70,10 @@ def read_result(mark: Mark, recorded: DataFrame) -> SweepResult:
     """Count the outcomes (columns ``schemas.SWEEP``).  Raises ``SweepIncompleteError`` when one is missing."""
     rows = recorded.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("size")).collect()
     found = {row["outcome"]: Outcome(row["objects"], row["size"] or 0) for row in rows}
-    total = sum(outcome.objects for outcome in found.values())
-    if total != mark.candidates or ledger.INTENT in found:
+    ended = sum(outcome.objects for name, outcome in found.items() if name != ledger.INTENT)
+    if ended != mark.candidates or ledger.INTENT in found:
         raise SweepIncompleteError(
-            f"the ledger of mark {mark.mark_id} accounts for {total} of {mark.candidates} objects",
+            f"the ledger of mark {mark.mark_id} accounts for {ended} of {mark.candidates} objects",
             remedy="sweep the same mark again: it goes on with what is left",
         )
     return SweepResult(mark.mark_id, {name: found.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES})

@@ -22,6 +22,7 @@ from lakefs_gc.engine.deletion import Pacing, delete_objects
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
 from lakefs_gc.engine.sweep import wait_for_commits
+from lakefs_gc.engine.sweep_result import read_result
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
@@ -210,6 +211,26 @@ def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepos
     of_data = {key for keys in asked for key in keys if "/data/" in key}
     assert of_data == set(refusals), "only what is left is deleted"
     result.raise_if_incomplete()
+
+
+def test_a_ledger_that_has_lost_something_is_no_result(spark: SparkSession, repository: LakeRepository) -> None:
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*strays(repository, 4))
+    collector.sweep(mark, live=[], objects_per_request=2)
+    folder = MarkPaths.of(mark.mark_id).ledger
+    outcomes = [key for key in keys_below(repository.store, folder) if "outcome" in key]
+    intents = [key for key in keys_below(repository.store, folder) if "intent" in key]
+    assert len(outcomes) == len(intents) == 2
+    for lost, said in (
+        (outcomes[0], "2 of 4"),
+        (intents[0], "2 of 4"),
+        (intents[1], "2 of 4"),
+        (outcomes[1], "0 of 4"),
+    ):
+        repository.store.delete_many([lost])
+        recorded = read_ledger(spark, repository.location, folder, 1)
+        with pytest.raises(SweepIncompleteError, match=f"accounts for {said}"):
+            read_result(mark, recorded)
 
 
 def test_failed_deletes_are_tried_again(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
