@@ -193,12 +193,8 @@ class S3Store(ObjectStore):
         return {key: md5 for key, md5 in known if md5}
 
     def _head(self, key: str) -> Mapping[str, Any] | None:
-        s3, name = self._s3(), self._name(key)
         try:
-            return cast(
-                Mapping[str, Any],
-                s3.call(lambda: s3.client.head_object(Bucket=self.bucket, Key=name), action="GetObject", key=name),
-            )
+            return self._s3().head(self._name(key))
         except ObjectNotFoundError:
             return None
 
@@ -283,7 +279,7 @@ class S3Store(ObjectStore):
             return super().copy_to(key, destination, destination_key, if_absent=if_absent)
         if if_absent and destination._stat(destination_key) is not None:
             return False
-        head = s3.call(lambda: s3.client.head_object(**source), action="GetObject", key=source["Key"])
+        head = s3.head(source["Key"])
         return copy_object(
             destination._s3(),
             source,

@@ -23,11 +23,7 @@ _CHECKSUMS = ("ChecksumSHA256", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumCR
 def content_facts(s3: RetryingClient, name: str) -> ContentFacts | None:
     """Size and checksums of an object; None when it does not exist."""
     try:
-        head = s3.call(
-            lambda: s3.client.head_object(Bucket=s3.bucket, Key=name, ChecksumMode="ENABLED"),
-            action="GetObject",
-            key=name,
-        )
+        head = s3.head(name, ChecksumMode="ENABLED")
     except ObjectNotFoundError:
         return None
     return ContentFacts(int(head["ContentLength"]), checksums_of(head))

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError, InvalidConfigError, 
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, is_well_but_slow, storage_error
@@ -150,6 +150,37 @@ class RetryingClient:
                 if not is_retryable(error) or failures >= most:
                     raise self.explain(error, action=action, key=key) from error
                 self.pause(failures, f"s3:{action} {key}: {describe(error)}")
+
+    def head(self, name: str, **parameters: Any) -> Mapping[str, Any]:
+        """Facts about the object ``name`` of the bucket, its size and time among them.
+
+        Raises ``StorageError`` when the store leaves out one of these, and what ``call`` raises.
+        """
+
+        def ask() -> Mapping[str, Any]:
+            try:
+                answer: Mapping[str, Any] = self.client.head_object(Bucket=self.bucket, Key=name, **parameters)
+            except ValueError as error:  # botocore's, for a header that is no number or no date
+                raise self.not_told(name, f"what can be read ({error})") from None
+            return answer
+
+        answer = self.call(ask, action="GetObject", key=name)
+        for fact in ("ContentLength", "LastModified"):
+            self.told(answer, fact, key=name)
+        return answer
+
+    def told(self, answer: Mapping[str, Any], fact: str, *, key: str) -> Any:
+        """What the store says under this name; raises ``StorageError`` when it does not say it."""
+        if fact not in answer:
+            raise self.not_told(key, fact)
+        return answer[fact]
+
+    def not_told(self, key: str, fact: str) -> StorageError:
+        """For an answer without ``fact``."""
+        return StorageError(
+            f"s3://{self.bucket}/{key} at {self.endpoint}: the answer is a success, and does not have {fact}",
+            remedy="see whether a proxy stands before the store, and what it does to answers; then run again",
+        )
 
     def pause(self, failures: int, why: str) -> None:
         """Wait before the next try."""

@@ -6,7 +6,7 @@ Source: AWS S3 API reference (CopyObject, up to 5 GiB; UploadPartCopy for what i
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class _Copy:
 def copy_object(
     s3: RetryingClient,
     source: dict[str, str],
-    head: dict[str, Any],
+    head: Mapping[str, Any],
     bucket: str,
     key: str,
     *,
@@ -94,7 +94,7 @@ def copy_object(
     if head["ContentLength"] <= limits.single_bytes:
         return copy.create("copy_object", CopySource=source, **same)
     headers = {name: head[name] for name in _HEADERS if head.get(name)}
-    upload = copy.call("create_multipart_upload", **headers)["UploadId"]
+    upload = s3.told(copy.call("create_multipart_upload", **headers), "UploadId", key=key)
     try:
         parts = _copy_parts(copy, upload, head["ContentLength"], same, limits)
         return _complete(copy, upload, parts)
@@ -119,7 +119,7 @@ def _copy_parts(
             CopySourceRange=f"bytes={start}-{end}",
             **same,
         )
-        return str(answer["CopyPartResult"]["ETag"])
+        return str(copy.s3.told(answer.get("CopyPartResult", {}), "ETag", key=copy.key))
 
     done = map_unordered(part, enumerate(starts, start=1), limits.parts_at_once)
     return [{"PartNumber": number, "ETag": e_tag} for (number, _), e_tag in sorted(done)]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, marked
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
@@ -64,14 +64,14 @@ class Scene:
         lost = self.live.keys() - self.repository.objects()
         assert not lost, f"{when}: live objects are gone: {sorted(lost)}"
 
-    def run(self, collector: Collector, garbage: str) -> None:
+    def run(self, collector: Collector, garbage: str, when: str = "") -> None:
         """A mark and its sweep.  Raises ``LakeFSGCError``, or has deleted the garbage and nothing else."""
         mark = collector.collect_and_mark()
         # The twin's elder is expendable: no head shows it, but its commit does.
-        assert marked(self.repository, mark) == {garbage}
+        assert marked(self.repository, mark) == {garbage}, when
         result = collector.sweep(mark, retries=0)
         result.raise_if_incomplete()
-        assert garbage not in self.repository.objects()
+        assert garbage not in self.repository.objects(), f"{when}: {counts(result)}"
 
 
 def survive(
@@ -79,14 +79,14 @@ def survive(
 ) -> bool:
     """Run with a fault, then without; whether the first one ended right."""
     try:
-        scene.run(spoiled, garbage)
+        scene.run(spoiled, garbage, when)
         ended = True
     except LakeFSGCError:
         ended = False
     heal()
     scene.check_live(when)
     if not ended:
-        scene.run(clean, scene.litter())
+        scene.run(clean, scene.litter(), f"after {when}")
         scene.check_live(f"after {when}")
     return ended
 

@@ -23,6 +23,7 @@ from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted
 
 QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
 SECRET = "secret-key-of-the-test"
+_TIME = {"Last-Modified": "Sun, 01 Jun 2025 12:00:00 GMT"}
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_an_e_tag_is_an_md5_only_where_the_store_says_so(server: FaultyS3, store
     server.objects.update({f"ns/{key}": b"" for key in heads})
     server.faults.append(
         lambda request: (
-            Answer(headers=heads[request.keys[0].removeprefix("ns/")])
+            Answer(headers=_TIME | heads[request.keys[0].removeprefix("ns/")])
             if request.keys[0].removeprefix("ns/") in heads
             else None
         )
@@ -287,6 +288,29 @@ def test_an_error_in_spite_of_a_200(server: FaultyS3, store: ObjectStore) -> Non
     server.faults.append(lambda r: Answer(200, body))
     with pytest.raises(StoreUnavailableError):
         listed(store)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fact"),
+    [
+        (Answer(), "LastModified"),
+        (Answer(headers=_TIME, announce_length=False), "ContentLength"),
+        (Answer(headers={"Last-Modified": "yesterday"}), "what can be read"),
+    ],
+)
+def test_a_success_that_says_nothing_is_no_fact(
+    server: FaultyS3, store: ObjectStore, answer: Answer, fact: str
+) -> None:
+    [key] = fill(server, 1)
+    server.faults.append(lambda request: answer if request.operation == "HeadObject" else None)
+    for ask in (
+        lambda: store.stat_many([key]),
+        lambda: store.content_md5([key]),
+        lambda: store.content_facts(key),
+        lambda: store.copy_to(key, store, "copy"),
+    ):
+        with pytest.raises(StorageError, match=f"{key} at .*: the answer is a success, and does not have {fact}"):
+            ask()
 
 
 def test_directory_markers_are_no_objects(server: FaultyS3, store: ObjectStore) -> None:
