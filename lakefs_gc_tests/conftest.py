@@ -20,6 +20,11 @@ from lakefs_gc.storage.base import StoreLocation
 BUCKET = "lakefs-gc-tests"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: begun last, one would run on when there is nothing left for the other processes."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The working directory of all tests: the settings and the Dagster instance of a checkout are a developer's own."""

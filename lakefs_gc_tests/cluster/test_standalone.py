@@ -29,7 +29,10 @@ _MACHINES = ("machine-1", "machine-2")
 _GARBAGE = 60
 _BRANCHES = 8
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc"),
+]
 
 
 def lists(request: Request) -> bool:

@@ -14,6 +14,8 @@ from lakefs_gc.sandbox.seaweedfs import weed_program
 
 _TIMEOUT_SECONDS = 600
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("store", ["local", "s3"])
 def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW = 2
 
+pytestmark = pytest.mark.long
+
 
 def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:
     """Which calls to spoil, and how: a part of them, or a few."""

@@ -24,7 +24,10 @@ from lakefs_gc_tests.storage.faulty_s3 import Answer, Request
 _ALL = os.environ.get("LAKEFS_GC_TESTS_KILLS") == "all"
 _GARBAGE = 40
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc"),
+]
 
 
 @pytest.fixture

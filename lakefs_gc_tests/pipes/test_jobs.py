@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import boto3
+import pytest
 from dagster import DagsterInstance, ExecuteInProcessResult
 
 from lakefs_gc.config import Settings
@@ -17,6 +18,8 @@ from lakefs_gc_tests.pipes.conftest import EMR, MESSAGES, failure, location
 
 RUN = "lake/one"
 MARKED = {*STAGES, "mark"}
+
+pytestmark = pytest.mark.long
 
 
 def with_brake(settings: Settings) -> Settings:
