@@ -22,7 +22,12 @@ BUCKET = "lakefs-gc-tests"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: begun last, one would run on when there is nothing left for the other processes."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+    def seconds(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("long")
+        return marker.args[0] if marker else 0
+
+    items.sort(key=seconds, reverse=True)
 
 
 @pytest.fixture(scope="session", autouse=True)

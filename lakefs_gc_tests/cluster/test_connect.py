@@ -11,6 +11,7 @@ from lakefs_gc_tests.faults.processes import CommandLine
 from lakefs_gc_tests.faults.test_each_call import Scene
 
 
+@pytest.mark.long(80)
 def test_a_run_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_TESTING", "1")  # the server takes a port of its own, and the client asks for it
     with Lake(tmp_path / "lake") as lake:

@@ -30,7 +30,7 @@ _GARBAGE = 60
 _BRANCHES = 8
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(280),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc"),
 ]
 

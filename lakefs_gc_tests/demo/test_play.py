@@ -14,7 +14,7 @@ from lakefs_gc.sandbox.seaweedfs import weed_program
 
 _TIMEOUT_SECONDS = 600
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(210)
 
 
 @pytest.mark.parametrize("store", ["local", "s3"])

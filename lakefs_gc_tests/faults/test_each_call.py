@@ -25,7 +25,7 @@ from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW = 2
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(130)
 
 
 def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:

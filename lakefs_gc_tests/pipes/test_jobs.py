@@ -19,7 +19,7 @@ from lakefs_gc_tests.pipes.conftest import EMR, MESSAGES, failure, location
 RUN = "lake/one"
 MARKED = {*STAGES, "mark"}
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(70)
 
 
 def with_brake(settings: Settings) -> Settings:

@@ -162,6 +162,7 @@ class Histories(RuleBasedStateMachine):
             self.seen[f"histories with {name}"] += number > 0
 
 
+@pytest.mark.long(450)
 def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
     Histories.spark, Histories.seen = spark, Counter()
     run_state_machine_as_test(
