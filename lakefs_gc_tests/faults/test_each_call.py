@@ -78,6 +78,7 @@ class Scene:
         result.raise_if_incomplete()
         if garbage not in self.repository.objects():
             return True
+        assert when.startswith("404"), when
         assert counts(result) == {"already_gone": 1}, when
         return False
 

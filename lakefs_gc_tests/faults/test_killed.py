@@ -63,7 +63,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         scene, proxied = Scene.of(lake.repository()), store_in_s3.server
         proxied.requests.clear()
-        scene.run(Collector(spark, scene.repository), scene.litter())
+        assert scene.run(Collector(spark, scene.repository), scene.litter())
         requests = sum(map(is_of_worker, proxied.requests))
         kills, refused = 0, 0
         for wanted in range(0, requests, 1 if _ALL else requests // 2):
@@ -81,7 +81,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
             proxied.faults.append(kill)
             garbage = scene.litter()
             try:
-                scene.run(Collector(spark, scene.repository), garbage)
+                assert scene.run(Collector(spark, scene.repository), garbage)
             except LakeFSGCError:
                 refused += 1
             if not killed:  # the first run alone asked for what has been in the cache since
