@@ -49,6 +49,7 @@ def _path_without_java(folder: Path) -> str:
     for place in ("/usr/bin", "/bin"):
         for program in Path(place).iterdir():
             link = programs / program.name
-            if not program.name.startswith("j") and not link.exists():
+            # a machine has links that lead nowhere, and /bin may be /usr/bin
+            if program.exists() and not program.name.startswith("j") and not link.is_symlink():
                 link.symlink_to(program)
     return str(programs)
