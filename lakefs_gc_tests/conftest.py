@@ -91,6 +91,7 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # So does compiling Java well: the first mark and sweep take 20 s of Java's processor time, and not 35.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.python.daemon.module": "lakefs_gc_tests.impatient_daemon",
     }
     os.environ.clear()
     os.environ.update(before)

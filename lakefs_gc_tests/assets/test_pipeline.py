@@ -151,7 +151,9 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         name_server(lake, monkeypatch)
         repository = with_garbage(lake.repository())
-        location = CodeLocation.of(lake.settings.model_copy(update={"spark": spark_config}), instance)
+        sweeping = lake.settings.sweep.model_copy(update={"retry_pause_seconds": 0.1})
+        settings = lake.settings.model_copy(update={"spark": spark_config, "sweep": sweeping})
+        location = CodeLocation.of(settings, instance)
         stubborn = store_in_s3.key(repository, "data/garbage-1")
 
         def refuse(request: Request) -> Answer | None:

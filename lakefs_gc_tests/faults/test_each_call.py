@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc_tests import impatient_daemon
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, marked
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
@@ -26,6 +28,12 @@ _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW = 2
 
 pytestmark = pytest.mark.long(130)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver pauses for as little as the workers."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", impatient_daemon.pause_seconds)
 
 
 def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:
