@@ -24,9 +24,7 @@ def test_a_run_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         }
         line = CommandLine(lake, tmp_path / "command-line", spark, tmp_path / "work")
-        marked = line.json("mark", "lake")
-        assert marked["candidates"] == 1
-        swept = line.json("sweep", "lake", "--mark", marked["mark_id"])
-        assert (swept["deleted"], swept["failed"]) == (1, 0)
+        ended = line.json("run", "lake", "--yes")
+        assert (ended["candidates"], ended["deleted"], ended["failed"]) == (1, 1, 0)
         assert garbage not in scene.repository.objects()
         scene.check_live("in the end")

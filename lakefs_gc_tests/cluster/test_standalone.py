@@ -97,14 +97,13 @@ def test_a_machine_is_lost(
         server.faults.append(killer)
         line = CommandLine(lake, tmp_path / "driver", packed["spark"] | settings(cluster), tmp_path / "shared" / "work")
 
-        marked = line.json("mark", "lake")
-        assert marked["candidates"] == len(garbage)
-        assert repository.objects() == live | garbage, "a mark deletes nothing"
-        swept = line.json("sweep", "lake", "--mark", marked["mark_id"])
+        ended = line.json("run", "lake", "--yes")
 
         assert killer.killed, "a machine was lost"
         assert [name for name in _MACHINES if not cluster.workers[name].is_alive] == killer.killed
-        assert {name: swept[name] for name in ("deleted", "already_gone", "resurrected", "failed")} == {
+        counted = ("candidates", "deleted", "already_gone", "resurrected", "failed")
+        assert {name: ended[name] for name in counted} == {
+            "candidates": len(garbage),
             "deleted": len(garbage),
             "already_gone": 0,
             "resurrected": 0,

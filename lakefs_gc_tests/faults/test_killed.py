@@ -9,17 +9,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc_tests.cli.test_main import Run, run
 from lakefs_gc_tests.collector import STAGES, Collector, Lake
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.faults.processes import CommandLine, kill_workers
 from lakefs_gc_tests.faults.test_each_call import Scene
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request
+
+__all__ = ["run"]
 
 _ALL = os.environ.get("LAKEFS_GC_TESTS_KILLS") == "all"
 _GARBAGE = 40
@@ -35,7 +40,25 @@ def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLin
     return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
 
 
-def test_the_driver_is_killed(lake: Lake, line: CommandLine) -> None:
+Next = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def next_run(line: CommandLine, run: Run, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Next:
+    """What a command that ends well says: of the same command line, in this process, whose Spark is warm."""
+    for name, value in line.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(line.folder)
+
+    def json(*arguments: str) -> dict[str, Any]:
+        ended = run(*arguments, "--json")
+        assert ended.exit_code == 0, ended.err[-3000:]
+        return ended.json()
+
+    return json
+
+
+def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> None:
     """At each stage of a mark, then in each of three sweeps of one mark."""
     scene = Scene.of(lake.repository())
     garbage = {scene.repository.put_stray(f"data/x/{number:03}", b"garbage") for number in range(_GARBAGE)}
@@ -43,16 +66,16 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine) -> None:
     for stage in STAGES if _ALL else STAGES[3:4]:
         assert line.kill_when(f"{stage} of lake/", "mark", "lake")
         assert scene.repository.objects() == there
-    marked = line.json("mark", "lake")
+    marked = next_run("mark", "lake")
     assert marked["candidates"] == _GARBAGE
     brakes = [brake["name"] for brake in marked["brakes"] if not brake["passed"]]
     overrides = [option for name in brakes for option in ("--override", name)]
     sweep = ("sweep", "lake", "--mark", marked["mark_id"])
-    line.json("approve", *sweep[1:], *overrides, *(["--why", "a test"] if brakes else []))
+    next_run("approve", *sweep[1:], *overrides, *(["--why", "a test"] if brakes else []))
     for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ():
         assert line.kill_when(when, *sweep)
         scene.check_live(f"killed at {when}")
-    swept = line.json(*sweep)
+    swept = next_run(*sweep)
     assert swept["deleted"] == _GARBAGE, "a sweep counts what the killed ones have deleted"
     assert not garbage & scene.repository.objects()
     scene.check_live("in the end")
@@ -110,7 +133,7 @@ def small_disk(folder: Path, size: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", ["40k", "80k", "120k", "160k"] if _ALL else ["80k"])
-def test_the_disk_of_the_work_place_is_full(lake: Lake, line: CommandLine, size: str) -> None:
+def test_the_disk_of_the_work_place_is_full(lake: Lake, line: CommandLine, next_run: Next, size: str) -> None:
     scene = Scene.of(lake.repository())
     scene.litter()
     there = scene.repository.objects()
@@ -119,4 +142,4 @@ def test_the_disk_of_the_work_place_is_full(lake: Lake, line: CommandLine, size:
     assert "No space left on device" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert scene.repository.objects() == there
-    assert line.json("mark", "lake")["candidates"] == 1
+    assert next_run("mark", "lake")["candidates"] == 1
