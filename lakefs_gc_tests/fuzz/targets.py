@@ -614,7 +614,9 @@ def _read_approval(data: bytes) -> Any:
 def _manifest_seeds() -> list[bytes]:
     from lakefs_gc.engine.dataset import DatasetManifest
 
-    return [DatasetManifest("mark", "lake/one", "id", _MOMENT, _MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}).to_json()]
+    files = {"part-0.parquet": 700, "store_url=x/part-1.parquet": 0}
+    made = DatasetManifest("mark", "lake/one", "id", _MOMENT, _MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}, files)
+    return [made.to_json()]
 
 
 def _read_manifest(data: bytes) -> Any:
@@ -622,6 +624,8 @@ def _read_manifest(data: bytes) -> Any:
 
     manifest = DatasetManifest.from_json(data, _FILE)
     _agree(DatasetManifest.from_json(manifest.to_json(), _FILE), manifest, "a manifest, written and read again")
+    if not all(type(size) is int for size in manifest.files.values()):
+        raise Finding("a file whose size is no number of bytes")
     return manifest
 
 
