@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.committed import live_addresses
+from lakefs_gc.engine.dataset import DatasetManifest
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.retention.active_commits import active_commits
@@ -192,6 +194,12 @@ class History:
             aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
             pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, if Spark wrote it
+        # The manifest knows how long its files are.
+        manifest = self.lake.folder / "work" / run_key / "store_listing" / "manifest.json"
+        if manifest.exists():
+            made = DatasetManifest.from_json(manifest.read_bytes(), str(manifest))
+            sizes = {name: (manifest.parent / "data" / name).stat().st_size for name in made.files}
+            manifest.write_bytes(replace(made, files=sizes).to_json())
 
     # -- what collectors do
 
