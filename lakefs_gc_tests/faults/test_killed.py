@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc_tests.cli.test_main import Run, run
-from lakefs_gc_tests.collector import STAGES, Collector, Lake
+from lakefs_gc_tests.collector import STAGES, Lake
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.faults.processes import CommandLine, kill_workers
 from lakefs_gc_tests.faults.test_each_call import Scene
@@ -86,7 +86,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         scene, proxied = Scene.of(lake.repository()), store_in_s3.server
         proxied.requests.clear()
-        assert scene.run(Collector(spark, scene.repository), scene.litter())
+        assert scene.run(scene.collector(spark), scene.litter())
         requests = sum(map(is_of_worker, proxied.requests))
         kills, refused = 0, 0
         for wanted in range(0, requests, 1 if _ALL else requests // 2):
@@ -104,16 +104,16 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
             proxied.faults.append(kill)
             garbage = scene.litter()
             try:
-                assert scene.run(Collector(spark, scene.repository), garbage)
+                assert scene.run(scene.collector(spark), garbage)
             except LakeFSGCError:
                 refused += 1
-            if not killed:  # the first run alone asked for what has been in the cache since
+            if not killed:  # no two runs ask for exactly as much
                 break
             assert killed[0] > 0
             kills += 1
             scene.check_live(f"workers killed at request {wanted} of theirs")
             proxied.faults.clear()
-            assert scene.run(Collector(spark, scene.repository), scene.litter())
+            assert scene.run(scene.collector(spark), scene.litter())
             scene.check_live(f"after workers were killed at request {wanted} of theirs")
         assert kills >= 2
         assert refused
