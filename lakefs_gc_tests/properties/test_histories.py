@@ -144,7 +144,7 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         history = self.history
-        # By Hypothesis, which makes some short examples first, and mutates those that it has: not one of its number.
+        # Hypothesis ends some before they are whole, and does not count them; they are checked all the same.
         self.seen["histories cut short"] += sys.exception() is not None
         try:
             history.finish(both_modes=self.seen["histories"] % _BOTH_MODES_EVERY == 0)
