@@ -107,7 +107,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
                 assert scene.run(scene.collector(spark), garbage)
             except LakeFSGCError:
                 refused += 1
-            if not killed:  # no two runs ask for exactly as much
+            if not killed:  # this run asked for less than the one that was counted
                 break
             assert killed[0] > 0
             kills += 1
@@ -115,7 +115,7 @@ def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: St
             proxied.faults.clear()
             assert scene.run(scene.collector(spark), scene.litter())
             scene.check_live(f"after workers were killed at request {wanted} of theirs")
-        assert kills >= 2
+        assert kills >= (requests - 2 if _ALL else 2)
         assert refused
 
 
