@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
+from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -27,6 +28,13 @@ CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
 
 SweepPolicy = Literal["manual", "after", "immediately"]
+
+
+def _checked_url(url: str, *schemes: str) -> str:
+    """Empty, or one of these and more."""
+    if url and not any(url.startswith(scheme) and url != scheme for scheme in schemes):
+        raise ValueError(f"{url!r} does not begin with {' or '.join(schemes)}")
+    return url
 
 
 class Protections(Section):
@@ -269,12 +277,26 @@ class BackupSettings(Section):
         description="Copies that one Spark task has under way.  One that is streamed needs up to 40 MiB.",
     )
 
+    @field_validator("url")
+    @classmethod
+    def _url_can_be_opened(cls, url: str) -> str:
+        return _checked_url(url, "file:///", "s3://")
+
 
 class ScheduleSettings(Section):
     """When the schedule marks each configured repository."""
 
     cron: str = Field(default="0 3 * * *", description="Cron expression, in the time zone of the schedule.")
     timezone: str = Field(default="UTC", description="IANA time zone of the cron expression.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _timezone_exists(cls, timezone: str) -> str:
+        try:
+            ZoneInfo(timezone)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {timezone!r}; write one of IANA's, e.g. Europe/Berlin") from None
+        return timezone
 
 
 class Settings(Section):
@@ -283,7 +305,8 @@ class Settings(Section):
     repositories: tuple[str, ...] = Field(default=(), description="Repositories that the schedule marks.")
     work_url: str = Field(
         default="",
-        description="Folder for the DataFrames of each run (Parquet): file:///folder, or any URL that Spark can write. "
+        description="Folder for the DataFrames of each run (Parquet), which all machines of Spark see: file:///folder, "
+        "s3://bucket/prefix, or s3a://bucket/prefix where Spark has Hadoop's client of that name.  "
         "Default: the folder work below DAGSTER_HOME, or below .dagster in the working directory.",
     )
     keep_runs: int = Field(
@@ -314,6 +337,11 @@ class Settings(Section):
     owner: str = Field(
         default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
     )
+
+    @field_validator("work_url")
+    @classmethod
+    def _work_url_can_be_opened(cls, url: str) -> str:
+        return _checked_url(url, "file:///", "s3://", "s3a://")
 
     @field_validator("spark")
     @classmethod
@@ -376,17 +404,26 @@ def load_settings(file: Path | None = None) -> Settings:
         if named is None:
             return Settings()
         raise ConfigurationError(
-            f"the configuration file {path} does not exist", remedy=f"create it, or unset {CONFIG_VARIABLE}"
+            f"the configuration file {path} does not exist",
+            remedy=f"create it, or correct --config or {CONFIG_VARIABLE}",
         )
     try:
         return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}", remedy="correct the file") from error
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {_plain(e['type'], e['msg'])}" for e in error.errors())
         raise ConfigurationError(
             f"{path}: {problems}", remedy="correct these settings; README, Configuration, lists all of them"
         ) from error
+
+
+_PLAIN = {"extra_forbidden": "there is no such setting", "tuple_type": "write a list: [...]"}
+
+
+def _plain(kind: str, message: str) -> str:
+    """pydantic's words, or ours where its are those of a programmer."""
+    return _PLAIN.get(kind, message.removeprefix("Value error, "))
 
 
 class ServerCredentials(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dagster import (
     AssetsDefinition,
     AssetSpec,
+    DagsterInvalidDefinitionError,
     Definitions,
     definitions,
     in_process_executor,
@@ -28,6 +29,7 @@ from lakefs_gc.assets import (
 )
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.engine import schemas
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.metadata import column_schema
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
@@ -55,7 +57,10 @@ _MODULES = (
 
 
 def build_definitions(settings: Settings) -> Definitions:
-    """The code location for ``settings``."""
+    """The code location for ``settings``.
+
+    Raises ``ConfigurationError`` for settings that Dagster does not take.
+    """
     spark = SparkResource(spark_config=dict(settings.spark))
     return Definitions(
         assets=_assets(settings),
@@ -95,7 +100,13 @@ def _described(asset: object, settings: Settings) -> AssetsDefinition:
         metadata = {"dagster/column_schema": column_schema(schema)} if schema else {}
         return spec.replace_attributes(owners=[settings.owner], metadata={**spec.metadata, **metadata})
 
-    return asset.map_asset_specs(describe)
+    try:
+        return asset.map_asset_specs(describe)
+    except DagsterInvalidDefinitionError as error:
+        raise ConfigurationError(
+            f"owner is {settings.owner!r}, which Dagster does not take",
+            remedy='write a team, e.g. owner = "team:data-platform", or the e-mail of somebody',
+        ) from error
 
 
 @definitions

@@ -9,7 +9,7 @@ from lakefs_gc.config import ServerCredentials, Settings
 from lakefs_gc.engine.backups import open_place
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
-from lakefs_gc.engine.run import refuse_overlaps
+from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.findings import Finding, Verdict
 from lakefs_gc.formats.addresses import normalize_namespace
@@ -49,9 +49,15 @@ def _java() -> Finding:
 
 
 def _grace_period(server: LakeFSServer, settings: Settings) -> Finding:
-    grace_hours, min_age_hours = server.grace_period_seconds() / 3600, settings.safety.min_age_hours
-    detail = f"{grace_hours:g} h on the server; configured minimum age {min_age_hours:g} h"
-    if settings.safety.allow_min_age_below_grace and min_age_hours < grace_hours:
+    grace_seconds, min_age_hours = server.grace_period_seconds(), settings.safety.min_age_hours
+    try:
+        effective_hours = effective_min_age_seconds(settings.safety, grace_seconds) / 3600
+    except LakeFSGCError as error:
+        return _failed("grace period", error)
+    detail = f"{grace_seconds / 3600:g} h on the server; minimum age {effective_hours:g} h"
+    if effective_hours != min_age_hours:
+        detail += f", raised from {min_age_hours:g} h"
+    if effective_hours * 3600 < grace_seconds:
         return Finding(
             "grace period", "warn", detail, "objects that wait for their upload link may be deleted: nobody must upload"
         )

@@ -58,7 +58,8 @@ class CorruptFileError(LakeFSGCError):
     def __init__(self, file: str, reason: str, *, remedy: str = "") -> None:
         super().__init__(
             f"{file}: {reason}",
-            remedy=remedy or "nothing was deleted; read the file again, and restore it if it is damaged",
+            remedy=remedy
+            or "run again, and restore the file if it is damaged; nothing that it may protect was deleted",
             file=file,
             reason=reason,
         )
@@ -126,7 +127,10 @@ class IncompleteAnswerError(ServerError):
 
 
 class SafetyError(LakeFSGCError):
-    """A safety rule of the design forbids to go on.  Nothing was deleted."""
+    """A safety rule forbids to go on.
+
+    Nothing was deleted; of a sweep, nothing but what its earlier rounds recorded.
+    """
 
     exit_code = 3
 

@@ -57,7 +57,7 @@ class GCSession:
                 yield cls(settings, instance)
         else:
             with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
-                work_url = settings.work_url or (Path(folder) / "work").as_uri()
+                work_url = settings.work_url or f"file://{folder}/work"
                 yield cls(settings.model_copy(update={"work_url": work_url}), instance)
 
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from dagster import AssetKey, AssetSpec, DagsterInstance, DefaultSensorStatus, Definitions, in_process_executor
 
 from lakefs_gc.config import ScheduleSettings, Settings, SweepSettings
 from lakefs_gc.definitions import build_definitions
 from lakefs_gc.engine import schemas
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.partitions import gc_runs
 
 # Asset: group, kinds, and what it is made from.
@@ -164,3 +166,15 @@ def test_loads_without_network_java_or_lakefs(tmp_path: Path) -> None:
 def test_definitions_are_valid_for_an_instance() -> None:
     with DagsterInstance.ephemeral():
         Definitions.validate_loadable(build_definitions(Settings()))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(owner="data platform"), "owner is 'data platform'"),
+        (Settings(schedule=ScheduleSettings(cron="61 3 * * *")), r"schedule\.cron is '61 3 \* \* \*'"),
+    ],
+)
+def test_what_dagster_does_not_take_is_said_by_name(settings: Settings, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build_definitions(settings)

@@ -14,7 +14,7 @@ from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import MarkError
+from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.auth import new_credentials
@@ -121,7 +121,7 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
     for mark_id in list_marks(store):
         try:
             made = open_mark(repository, mark_id, server, settings).mark
-        except MarkError as error:
+        except (MarkError, CorruptFileError) as error:
             found.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
             continue
         found.append(
@@ -156,7 +156,7 @@ def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = ""
     if not store_url:
         objects = folder.absolute() / "objects"
         objects.mkdir(parents=True, exist_ok=True)
-        store = StoreLocation(objects.as_uri() + "/")
+        store = StoreLocation(f"file://{objects}/")
     credentials = new_credentials()
     out.say(f"LAKECTL_SERVER_ENDPOINT_URL=http://{host}:{port}")
     out.say(f"LAKECTL_CREDENTIALS_ACCESS_KEY_ID={credentials.access_key_id}")

@@ -87,7 +87,7 @@ class Stage:
         self.settings = Settings(
             repositories=(REPOSITORY,),
             mounts=mounts,
-            work_url=(home / "work").as_uri(),
+            work_url=f"file://{home}/work",
             # Nobody but the demo itself commits, and it waits for its commits.
             safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS, longest_commit_minutes=0),
             spark=_SPARK,
@@ -115,7 +115,7 @@ class Stage:
             return StoreLocation(f"s3://{_BUCKET}/"), f"s3://{_BUCKET}/", weed.environment
         objects = folder / "objects"
         objects.mkdir()
-        return StoreLocation(objects.as_uri() + "/"), "local://", {}
+        return StoreLocation(f"file://{objects}/"), "local://", {}
 
     @contextmanager
     def session(self) -> Iterator[GCSession]:

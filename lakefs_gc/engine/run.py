@@ -174,7 +174,8 @@ def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: in
     raise SafetyError(
         f"a minimum age of {safety.min_age_hours:g} h is below the server's grace period of "
         f"{grace_period_seconds / 3600:g} h: objects that wait for their upload link could be deleted",
-        remedy="ask for at least the grace period, or say --unsafe-min-age if nobody uploads to this repository",
+        remedy="ask for at least the grace period; if nobody uploads to this repository, say --unsafe-min-age "
+        "(unsafe_min_age in the UI), or set safety.allow_min_age_below_grace",
     )
 
 

@@ -160,6 +160,25 @@ def test_doctor_says_what_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, tm
     assert "lakectl config" in ended.out
 
 
+def test_doctor_refuses_a_minimum_age_that_mark_would_refuse(lake: Storyteller, run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "lakefs-gc.toml"
+    config.write_text(config.read_text().replace("[safety]", "[safety]\nmin_age_hours = 0.0001"))
+    for arguments in (("doctor", "--json"), ("mark", REPOSITORY)):
+        refused = run(*arguments)
+        assert refused.exit_code == 3, refused
+        assert "safety.allow_min_age_below_grace" in refused.out + refused.err
+
+
+def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, tmp_path: Path) -> None:
+    made = run("mark", REPOSITORY, "--min-age", "0s", "--unsafe-min-age", "--json").json()
+    manifest = tmp_path / "objects" / made["location"].removeprefix("local://") / "lakefs-gc.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"format_version"', b'"version"'))
+    listed = run("history", REPOSITORY, "--json")
+    assert listed.exit_code == 0, listed.err
+    [broken] = [mark for mark in listed.json()["marks"] if mark["mark_id"] == made["mark_id"]]
+    assert broken["state"].startswith("unreadable: ")
+
+
 def test_run_without_a_question_marks_and_sweeps(lake: Storyteller, run: Run) -> None:
     ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
     assert ended.exit_code == 0, ended.err
