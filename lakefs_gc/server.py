@@ -149,6 +149,18 @@ class LakeFSServer:
                 return
             after = _moved(f"list of branches of {repository}", after, page.pagination.next_offset)
 
+    def staged_paths(self, repository: str, branch: str) -> Iterator[str]:
+        """Every path that a branch shows otherwise than its head does; without those that it deletes."""
+        after = ""
+        while True:
+            page = self._call(
+                f"list changes of {branch}", self._branches.diff_branch, repository, branch, after=after, amount=1000
+            )
+            yield from (change.path for change in page.results if change.type != "removed")
+            if not page.pagination.has_more:
+                return
+            after = _moved(f"list of changes of {branch}", after, page.pagination.next_offset)
+
     def tags(self, repository: str) -> Iterator[tuple[str, str]]:
         """Name and commit id of every tag."""
         after = ""

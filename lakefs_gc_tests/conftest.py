@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,10 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 
 BUCKET = "lakefs-gc-tests"
+
+# No test is timed, and on a busy machine the first example of one may take longer than Hypothesis likes.
+hypothesis.settings.register_profile("lakefs-gc", deadline=None)
+hypothesis.settings.load_profile("lakefs-gc")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

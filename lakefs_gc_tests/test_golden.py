@@ -22,6 +22,7 @@ from lakefs_gc.engine.marks import Mark, read_part
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.unmatched import unmatched, unreferenced
 from lakefs_gc.errors import ReadOnlyRepositoryError
+from lakefs_gc.formats.addresses import other_readings
 from lakefs_gc.marked import open_mark
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.server import LakeFSServer
@@ -101,7 +102,10 @@ def test_marks_what_the_oracle_says(
     undecided = _addresses(expected["either"])
     # A hazard is what lakeFS's own client deletes although a branch shows it.
     hazards = set(expected["hazards"])
-    assert marked - undecided == delete - undecided - hazards
+    # The oracle compares what is stored; lakeFS reads a full address as a URL, and shows an object of another name.
+    staged = set(expected["uncommitted_addresses"])
+    meant = {reading for address in staged for reading in other_readings(address)}
+    assert marked - undecided == delete - undecided - hazards - meant
     counts, made = expected["counts"], found.mark
     place = WorkPlace(settings.work_url)
     committed = place.manifest(run_key, "committed")
@@ -110,7 +114,7 @@ def test_marks_what_the_oracle_says(
     addresses = {a for part in committed.files for a in pq.read_table(folder / part)["address"].to_pylist()}
     assert len(addresses) == counts["committed_addresses"] + len(expected["kept_only_by_orphan_ranges"])
     assert made.counts["committed"] == committed.rows >= len(addresses)
-    assert made.counts["uncommitted"] == counts["uncommitted_addresses"]
+    assert made.counts["uncommitted"] == counts["uncommitted_addresses"] + len(meant - staged)
     assert made.counts["store_listing"] == counts["delete"] + counts["keep_candidates"] + counts["either"]
     assert made.candidates == len(marked)
     assert sum(reason["objects"] for reason in made.reasons.values()) == made.candidates

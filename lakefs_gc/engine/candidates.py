@@ -78,7 +78,7 @@ def _with_reason(
     files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
     once_committed = (
         cache.locate(spark, files, cores=cores)
-        .mapInArrow(_read_inactive(run.namespace, cache, cores), schemas.UNCOMMITTED)
+        .mapInArrow(_read_inactive(run.folders, cache, cores), schemas.UNCOMMITTED)
         .distinct()
         .withColumn("reason", F.lit(schemas.EXPIRED))
     )
@@ -86,10 +86,10 @@ def _with_reason(
 
 
 @worker
-def _read_inactive(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
+def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
-            return list(live_addresses(data, file, namespace, None))
+            return list(live_addresses(data, file, folders, None))
         except CorruptRangeError as error:
             # Nothing live depends on this file; what it alone refers to shows as never committed.
             logger.warning("a file of no active commit does not parse, and is passed over: %s", error)

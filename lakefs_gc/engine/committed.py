@@ -7,7 +7,6 @@ made distinct over all ranges; an address that several ranges have, or several e
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -18,7 +17,7 @@ from lakefs_gc.engine.range_cache import METADATA_FOLDER, RangeCache, Row, read_
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
-from lakefs_gc.formats.addresses import relative_addresses
+from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, read_metarange, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
@@ -62,19 +61,19 @@ def write_addresses(
     """
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
-    return located.mapInArrow(_write_ranges(run.store, run.namespace, place, cache, cores), PART)
+    return located.mapInArrow(_write_ranges(run.store, run.folders, place, cache, cores), PART)
 
 
 @worker
 def _write_ranges(
-    batches: Batches, store: StoreLocation, namespace: str, place: PartsPlace, cache: RangeCache, cores: int
+    batches: Batches, store: StoreLocation, folders: tuple[str, ...], place: PartsPlace, cache: RangeCache, cores: int
 ) -> Batches:
     named: set[str] = set()
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         if row["entries"] is None:
             named.update(_named_ranges(data, file))
-        return list(live_addresses(data, file, namespace, row["entries"]))
+        return list(live_addresses(data, file, folders, row["entries"]))
 
     def addresses() -> Batches:
         for _, found in read_through(batches, cache, cores, decode):
@@ -104,8 +103,10 @@ def _refuse_missing(named: set[str], store: StoreLocation) -> None:
         )
 
 
-def live_addresses(data: bytes, file: str, namespace: str, entries: int | None, *, full_only: bool = False) -> Batches:
-    """The addresses of a range that lie in the namespace, as a batch of ``LISTING_SCHEMA``.
+def live_addresses(
+    data: bytes, file: str, folders: tuple[str, ...], entries: int | None, *, full_only: bool = False
+) -> Batches:
+    """The addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
     ``entries`` is how many its metarange says it has; None when no metarange was asked, and then the file may also be
     something other than a range, which has no addresses.  ``full_only`` is for a range of another repository, whose
@@ -116,10 +117,6 @@ def live_addresses(data: bytes, file: str, namespace: str, entries: int | None, 
     batch = read_range(data, file)
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
-    inside = relative_addresses(batch, namespace)
-    if full_only:
-        inside = pc.if_else(pc.not_equal(inside, batch.column("address")), inside, None)
-    if inside.null_count:
-        batch, inside = batch.filter(pc.is_valid(inside)), pc.drop_null(inside)
-    columns = [inside, batch.column("size"), batch.column("last_modified")]
+    inside = entries_below(batch, folders, full_only=full_only)
+    columns = [inside.column(name) for name in LISTING_SCHEMA.names]
     yield pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

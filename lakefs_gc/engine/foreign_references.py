@@ -71,7 +71,7 @@ def foreign_references(
         files = files.join(seen, FILE.names, "left_anti")
     cache = work_place.range_cache
     located = cache.locate(spark, files, cores=cores)
-    references = located.mapInArrow(_read_files(run.namespace, cache, cores), schemas.FOREIGN_REFERENCES)
+    references = located.mapInArrow(_read_files(run.folders, cache, cores), schemas.FOREIGN_REFERENCES)
     facts = {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
     return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
@@ -107,9 +107,9 @@ def _list_files(batches: Batches) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
+def _read_files(batches: Batches, folders: tuple[str, ...], cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        return list(live_addresses(data, f"{row['store_url']}{file}", namespace, None, full_only=True))
+        return list(live_addresses(data, f"{row['store_url']}{file}", folders, None, full_only=True))
 
     for row, found in read_through(batches, cache, cores, decode):
         for rows in found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,7 +13,7 @@ from lakefs_gc.engine.active_ranges import METADATA_FOLDER, metadata_files
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.formats.addresses import relative_addresses
+from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import StoreLocation
@@ -39,7 +38,7 @@ def protected_paths(
         metadata_files(spark, run.store)
         .select("range_id")
         .repartition(cores * _TASKS_PER_CORE)
-        .mapInArrow(_read_below(run.store, run.namespace, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
+        .mapInArrow(_read_below(run.store, run.folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
     )
     return suspects.join(addresses, "address", "left_semi").select(
         "address", "size", F.lit(schemas.PROTECTED).alias("why")
@@ -47,14 +46,15 @@ def protected_paths(
 
 
 @worker
-def _read_below(batches: Batches, store: StoreLocation, namespace: str, prefixes: tuple[bytes, ...]) -> Batches:
+def _read_below(
+    batches: Batches, store: StoreLocation, folders: tuple[str, ...], prefixes: tuple[bytes, ...]
+) -> Batches:
     keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
     for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
         if table_kind(read_properties(data, key)) is not TableKind.RANGE:
             continue
         entries = read_range(data, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
-        inside = relative_addresses(entries, namespace)
-        found = pc.drop_null(pc.filter(inside, below))
+        found = entries_below(entries.filter(below), folders).column("address")
         if len(found):
             yield pa.record_batch([found], names=["address"])

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
@@ -19,7 +18,7 @@ from lakefs_gc.errors import (
     ReadOnlyRepositoryError,
     SafetyError,
 )
-from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
+from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace, spellings
 from lakefs_gc.server import LakeFSServer, Repository
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
@@ -80,16 +79,18 @@ class GCRun:
             }
         )
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All that full addresses of objects in the namespace begin with."""
+        return spellings(self.namespace, self.store.url)
+
     def key_of(self, url: str) -> str:
         """The key, relative to the namespace, of a URL that the server gave.
 
         A server with a local store names the folder itself, ``local:///folder/...``, instead of the namespace.
         Raises ``NamespaceError`` for a URL outside the namespace.
         """
-        folders = [self.namespace]
-        if self.store.url.startswith("file://"):
-            folders.append("local://" + unquote(urlsplit(self.store.folder_url).path))
-        for folder in folders:
+        for folder in self.folders:
             if url.startswith(folder):
                 return url.removeprefix(folder)
         raise NamespaceError(

@@ -19,7 +19,7 @@ from lakefs_gc.engine.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.formats.addresses import relative_addresses
+from lakefs_gc.formats.addresses import entries_below, spellings
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
@@ -60,7 +60,9 @@ def shown(
         .groupBy("range_id")
         .agg(F.min("commit_id").alias("commit_id"))
     )
-    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, namespace), SHOWN)
+    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(
+        _read_ranges(store, spellings(namespace, store.url)), SHOWN
+    )
     return (
         entries.join(addresses.select("address"), "address", "left_semi")
         .groupBy("address", "path")
@@ -80,18 +82,17 @@ def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
 
 
 @worker
-def _read_ranges(batches: Batches, store: StoreLocation, namespace: str) -> Batches:
+def _read_ranges(batches: Batches, store: StoreLocation, folders: tuple[str, ...]) -> Batches:
     for batch in batches:
         commit_of = dict(zip(*(batch.column(c).to_pylist() for c in ("range_id", "commit_id")), strict=True))
         keys = [METADATA_FOLDER + range_id for range_id in commit_of]
         for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-            entries = read_range(data, key, keys=True)
-            inside = relative_addresses(entries, namespace)
+            entries = entries_below(read_range(data, key, keys=True), folders)
             # A path that is not valid UTF-8 cannot be asked for through the API.
             paths = pa.array([_text(path) for path in entries.column("key").to_pylist()], pa.string())
             commit_ids = pa.repeat(commit_of[key.removeprefix(METADATA_FOLDER)], entries.num_rows)
-            rows = pa.record_batch([inside, paths, commit_ids], names=["address", "path", "commit_id"])
-            yield rows.filter(pc.and_(pc.is_valid(inside), pc.is_valid(paths)))
+            columns = [entries.column("address"), paths, commit_ids]
+            yield pa.record_batch(columns, names=["address", "path", "commit_id"]).filter(pc.is_valid(paths))
 
 
 def _text(path: bytes) -> str | None:

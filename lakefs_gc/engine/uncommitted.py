@@ -8,8 +8,12 @@ continuation is watched (rule 3).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
@@ -18,15 +22,18 @@ from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
+from lakefs_gc.formats.addresses import other_readings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 4  # up to 20 MB each
+_CALLS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,9 @@ def uncommitted(
     files = _files(open_store(run.store), run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
+    if len(run.folders) > 1:
+        linked = [(address,) for address in _linked_by_folder(server, run, heads)]
+        addresses = addresses.union(local_rows(spark, linked, schemas.UNCOMMITTED))
     return StageOutput(
         dataframe=addresses.distinct(),
         began_at=began_at,
@@ -129,4 +139,36 @@ def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> lis
 @worker
 def _read_files(batches: Batches, store: StoreLocation) -> Batches:
     for key, data in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
-        yield read_uncommitted(data, key)
+        rows = read_uncommitted(data, key)
+        yield rows
+        # Whether an address was a full one, which lakeFS decodes when it reads, is not said.
+        escaped = rows.column("address").filter(pc.match_substring_regex(rows.column("address"), "[%?]"))
+        others = [reading for address in escaped.to_pylist() for reading in other_readings(address)]
+        if others:
+            yield pa.RecordBatch.from_arrays([pa.array(others, pa.string())], schema=rows.schema)
+
+
+def _linked_by_folder(server: LakeFSServer, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
+    """What branches show without a commit, as the API tells.
+
+    A server with a local store hands out addresses by its folder (``local:///folder/...``), keeps them in full, and
+    leaves them out of its list, which has what begins with the namespace (``pkg/catalog/gc_write_uncommitted.go``).
+    """
+    staged = ((branch, path) for branch in branches for path in _staged_paths(server, run.repository, branch))
+    for _, url in map_unordered(lambda place: _shown(server, run.repository, *place), staged, _CALLS_AT_ONCE):
+        if url.startswith(run.folders):
+            yield run.key_of(url)
+
+
+def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> Iterator[str]:
+    with suppress(RepositoryNotFoundError):  # the branch was deleted meanwhile
+        yield from server.staged_paths(repository, branch)
+
+
+def _shown(server: LakeFSServer, repository: str, branch: str, path: str) -> str:
+    try:
+        return server.shown_address(repository, branch, path)
+    except ServerError as error:
+        if error.facts.get("status") == 410:  # marked as deleted: nobody can read it
+            return ""
+        raise

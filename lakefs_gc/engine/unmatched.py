@@ -116,7 +116,7 @@ def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:
         file = METADATA_FOLDER + metarange_id
         for range_id in read_metarange(store.read(file), file).column("range_id").to_pylist():
             key = METADATA_FOLDER + range_id
-            if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.namespace, None)):
+            if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.folders, None)):
                 raise SafetyError(
                     f"no committed object was found in {run.repository}, but branch {branch} has some",
                     remedy="look at the rules and at the lakeFS server's log of prepare_commits; nothing was marked",

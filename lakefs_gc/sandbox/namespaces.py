@@ -73,13 +73,16 @@ class Namespaces:
         if not is_full(entry):
             return self.store(namespace), entry.address
         folder = namespace.rstrip("/") + "/"
-        if entry.address.startswith(folder):
-            return self.store(namespace), entry.address.removeprefix(folder)
-        return self.outside(entry.address)
+        url = shown_address(namespace, entry.address, entry.address_type)
+        if url.startswith(folder):
+            return self.store(namespace), url.removeprefix(folder)
+        return self.outside(url)
 
     def outside(self, url: str) -> tuple[ObjectStore, str]:
         """The store and the key (perhaps the beginning of one) of a URL of this kind of store."""
-        bucket, _, key = url.partition("://")[2].partition("/")
+        # A lakeFS server with a local store takes the folder itself, too.
+        below = url.removeprefix(self.root.folder_url.replace("file://", "local://", 1))
+        bucket, _, key = below.partition("://")[2].partition("/") if below == url else below.partition("/")
         return self.store(f"{self.blockstore_type}://{bucket}"), key
 
     def _location(self, namespace: str) -> str:

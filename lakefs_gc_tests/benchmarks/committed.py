@@ -92,7 +92,7 @@ def _files(ids: DataFrame, run: GCRun) -> DataFrame:
 @worker
 def _read(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        return list(live_addresses(data, file, namespace, row["entries"]))
+        return list(live_addresses(data, file, (namespace,), row["entries"]))
 
     for _, found in read_through(batches, cache, cores, decode):
         yield from found

@@ -14,11 +14,12 @@ from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import (
     CANDIDATE_ADDRESS_REGEX,
     are_candidate_addresses,
+    entries_below,
     is_candidate_address,
     namespaces_overlap,
     normalize_namespace,
     relative_address,
-    relative_addresses,
+    spellings,
 )
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc_tests.golden import golden_file, scenarios
@@ -187,11 +188,50 @@ def batch_of(rows: list[tuple[str, AddressType, str | None]]) -> pa.RecordBatch:
     )
 
 
-def test_relative_addresses_of_a_batch() -> None:
-    assert relative_addresses(batch_of(RESOLVED), NAMESPACE).to_pylist() == [row[2] for row in RESOLVED]
+def test_the_entries_of_a_batch_below_a_namespace() -> None:
+    expected = [row[2] for row in RESOLVED if row[2] is not None]
+    found = entries_below(batch_of(RESOLVED), spellings(NAMESPACE, NAMESPACE)).column("address").to_pylist()
+    assert found == [*expected, "pct a"]  # lakeFS reads that one
+    full = [row[2] for row in RESOLVED if row[2] is not None and row[2] != row[0]]
+    found = entries_below(batch_of(RESOLVED), spellings(NAMESPACE, NAMESPACE), full_only=True)
+    assert found.column("address").to_pylist() == [*full, "pct a"]
 
 
-def test_relative_addresses_of_a_usual_batch_cost_nothing() -> None:
+def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
     batch = batch_of([row for row in RESOLVED if row[1] == RELATIVE])
-    assert relative_addresses(batch, NAMESPACE).buffers()[2].address == batch.column(0).buffers()[2].address
-    assert relative_addresses(batch_of([]), NAMESPACE).to_pylist() == []
+    folders = spellings(NAMESPACE, NAMESPACE)
+    assert entries_below(batch, folders) is batch
+    assert entries_below(batch, folders, full_only=True).num_rows == 0
+    assert entries_below(batch_of([]), folders).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "keys"),
+    [
+        ("s3://b/repo/q?x=1", ["q?x=1", "q"]),
+        ("s3://b/repo/a%2Cb", ["a%2Cb", "a,b"]),
+        ("s3://b/repo/a%3Fb", ["a%3Fb", "a?b"]),
+        ("s3://b/repo/%C3%A9", ["%C3%A9", "é"]),
+        ("s3://b/repo/%C3", ["%C3"]),  # no name in UTF-8
+        ("s3://b/repo/100%", ["100%"]),
+        ("s3://b/r%65po/a", ["a"]),
+        ("s3://b/repo2/a%20b", []),
+        ("s3://other/repo/a%20b", []),
+        ("local:///srv/data/repo/a", []),
+    ],
+)
+def test_what_a_full_address_may_mean(address: str, keys: list[str]) -> None:
+    batch = batch_of([("data/first", RELATIVE, None), (address, FULL, None)])
+    batch = batch.append_column("size", pa.array([1, 2]))
+    found = entries_below(batch, spellings("s3://b/repo", "s3://b/repo/"))
+    assert found.column("address").to_pylist() == ["data/first", *keys]
+    assert found.column("size").to_pylist() == [1, *(2 for _ in keys)]
+
+
+def test_a_local_store_is_named_by_its_folder_too() -> None:
+    folders = spellings("local://repo", "file:///srv/lake fs/repo/")
+    assert folders == ("local://repo/", "local:///srv/lake fs/repo/")
+    addresses = ["local://repo/data/a", "local:///srv/lake fs/repo/data/b", "local:///srv/lake fs/repo2/data/c"]
+    found = entries_below(batch_of([(address, FULL, None) for address in addresses]), folders)
+    assert found.column("address").to_pylist() == ["data/a", "data/b"]
+    assert spellings("s3://b/repo", "s3://b/repo/") == ("s3://b/repo/",)

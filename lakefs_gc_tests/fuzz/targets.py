@@ -373,7 +373,11 @@ def _read_address(data: bytes) -> Any:
         batch = pa.record_batch({"address": [address], "address_type": pa.array([kind], pa.int8())})
         for namespace in ("s3://bucket/ns", "local://repo/"):
             relative = addresses.relative_address(address, kind, namespace)
-            _agree(addresses.relative_addresses(batch, namespace)[0].as_py(), relative, f"{kind!r} {address!r}")
+            below = addresses.entries_below(batch, addresses.spellings(namespace, namespace)).column("address")
+            if relative is not None:
+                _agree(below[0].as_py(), relative, f"{kind!r} {address!r}")
+            elif not {"%", "?"} & set(address):
+                _agree(below.to_pylist(), [], f"{kind!r} {address!r}")
             if relative is not None and relative != address:
                 _agree(addresses.normalize_namespace(namespace) + relative, address, "inside the namespace")
     with suppress(NamespaceError):

@@ -342,6 +342,6 @@ class History:
         named: set[str] = set()
         for key in keys_below(store, METADATA_FOLDER):
             if METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER)):
-                for batch in live_addresses(store.read(key), key, self.repository.namespace, None):
+                for batch in live_addresses(store.read(key), key, (self.repository.namespace,), None):
                     named.update(batch.column("address").to_pylist())
         return named
