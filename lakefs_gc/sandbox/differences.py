@@ -79,6 +79,10 @@ MISSING = (
         "an update of user metadata in a repository that does not exist",
         "lakeFS answers 204 as if it had been made; the sandbox 404",
     ),
+    MissingFeature(
+        "addresses of a local store by its folder",
+        "lakeFS shows and hands out local:///folder/repo/data/...; the sandbox takes them, and says local://repo/data/...",
+    ),
     MissingFeature("dumps of refs", "collectors never ask for one", paths=("/refs/dump", "/refs/restore")),
     MissingFeature(
         "the same version and default namespace",

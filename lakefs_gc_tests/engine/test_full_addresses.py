@@ -27,7 +27,7 @@ def candidates(spark: SparkSession, repository: LakeRepository) -> set[str]:
 
 def by_folder(repository: LakeRepository, key: str) -> str:
     """As a lakeFS server with a local store names an object when it gives an address out for an upload."""
-    return f"local://{repository.folder}/{key}".replace("//data", "/data")
+    return f"local://{repository.folder}/{key}"
 
 
 def test_what_was_linked_by_the_folder_of_a_local_store(spark: SparkSession, repository: LakeRepository) -> None:

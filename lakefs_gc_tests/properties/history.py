@@ -105,6 +105,20 @@ class History:
             checksum = hashlib.md5(data).hexdigest()
             self.repository.stage(path, key, branch=branch, size_bytes=len(data), checksum=checksum)
 
+    def stage_by_folder(self, branch: str, path: str, number: int) -> None:
+        """Refer to any object as a lakeFS server with a local store does: by its folder."""
+        keys = sorted(self.repository.objects())
+        if keys:
+            key = keys[number % len(keys)]
+            data = self.repository.store.read(key)
+            checksum = hashlib.md5(data).hexdigest()
+            url = self._folder + key
+            self.repository.stage(path, url, branch=branch, size_bytes=len(data), checksum=checksum)
+
+    @property
+    def _folder(self) -> str:
+        return f"local://{self.repository.folder}/"
+
     def commit(self, branch: str, age_days: float) -> None:
         self.commits.append(self.repository.commit(branch=branch, age_days=age_days))
 
@@ -296,9 +310,9 @@ class History:
 
     def _shown(self, ref: str) -> set[str]:
         page = self.client.objects_api.list_objects("lake", ref, amount=1000)
-        prefix = self.repository.namespace
-        addresses = (str(entry.physical_address) for entry in page.results)
-        return {address.removeprefix(prefix) for address in addresses if address.startswith(prefix)}
+        prefixes = self.repository.namespace, self._folder
+        addresses = [str(entry.physical_address) for entry in page.results]
+        return {a.removeprefix(prefix) for prefix in prefixes for a in addresses if a.startswith(prefix)}
 
     def finish(self, *, both_modes: bool) -> None:
         """Once all is quiet, a run leaves no garbage; in ``both_modes`` a clean run after it would find the same."""
@@ -342,6 +356,6 @@ class History:
         named: set[str] = set()
         for key in keys_below(store, METADATA_FOLDER):
             if METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER)):
-                for batch in live_addresses(store.read(key), key, (self.repository.namespace,), None):
+                for batch in live_addresses(store.read(key), key, (self.repository.namespace, self._folder), None):
                     named.update(batch.column("address").to_pylist())
         return named
