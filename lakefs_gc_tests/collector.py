@@ -353,6 +353,7 @@ class Collector:
             clock=self.clock,
             brakes=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
+            unreadable=evidence.unreadable,
         )
 
     def collect_and_mark(self) -> Mark:
@@ -427,6 +428,7 @@ class Collector:
             safety=self.safety,
             clock=self.clock,
             cores=CORES,
+            unreadable_at_mark=mark.unreadable,
         )
 
     def _frame(self, addresses: Iterable[str]) -> DataFrame:

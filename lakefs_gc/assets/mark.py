@@ -73,6 +73,7 @@ def mark(
         clock=utc_now,
         brakes=evaluate(evidence, safety),
         rules=active_ranges.manifest.facts.get("rules"),
+        unreadable=evidence.unreadable,
     )
     return MaterializeResult(
         metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)

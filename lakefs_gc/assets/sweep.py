@@ -88,6 +88,7 @@ def sweep(
         safety=configured.safety,
         clock=utc_now,
         cores=spark.cores,
+        unreadable_at_mark=found.mark.unreadable,
     )
     output, result = stage.sweep(
         spark.session,

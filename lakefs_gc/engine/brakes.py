@@ -47,7 +47,12 @@ BRAKES: Mapping[str, str] = {
 """The brakes of a mark, by name, and what each says when it passes."""
 
 WARNINGS = frozenset({"other_repositories_were_read", "nothing_shielded", "server_list_is_complete"})
-"""Brakes that only warn: nothing live can be lost by what they find."""
+"""Brakes that only warn.
+
+``nothing_shielded`` and ``server_list_is_complete`` find what was kept.  What a repository that could not be read
+imported from here can be lost: that warns only, since one that nobody here may read would end all collecting.  Whoever
+approves reads its name, and one that the mark does not name ends the sweep (``second_look``).
+"""
 
 
 @dataclass(frozen=True)

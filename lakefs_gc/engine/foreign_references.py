@@ -8,6 +8,7 @@ Entries that another repository has staged, and not committed yet, are not in an
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
-from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.errors import ConfigurationError, SafetyError, StorageError, StoreUnavailableError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.server import LakeFSServer, Repository
 from lakefs_gc.storage.base import StoreLocation
@@ -50,18 +51,22 @@ def foreign_references(
     cores: int,
     name: str = FILES,
     seen: DataFrame | None = None,
+    unreadable_at_mark: Collection[str] | None = None,
 ) -> StageOutput:
     """Find the addresses of this namespace in other repositories.  Columns: ``schemas.FOREIGN_REFERENCES``.
 
     ``facts`` has ``checked`` (how many repositories), ``unreadable`` (repository to reason: what could not be proved)
     and ``files_id``.  The list of the files is kept as stage ``name`` (columns ``FILE``); files that are ``seen`` are
     not read.
+
+    Raises ``StoreUnavailableError`` when the store of another repository does not answer.  With ``unreadable_at_mark``
+    raises ``SafetyError`` instead for each that is not among these, whyever it cannot be read.
     """
     began_at = clock()
     if not safety.check_foreign_references:
         empty = local_rows(spark, [], schemas.FOREIGN_REFERENCES)
         return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True, "files_id": ""})
-    readable, unreadable = _probe(server, settings, run.repository)
+    readable, unreadable = _probe(server, settings, run.repository, unreadable_at_mark)
     repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
     listed = work_place.write(
         spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
@@ -76,7 +81,9 @@ def foreign_references(
     return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
 
-def _probe(server: LakeFSServer, settings: Settings, own_name: str) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def _probe(
+    server: LakeFSServer, settings: Settings, own_name: str, unreadable_at_mark: Collection[str] | None
+) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """(name, store URL) of each other repository whose metadata can be listed, and the reason for each that cannot."""
     readable: list[tuple[str, str]] = []
     unreadable: dict[str, str] = {}
@@ -86,9 +93,33 @@ def _probe(server: LakeFSServer, settings: Settings, own_name: str) -> tuple[lis
         try:
             readable.append((other.name, _reachable(other, settings).url))
         except (StorageError, ConfigurationError) as error:
+            _refuse_unknown(other.name, error, unreadable_at_mark)
             unreadable[other.name] = error.message
             logger.warning("cannot read repository %s: it may refer to objects here: %s", other.name, error.message)
     return readable, unreadable
+
+
+def _refuse_unknown(
+    name: str, error: StorageError | ConfigurationError, unreadable_at_mark: Collection[str] | None
+) -> None:
+    """Raise, unless a person is warned of this by the mark."""
+    if unreadable_at_mark is None:
+        if error.transient:
+            # Not worth a warning that outlives it in the mark: the next try may read it.
+            raise StoreUnavailableError(
+                f"repository {name} may refer to objects here, and its store does not answer: {error.message}",
+                remedy="run again when it answers; if it never will from here, and nothing was imported from here, "
+                "set safety.check_foreign_references = false",
+                **error.facts,
+            ) from error
+    elif name not in unreadable_at_mark:
+        raise SafetyError(
+            f"repository {name} cannot be read, and the mark does not say so: what it imported from here since the "
+            f"mark would be deleted: {error.message}",
+            remedy="wait until it can be read again, or restore the access, and sweep again; if it is to stay "
+            "unreadable, mark again, and look at what other_repositories_were_read says",
+            repository=name,
+        ) from error
 
 
 def _reachable(other: Repository, settings: Settings) -> StoreLocation:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import platform
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -49,11 +50,13 @@ def write_mark(
     clock: Clock,
     brakes: tuple[Brake, ...] = (),
     rules: dict[str, Any] | None = None,
+    unreadable: Iterable[str] = (),
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
-    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by.
+    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
+    ``unreadable`` the other repositories that could not be read.
     Writing the same mark again changes nothing.  Raises ``MarkError`` when another
     mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
@@ -92,7 +95,7 @@ def write_mark(
         reasons={"expired": expired, "never_committed": never_committed},
         brakes=brakes,
         rules=rules,
-        run=run.to_facts() | {"deleted_bytes": str(deleted_bytes(store))},
+        run=run.to_facts() | {"deleted_bytes": str(deleted_bytes(store)), "unreadable": sorted(unreadable)},
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={
             "lakefs_gc": __version__,

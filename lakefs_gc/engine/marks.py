@@ -117,6 +117,11 @@ class Mark:
         """The run that made the mark, or one named after it when another tool did."""
         return str(self.run.get("run_key") or f"{self.repository}/{self.mark_id}")
 
+    @property
+    def unreadable(self) -> frozenset[str]:
+        """The other repositories of which the mark says that they could not be read; none if it says nothing."""
+        return frozenset(self.run.get("unreadable", ()))
+
     def to_json(self) -> bytes:
         content = _content(self) | {"digest": self.digest}
         return json.dumps(content, indent=2, sort_keys=True).encode()

@@ -8,6 +8,7 @@ the mark has nothing of the mark in it, so only ranges that were not are read.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import reduce
 
@@ -71,7 +72,8 @@ def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> Seen
 class SecondLook:
     """Looks, as often as it is asked, each time at what no look before has seen.
 
-    What one look found is kept alive in all later ones.
+    What one look found is kept alive in all later ones.  ``unreadable_at_mark`` names the other repositories of which
+    whoever approved the mark could know that they are not looked at.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class SecondLook:
         safety: SafetyParameters,
         clock: Clock,
         cores: int,
+        unreadable_at_mark: Collection[str],
     ) -> None:
         self._spark, self._run, self._work_place, self._server = spark, run, work_place, server
         self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
+        self._unreadable_at_mark = unreadable_at_mark
         # For the mark, and by the last look: what went away in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -99,7 +103,8 @@ class SecondLook:
     def __call__(self, suspects: DataFrame) -> DataFrame:
         """Every address that is referenced now, and may be one of ``suspects``.  Columns: ``address``, not distinct.
 
-        ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise.
+        ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise,
+        and ``SafetyError`` when a repository cannot be read that is not among ``unreadable_at_mark``.
         """
         spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
         cache = self._work_place.range_cache
@@ -130,6 +135,7 @@ class SecondLook:
                 cores=cores,
                 name=self._name(FILES),
                 seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
+                unreadable_at_mark=self._unreadable_at_mark,
             ),
         )
         search = TwinSearch(

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.errors import CorruptRangeError
+from lakefs_gc.errors import CorruptRangeError, SafetyError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.engine.faulty_store import LevelledS3
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+from lakefs_gc_tests.storage.faulty_s3 import error
+
+
+def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSServer:
+    """A server that says of these repositories that their namespaces are there."""
+
+    def move(asked: Asked, answer: Answered) -> Answered:
+        results = [
+            r | {"storage_namespace": places.get(r["id"], r["storage_namespace"])} for r in answer.json["results"]
+        ]
+        return answer.with_json(results=results)
+
+    proxy.instead("/repositories", move)
+    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
 
 
 def test_an_object_that_another_repository_imported_is_kept(
@@ -48,16 +66,7 @@ def test_a_repository_that_cannot_be_read_is_reported(
     for name in ("gone", "elsewhere", "unknown-store", "fine"):
         lake.repository(name)
     places = {"gone": "local://nowhere", "elsewhere": "mem://x", "unknown-store": "gs://bucket/x"}
-
-    def move(asked: Asked, answer: Answered) -> Answered:
-        results = [
-            r | {"storage_namespace": places.get(r["id"], r["storage_namespace"])} for r in answer.json["results"]
-        ]
-        return answer.with_json(results=results)
-
-    proxy.instead("/repositories", move)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
-    collector = Collector(spark, repository, server=server)
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
     collector.collect()
     facts = collector.manifest("foreign_references").facts
     assert facts["checked"] == 1
@@ -79,3 +88,60 @@ def test_a_damaged_range_of_another_repository_fails_the_run(
     collector.materialize("store_listing")
     with pytest.raises(CorruptRangeError, match=f"lake/objects/other/{file}"):
         collector.materialize("foreign_references")
+
+
+@pytest.mark.parametrize("created", ["before the mark", "after the mark"])
+def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, created: str
+) -> None:
+    imported, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "garbage"))
+    other = lake.repository("other") if created == "before the mark" else None
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert not mark.unreadable
+    other = other or lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    away = other.folder.rename(other.folder.with_name("not-mounted"))
+    with pytest.raises(SafetyError, match="repository other cannot be read, and the mark does not say so") as refused:
+        collector.sweep(mark)
+    assert "mark again" in refused.value.remedy
+    assert repository.objects() >= {imported, garbage}
+    away.rename(other.folder)
+    assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}
+    assert imported in repository.objects()
+
+
+def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    proxy: LakeFSProxy,
+    levelled_s3: LevelledS3,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is down ends a run, and is no warning; what the mark warns of does not end its sweep."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    places = {"other": "s3://bucket/other"}
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector.collect(until="committed")
+    with pytest.raises(StoreUnavailableError, match="repository other may refer to objects here"):
+        collector.materialize("foreign_references")
+    levelled_s3.faults[:] = [lambda request: error(403, "AccessDenied")]
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    assert collector.read_mark(mark.mark_id) == mark
+    assert "other_repositories_were_read" in {brake.name for brake in mark.brakes if not brake.passed}
+    says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
+    with pytest.raises(SafetyError, match="repository other cannot be read"):
+        collector.sweep(says_nothing)
+    levelled_s3.faults[:] = [lambda request: error(503, "ServiceUnavailable")]
+    lake.repository("newer")
+    places["newer"] = "s3://bucket/newer"
+    with pytest.raises(SafetyError, match="repository newer cannot be read"):
+        collector.sweep(mark)
+    del places["newer"]
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
