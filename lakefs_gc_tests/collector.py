@@ -354,6 +354,7 @@ class Collector:
             brakes=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
             unreadable=evidence.unreadable,
+            protections=evidence.protections,
         )
 
     def collect_and_mark(self) -> Mark:

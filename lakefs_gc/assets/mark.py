@@ -74,6 +74,7 @@ def mark(
         brakes=evaluate(evidence, safety),
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=evidence.unreadable,
+        protections=evidence.protections,
     )
     return MaterializeResult(
         metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)

@@ -55,8 +55,9 @@ def active_ranges(
 ) -> StageOutput:
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), and with rules ``commits_run_id`` and what
-    ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the server does not list.
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), and with rules
+    ``commits_run_id`` and what ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the
+    server does not list.
     A metarange that the cache has must be in the store all the same, unless ``must_exist`` is false: then it is enough
     to know what it named.  Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every
     branch: those are always active, so a list without one of them was cut short.
@@ -64,8 +65,10 @@ def active_ranges(
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
     rules = server.retention_rules(run.repository)
+    protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     if rules is None:
-        return StageOutput(metadata_files(spark, run.store), began_at, {"mode": ALL_COMMITS}, inputs=inputs)
+        every = {"mode": ALL_COMMITS, "protections": protections}
+        return StageOutput(metadata_files(spark, run.store), began_at, every, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = dict(server.branch_heads(run.repository))
@@ -75,6 +78,7 @@ def active_ranges(
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(run, server, rules, safety, listed)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
+    facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     files = metaranges.select(F.lit(run.store.folder_url).alias("store_url"), F.col("metarange_id").alias("range_id"))

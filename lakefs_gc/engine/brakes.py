@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakefs_gc.config import SafetyParameters
+from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 
@@ -36,7 +36,7 @@ BRAKES: Mapping[str, str] = {
     "share_of_objects": "Not more than the configured share of the listed objects is marked.",
     "share_of_bytes": "Not more than the configured share of the listed bytes is marked.",
     "something_is_committed": "In a repository with metadata something is committed.",
-    RULES_NOT_LOOSER: "No branch is kept for fewer days than at the mark before.",
+    RULES_NOT_LOOSER: "No branch is kept for fewer days, and nothing is protected less, than at the mark before.",
     "nothing_newer_than_cutoff": "Every marked object is older than the cutoff.",
     "no_head_object_marked": "No object that a branch shows, of a sample, is marked.",
     "live_objects_are_there": "Every object that is referenced exists, but for those that a sweep of ours deleted.",
@@ -77,6 +77,8 @@ class Evidence:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     shielded: int = 0
     server_missed: int = 0
+    protections: Protections = field(default_factory=Protections)
+    earlier_protections: Protections = field(default_factory=Protections)
 
 
 def evaluate(evidence: Evidence, safety: SafetyParameters) -> tuple[Brake, ...]:
@@ -99,9 +101,9 @@ def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[tuple[str, s
                 yield name, f"{part:,} of {whole:,} {unit} are marked, more than {safety.max_marked_share:.0%}"
     if seen.marked and not seen.committed and seen.has_metadata:
         yield "something_is_committed", "nothing is committed, though the repository has metadata of commits"
-    looser = _looser(seen.rules, seen.earlier_rules) if seen.earlier_mark_id else ""
-    if looser:
-        yield RULES_NOT_LOOSER, f"since mark {seen.earlier_mark_id} {looser}"
+    looser = _looser(seen.rules, seen.earlier_rules), _dropped(seen.protections, seen.earlier_protections)
+    if seen.earlier_mark_id and any(looser):
+        yield RULES_NOT_LOOSER, f"since mark {seen.earlier_mark_id} " + "; ".join(filter(None, looser))
     if seen.newest_marked is not None and seen.newest_marked >= seen.cutoff:
         yield "nothing_newer_than_cutoff", f"an object of {seen.newest_marked} is marked, the cutoff is {seen.cutoff}"
     if seen.heads_marked:
@@ -146,6 +148,23 @@ def _looser(rules: GCRules | None, earlier: GCRules | None) -> str:
     return ""
 
 
+def _dropped(now: Protections, earlier: Protections) -> str:
+    """Which protections are gone, or protect less; empty when none does.  Patterns are compared by their letters."""
+    # A prefix that covers an earlier one protects all that it did.
+    paths = [prefix for prefix in earlier.path_prefixes if not prefix.startswith(now.path_prefixes)]
+    gone = {
+        "tags": sorted(set(earlier.tags) - set(now.tags)),
+        "branches": sorted(set(earlier.branches) - set(now.branches)),
+        "paths": sorted(set(paths)),
+    }
+    dropped = [f"{what} {', '.join(names)}" for what, names in gone.items() if names]
+    if now.days < earlier.days:
+        dropped.append(f"commits younger than {earlier.days:g} days (now {now.days:g})")
+    if now.last_commits < earlier.last_commits:
+        dropped.append(f"the last {earlier.last_commits} commits of each branch (now {now.last_commits})")
+    return f"safety.protect no longer has {'; '.join(dropped)}" if dropped else ""
+
+
 def refuse_braked(
     brakes: tuple[Brake, ...],
     overrides: Mapping[str, str],
@@ -182,3 +201,9 @@ def rules_as_json(rules: GCRules | None) -> dict[str, Any] | None:
 def rules_from_json(content: Mapping[str, Any] | None) -> GCRules | None:
     """As a mark has them."""
     return None if content is None else GCRules(content["default_days"], dict(content["branches"]))
+
+
+def protections_from_json(content: Mapping[str, Any] | None) -> Protections:
+    """As a mark has them; one that says nothing of them protected nothing that is known."""
+    known = Protections.model_fields.keys() & (content or {}).keys()
+    return Protections.model_validate({name: (content or {})[name] for name in known})

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
-from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, rules_from_json
+from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, protections_from_json, rules_from_json
 from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
@@ -48,6 +48,9 @@ def gather_evidence(
     newest_us = facts["newest_us"]
     shown = _shown_by_heads(run, uncommitted.manifest.facts["heads"], server, head_sample_objects)
     earlier = _mark_before(store, run, mark_id)
+    # By what the stages went, whatever is configured where the mark is made.
+    prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
+    protections = active_ranges.manifest.facts.get("protections", {}) | prefixes
     return Evidence(
         cutoff=run.cutoff,
         listed=listing.manifest.rows,
@@ -67,6 +70,8 @@ def gather_evidence(
         unreadable=foreign_references.manifest.facts["unreadable"],
         shielded=kept.manifest.facts["shielded"],
         server_missed=active_ranges.manifest.facts.get("missed_by_rules", 0),
+        protections=protections_from_json(protections),
+        earlier_protections=protections_from_json(earlier.run.get("protections") if earlier else None),
     )
 
 

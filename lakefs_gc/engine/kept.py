@@ -29,7 +29,8 @@ def kept(
 ) -> StageOutput:
     """Find what is not to be collected.  Columns: ``schemas.KEPT``, an address may be there for more than one reason.
 
-    Raises ``InputOrderError`` (rule 1), and what reading a range and asking the server raise.
+    ``facts`` has the ``path_prefixes`` that were protected.  Raises ``InputOrderError`` (rule 1), and what reading
+    a range and asking the server raise.
     """
     began_at = clock()
     check_inputs(run.run_key, uncommitted, unmatched)
@@ -41,6 +42,7 @@ def kept(
     return StageOutput(
         dataframe=twins.unionByName(protected),
         began_at=began_at,
+        facts={"path_prefixes": list(safety.protect.path_prefixes)},
         measures={
             "size_bytes": F.sum("size"),
             "shielded": F.count_if(F.col("why") == schemas.SHIELDED),

@@ -20,6 +20,7 @@ import pyspark
 from pyspark import TaskContext
 
 from lakefs_gc import __version__
+from lakefs_gc.config import Protections
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
@@ -51,12 +52,13 @@ def write_mark(
     brakes: tuple[Brake, ...] = (),
     rules: dict[str, Any] | None = None,
     unreadable: Iterable[str] = (),
+    protections: Protections | None = None,
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
     want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
-    ``unreadable`` the other repositories that could not be read.
+    ``unreadable`` the other repositories that could not be read, ``protections`` what was protected beyond the rules.
     Writing the same mark again changes nothing.  Raises ``MarkError`` when another
     mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
@@ -95,7 +97,12 @@ def write_mark(
         reasons={"expired": expired, "never_committed": never_committed},
         brakes=brakes,
         rules=rules,
-        run=run.to_facts() | {"deleted_bytes": str(deleted_bytes(store)), "unreadable": sorted(unreadable)},
+        run=run.to_facts()
+        | {
+            "deleted_bytes": str(deleted_bytes(store)),
+            "unreadable": sorted(unreadable),
+            "protections": protections.model_dump(mode="json") if protections else None,
+        },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={
             "lakefs_gc": __version__,

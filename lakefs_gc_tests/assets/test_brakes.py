@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from lakefs_gc.engine.brakes import BRAKES, WARNINGS
-from lakefs_gc.engine.marks import MarkPaths
+from lakefs_gc.config import Protections
+from lakefs_gc.engine.brakes import BRAKES, WARNINGS, protections_from_json
+from lakefs_gc.engine.marks import MarkPaths, read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.session import GCSession
 from lakefs_gc_tests.assets.conftest import CodeLocation, materialized, values
@@ -50,5 +51,11 @@ def test_a_brake_that_is_on_keeps_the_mark_from_being_swept(
 def test_the_session_gives_a_mark_whose_brakes_are_on(location: CodeLocation, repository: LakeRepository) -> None:
     live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
     repository.store.delete_many(live[:1])
-    session = GCSession(location.settings, location.instance)
-    assert session.mark("lake/one")["mark_id"]
+    protect = Protections(tags=("v*",), path_prefixes=("audit/",))
+    safety = location.settings.safety.model_copy(update={"protect": protect})
+    session = GCSession(location.settings.model_copy(update={"safety": safety}), location.instance)
+    mark_id = str(session.mark("lake/one")["mark_id"])
+    mark = read_mark(repository.store, repository.name, repository.namespace, mark_id)
+    # What the brakes of the next mark, and the second look of the sweep, go by.
+    assert protections_from_json(mark.run["protections"]) == protect
+    assert mark.run["unreadable"] == []

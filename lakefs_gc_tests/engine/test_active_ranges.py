@@ -91,7 +91,7 @@ def test_without_rules_every_metadata_file(spark: SparkSession, repository: Lake
     for commit in commits:
         expected |= ranges_of(repository, commit).keys()
     assert found(collector) == dict.fromkeys(expected)
-    assert collector.manifest("active_ranges").facts == {"mode": "all_commits"}
+    assert collector.manifest("active_ranges").facts["mode"] == "all_commits"
 
 
 Damage = Callable[[LakeRepository, str], None]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.brakes import BRAKES, WARNINGS, Brake, Evidence, evaluate, refuse_braked
+from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.brakes import (
+    BRAKES,
+    WARNINGS,
+    Brake,
+    Evidence,
+    evaluate,
+    protections_from_json,
+    refuse_braked,
+)
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 
@@ -73,6 +82,53 @@ def test_each_brake(changes: dict[str, Any], brake: str) -> None:
         assert on(replace(FINE, **changes)) == set()
     else:
         assert on(replace(FINE, **changes)) == ({brake} if brake else set())
+
+
+PROTECTED = Protections(
+    tags=("v*", "release-*"), branches=("main",), days=30, last_commits=5, path_prefixes=("audit/", "b/c")
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dropped"),
+    [
+        ({}, ""),
+        ({"tags": ("release-*", "v*", "w")}, ""),
+        ({"tags": ("v*",)}, "tags release-*"),
+        ({"branches": ("mai*",)}, "branches main"),
+        ({"path_prefixes": ("b/", "x", "a")}, ""),
+        ({"path_prefixes": ("",)}, ""),
+        ({"path_prefixes": ("audit/2024", "b/c")}, "paths audit/"),
+        ({"days": 31, "last_commits": 6}, ""),
+        ({"days": 29.5}, "commits younger than 30 days (now 29.5)"),
+        ({"last_commits": 4}, "the last 5 commits of each branch (now 4)"),
+    ],
+)
+def test_protections_that_are_dropped(changes: dict[str, Any], dropped: str) -> None:
+    now = PROTECTED.model_copy(update=changes)
+    seen = replace(FINE, protections=now, earlier_protections=PROTECTED)
+    on_now = {brake.name: brake.message for brake in evaluate(seen, SAFETY) if not brake.passed}
+    said = f"since mark before safety.protect no longer has {dropped}"
+    assert on_now == ({"rules_not_looser": said} if dropped else {})
+    assert not on(replace(seen, earlier_mark_id=""))
+    assert not on(replace(seen, earlier_protections=Protections()))
+
+
+def test_a_configuration_that_is_not_found_drops_them_all() -> None:
+    seen = replace(FINE, earlier_protections=PROTECTED, rules=GCRules(10))
+    [said] = [brake.message for brake in evaluate(seen, SAFETY) if not brake.passed]
+    assert said == (
+        "since mark before branch main is kept for 10 days, before for 20; safety.protect no longer has "
+        "tags release-*, v*; branches main; paths audit/, b/c; commits younger than 30 days (now 0); "
+        "the last 5 commits of each branch (now 0)"
+    )
+
+
+def test_protections_as_a_mark_keeps_them() -> None:
+    content = PROTECTED.model_dump(mode="json")
+    assert protections_from_json(json.loads(json.dumps(content))) == PROTECTED
+    assert protections_from_json(content | {"of_a_later_version": 1}) == PROTECTED
+    assert protections_from_json(None) == Protections(), "marks of before say nothing"
 
 
 def test_all_are_there_and_every_one_has_a_case() -> None:

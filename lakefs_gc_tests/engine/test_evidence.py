@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.dataset import StageOutput
 from lakefs_gc.engine.marks import Mark
-from lakefs_gc_tests.collector import Collector, LakeRepository
+from lakefs_gc_tests.collector import Collector, LakeRepository, marked
 
 
 def on(mark: Mark) -> set[str]:
@@ -34,6 +35,32 @@ def test_looser_rules_are_looked_at_until_somebody_sweeps_by_them(
     assert collector.read_mark(again.mark_id) == again
     collector.sweep(again)
     assert on(Collector(spark, repository).collect_and_mark()) == set()
+
+
+def test_protections_that_a_run_does_not_have(spark: SparkSession, repository: LakeRepository) -> None:
+    """A run that does not find the configuration marks what was protected: a person looks first."""
+    protected = repository.put("audit/a")
+    repository.tag("release-1", repository.commit(age_days=40))
+    repository.delete("audit/a")
+    repository.put("b")
+    repository.commit(age_days=20)
+    repository.commit(age_days=12, allow_empty=True)
+    repository.keep_days(10)
+    protect = Protections(tags=("release-*",), path_prefixes=("audit/",))
+    first = Collector(spark, repository, safety=SafetyParameters(protect=protect))
+    mark = first.collect_and_mark()
+    assert (marked(repository, mark), on(mark)) == (set(), set())
+    assert first.read_mark(mark.mark_id) == mark
+    without = Collector(spark, repository)
+    mark = without.collect_and_mark()
+    assert (marked(repository, mark), on(mark)) == ({protected}, {"rules_not_looser"})
+    [said] = [brake.message for brake in mark.brakes if not brake.passed]
+    assert "tags release-*; paths audit/" in said
+    by_paths = Protections(path_prefixes=("a",))
+    again = Collector(spark, repository, safety=SafetyParameters(protect=by_paths)).collect_and_mark()
+    assert (marked(repository, again), on(again)) == (set(), {"rules_not_looser"}), "the tag, of two marks before"
+    without.sweep(mark)
+    assert on(Collector(spark, repository).collect_and_mark()) == set(), "somebody has swept without"
 
 
 def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: LakeRepository) -> None:
