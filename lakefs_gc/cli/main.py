@@ -1,8 +1,9 @@
 """The commands.  Each calls the session, the engine or the demo, and prints what came of it.
 
 Results go to standard output, progress and logs to standard error.  Exit codes: 0 done; 1 a fault of ours; 2 wrong use
-or configuration; 3 refused by a safety rule, nothing was deleted; 4 lakeFS or the store failed, or a file is damaged;
-5 a sweep in which a delete failed.
+or configuration; 3 refused by a safety rule, or a check of ``doctor`` failed: nothing was deleted, but for what a
+sweep's earlier rounds recorded; 4 lakeFS or the store failed, or a file is damaged; 5 a sweep, backup or restore in
+which an object failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ app = typer.Typer(
 Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
 MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-MinAge = Annotated[str, typer.Option("--min-age", metavar="6h", help="Younger objects are no candidates: 90m, 6h, 2d.")]
+MinAge = Annotated[str, typer.Option("--min-age", metavar="36h", help="Younger objects are no candidates: 36h, 2d.")]
 UnsafeMinAge = Annotated[
     bool, typer.Option("--unsafe-min-age", help="Accept a minimum age below the server's grace period.")
 ]
