@@ -44,6 +44,7 @@ Source: lakeFS ``pkg/api/controller.go``, the first thing that each handler does
 NOT_USED = {
     ("Backups", "s3:AbortMultipartUpload"): "only when a copy in parts fails, above 5 GiB or across stores",
     ("Restore", "s3:AbortMultipartUpload"): "the same",
+    ("OtherRepositoryAtTheRoot", "s3:GetObject"): "the other repository of the run has a prefix",
 }
 """What is allowed and not seen in the run, and why."""
 
@@ -88,6 +89,7 @@ def places(ran: Ran) -> dict[str, str]:
     return {
         ":::my-bucket/my-prefix/": f":::{namespace}/",
         ":::my-bucket": f":::{bucket}",
+        ":::other-bucket": f":::{bucket}",
         ":::my-backups": f":::{backups}",
         "repository/my-repo": "repository/lake",
     }
