@@ -160,7 +160,10 @@ class ApprovalError(SafetyError):
 
 
 class SweepIncompleteError(LakeFSGCError):
-    """At least one delete of a sweep failed; ``facts`` has the count of each outcome (rule 9)."""
+    """At least one delete of a sweep failed (rule 9).
+
+    ``facts`` has ``outcomes`` (objects and bytes of each) and the most frequent ``errors``, where they are known.
+    """
 
     exit_code = 5
 
@@ -170,7 +173,10 @@ class BackupError(SafetyError):
 
 
 class BackupIncompleteError(LakeFSGCError):
-    """At least one object of a mark could not be copied, or its copy not be proved; ``facts`` has the counts."""
+    """At least one object of a mark could not be copied, or its copy not be proved.
+
+    ``facts`` as those of ``SweepIncompleteError``.
+    """
 
     exit_code = 5
 

@@ -66,7 +66,8 @@ def backup(
     try:
         result.raise_if_incomplete()
     except BackupIncompleteError as error:
-        raise failure_of(error, {"errors": table(stage.failures(output.dataframe))} | metadata) from error
+        error.facts["errors"] = stage.failures(output.dataframe)
+        raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
     pruned = prune_backups(
         open_store(place), found.mark.repository, configured.backup.keep_days, utc_now(), found.store
     )

@@ -104,8 +104,8 @@ def sweep(
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:
-        frequent = {"errors": table(failures(output.dataframe))}
-        raise failure_of(error, frequent | metadata) from error
+        error.facts["errors"] = failures(output.dataframe)
+        raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
     context.add_output_metadata(metadata)
     return output
 

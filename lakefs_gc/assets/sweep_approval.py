@@ -39,6 +39,7 @@ class ApprovalConfig(Config):
         default_factory=list, description="Brakes of this mark, by name, that do not keep it from being swept."
     )
     why: str = Field(default="", description="The reason for the overrides: it is recorded with the approval.")
+    approved_via: str = Field(default="dagster", description="How it is approved: recorded with the approval.")
 
 
 @asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
@@ -61,7 +62,7 @@ def sweep_approval(
         found.mark,
         config.digest or found.mark.digest,
         by=config.approved_by or context.run.tags.get("user") or getpass.getuser(),
-        via="dagster",
+        via=config.approved_via,
         now=utc_now(),
         overrides=dict.fromkeys(config.overrides, config.why),
     )

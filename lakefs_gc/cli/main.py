@@ -22,7 +22,7 @@ from lakefs_gc.cli.job import register as register_job
 from lakefs_gc.cli.output import Output
 from lakefs_gc.cli.packing import register as register_packing
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
-from lakefs_gc.errors import ConfigurationError, LakeFSGCError, SweepIncompleteError
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError
 
 app = typer.Typer(
     name="lakefs-gc",
@@ -111,16 +111,10 @@ def sweep(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None
     from lakefs_gc.cli import work
 
     out = _options.output(json)
-    incomplete: SweepIncompleteError | None = None
-    try:
-        outcomes = work.sweep(_options.settings(), out, repository, mark_id)
-    except SweepIncompleteError as error:
-        if "outcomes" not in error.facts:
-            raise
-        outcomes, incomplete = error.facts["outcomes"], error
-    out.result(work.sweep_facts(mark_id, outcomes), lambda: out.show_outcomes(outcomes))
-    if incomplete is not None:
-        raise incomplete
+    swept = work.sweep(_options.settings(), out, repository, mark_id)
+    out.result(work.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
+    if swept.incomplete is not None:
+        raise swept.incomplete
 
 
 @app.command()
@@ -145,11 +139,21 @@ def run(
     if not yes and not typer.confirm(f"Delete these {made.candidates} objects?", default=False, err=True):
         out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
         return
-    if settings.backup.required_before_sweep:
-        undo_work.backup(settings, out, repository, made.mark_id)
-    outcomes = work.sweep(settings, out, repository, made.mark_id)
-    facts = {**work.mark_facts(made), **work.sweep_facts(made.mark_id, outcomes), "swept": True}
-    out.result(facts, lambda: out.show_outcomes(outcomes))
+    try:
+        if settings.backup.required_before_sweep:
+            backed_up = undo_work.backup(settings, out, repository, made.mark_id)
+            if backed_up.incomplete is not None:
+                out.show_errors(backed_up.facts["errors"])
+                raise backed_up.incomplete
+        swept = work.sweep(settings, out, repository, made.mark_id)
+    except LakeFSGCError:
+        # The mark is there all the same.
+        out.result({**work.mark_facts(made), "swept": False}, lambda: None)
+        raise
+    facts = {**work.mark_facts(made), **work.sweep_facts(swept), "swept": swept.incomplete is None}
+    out.result(facts, lambda: out.show_outcomes(swept.outcomes, swept.errors))
+    if swept.incomplete is not None:
+        raise swept.incomplete
 
 
 @app.command()

@@ -19,6 +19,8 @@ from lakefs_gc.findings import Finding
 from lakefs_gc.logs import configure_logging
 from lakefs_gc.metadata import human_bytes
 
+logger = logging.getLogger(__name__)
+
 _PLAIN_WIDTH = 200
 _VERDICT_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -28,6 +30,7 @@ class Output:
 
     def __init__(self, *, as_json: bool = False, log_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
+        self._log_json = log_json
         # A pipe or a file gets whole lines: rich would fold them at 80 columns.
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
         self._out = Console(highlight=False, soft_wrap=True, width=width)
@@ -48,11 +51,17 @@ class Output:
         self._people.print(text, markup=False)
 
     def say_error(self, text: str) -> None:
-        """A line on standard error."""
-        self._err.print(text, style="red", markup=False)
+        """A line on standard error, or a record of the log when that is JSON."""
+        if self._log_json:
+            logger.error(text)
+        else:
+            self._err.print(text, style="red", markup=False)
 
     def fail(self, error: LakeFSGCError) -> None:
-        """An error and what to do about it."""
+        """An error and what to do about it; where the log is JSON, one record (``message``, ``remedy``, ``error``)."""
+        if self._log_json:
+            logger.error("%s", error.message, extra={"remedy": error.remedy, "error": type(error).__name__})
+            return
         self._err.print(f"error: {error.message}", style="red", markup=False)
         if error.remedy:
             self._err.print(f"what to do: {error.remedy}", markup=False)
@@ -103,12 +112,15 @@ class Output:
             [(o["address"], _size(_int(o.get("size"))), o.get("last_modified", "")) for o in seen.sample],
         )
 
-    def show_outcomes(self, outcomes: Mapping[str, Mapping[str, int]]) -> None:
-        """What a sweep did."""
+    def show_outcomes(
+        self, outcomes: Mapping[str, Mapping[str, int]], errors: Sequence[Mapping[str, str | int]] = ()
+    ) -> None:
+        """What a sweep, a backup or a restore did, and the most frequent errors."""
         self._table(
             ("outcome", "objects", "size"),
             [(name.replace("_", " "), f"{o['objects']:,}", _size(o["size_bytes"])) for name, o in outcomes.items()],
         )
+        self.show_errors(errors)
 
     def show_history(self, marks: Sequence[Mapping[str, Any]]) -> None:
         """The marks of a repository."""

@@ -31,8 +31,10 @@ def register(app: typer.Typer, options: Options) -> None:
         from lakefs_gc.cli import undo_work as work
 
         out = options.output(json)
-        facts = work.backup(options.settings(), out, repository, mark_id)
-        out.result(facts, lambda: out.show_outcomes(facts["outcomes"]))
+        made = work.backup(options.settings(), out, repository, mark_id)
+        out.result(made.facts, lambda: out.show_outcomes(made.facts["outcomes"], made.facts["errors"]))
+        if made.incomplete is not None:
+            raise made.incomplete
 
     @app.command()
     def restore(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -21,7 +22,7 @@ from lakefs_gc.engine.backups import (
 )
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import RepositoryNotFoundError
+from lakefs_gc.errors import BackupIncompleteError, RepositoryNotFoundError
 from lakefs_gc.marked import open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.resources.spark import SparkResource
@@ -31,26 +32,42 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 
 
-def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> dict[str, Any]:
-    """Back a mark up; its numbers.  Raises ``BackupIncompleteError``."""
+@dataclass(frozen=True)
+class BackedUp:
+    """A backup as the JSON that scripts rely on; ``incomplete`` is what to raise once that is shown."""
+
+    facts: dict[str, Any]
+    incomplete: BackupIncompleteError | None = None
+
+
+def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> BackedUp:
+    """Back a mark up.  Raises what the stage raises, but for objects that could not be copied."""
     server = LakeFSServer(load_server_credentials())
     place = open_place(settings, server)  # said before Spark starts
     found = open_mark(repository, mark_id, server, settings)
-    with GCSession.open(settings) as session, out.progress(f"backing up {mark_id}"):
-        facts = session.backup(found.mark.run_key, BackupConfig(mark_id=mark_id))
-    made = read_backup(open_store(place), BackupPaths(repository, mark_id))
+    paths = BackupPaths(repository, mark_id)
+    about = {
+        "mark_id": mark_id,
+        "repository": repository,
+        "mark_digest": found.mark.digest,
+        "location": f"{place.folder_url}{paths.folder}",
+    }
+    try:
+        with GCSession.open(settings) as session, out.progress(f"backing up {mark_id}"):
+            facts = session.backup(found.mark.run_key, BackupConfig(mark_id=mark_id))
+    except BackupIncompleteError as error:
+        if "outcomes" not in error.facts:
+            raise
+        seen = {
+            name: error.facts.get(name, empty) for name, empty in (("outcomes", {}), ("proofs", {}), ("errors", []))
+        }
+        return BackedUp({**about, **seen, "pruned": 0}, error)
+    made = read_backup(open_store(place), paths)
     outcomes = {
         name: {"objects": objects, "size_bytes": facts[f"{name}_bytes"]} for name, objects in made.outcomes.items()
     }
-    return {
-        "mark_id": mark_id,
-        "repository": repository,
-        "mark_digest": made.mark_digest,
-        "location": f"{place.folder_url}{made.paths.folder}",
-        "outcomes": outcomes,
-        "proofs": made.proofs,
-        "pruned": facts["pruned_backups"],
-    }
+    numbers = {"outcomes": outcomes, "proofs": made.proofs, "errors": [], "pruned": facts["pruned_backups"]}
+    return BackedUp({**about, "mark_digest": made.mark_digest, **numbers})
 
 
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,29 @@ from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.errors import CorruptFileError, MarkError, SweepIncompleteError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.auth import new_credentials
-from lakefs_gc.sandbox.server import serve
+from lakefs_gc.sandbox.server import refuse_other_hosts, serve
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 Outcomes = dict[str, dict[str, int]]
+
+_VIA = "command line"
+"""How an approval says that it was given here."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did; ``incomplete`` is what to raise once that is shown."""
+
+    mark_id: str
+    outcomes: Outcomes
+    errors: list[dict[str, str | int]] = field(default_factory=list)
+    incomplete: SweepIncompleteError | None = None
 
 
 def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
@@ -72,6 +86,7 @@ def approve(
         approved_by=approved_by,
         overrides=list(overrides),
         why=why,
+        approved_via=_VIA,
     )
     with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
         session.approve(found.mark.run_key, config)
@@ -84,21 +99,25 @@ def approve(
     }
 
 
-def sweep(settings: Settings, out: Output, repository: str, mark_id: str) -> Outcomes:
-    """Sweep a mark; objects and bytes by outcome.  Raises ``SweepIncompleteError`` with the same in ``facts``."""
+def sweep(settings: Settings, out: Output, repository: str, mark_id: str) -> Swept:
+    """Sweep a mark.  Raises what the stage raises, but for failed deletes."""
     found = _open(settings, repository, mark_id)
-    config = SweepConfig(mark_id=mark_id, approve_digest=found.mark.digest, approved_via="command line")
-    with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
-        session.sweep(found.mark.run_key, config)
-    summary = _json(found.store, MarkPaths.of(mark_id).sweep_summary)
-    outcomes: Outcomes = summary["outcomes"]
-    return outcomes
+    config = SweepConfig(mark_id=mark_id, approve_digest=found.mark.digest, approved_via=_VIA)
+    try:
+        with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
+            session.sweep(found.mark.run_key, config)
+    except SweepIncompleteError as error:
+        if "outcomes" not in error.facts:
+            raise
+        return Swept(mark_id, error.facts["outcomes"], error.facts.get("errors", []), error)
+    return Swept(mark_id, _json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
 
 
-def sweep_facts(mark_id: str, outcomes: Outcomes) -> dict[str, Any]:
-    """A sweep as the JSON that scripts rely on: a count and the bytes of each outcome."""
-    counts = {name: outcome["objects"] for name, outcome in outcomes.items()}
-    return {"mark_id": mark_id, **counts, **{f"{name}_bytes": o["size_bytes"] for name, o in outcomes.items()}}
+def sweep_facts(swept: Swept) -> dict[str, Any]:
+    """A sweep as the JSON that scripts rely on: a count and the bytes of each outcome, the most frequent errors."""
+    counts = {name: outcome["objects"] for name, outcome in swept.outcomes.items()}
+    sizes = {f"{name}_bytes": outcome["size_bytes"] for name, outcome in swept.outcomes.items()}
+    return {"mark_id": swept.mark_id, **counts, **sizes, "errors": swept.errors}
 
 
 def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, Overview]:
@@ -152,6 +171,7 @@ def _state(store: ObjectStore, mark_id: str) -> str:
 
 def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:
     """Serve the sandbox until interrupted; its keys are printed, they open nothing else."""
+    refuse_other_hosts(host)
     store = StoreLocation(store_url)
     if not store_url:
         objects = folder.absolute() / "objects"

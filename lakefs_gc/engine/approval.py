@@ -16,7 +16,10 @@ from lakefs_gc.storage.base import ObjectStore
 
 @dataclass(frozen=True)
 class Approval:
-    """Who approved which digest of which mark, when (UTC) and how (``ui``, ``cli``, or the policy's name)."""
+    """Who approved which digest of which mark, when (UTC) and how.
+
+    ``approved_via`` is ``dagster``, ``command line``, or ``policy`` and its name, as ``policy after``.
+    """
 
     mark_id: str
     repository: str
@@ -68,7 +71,10 @@ def approve(
         if name not in BRAKES and name != MARK_AGE:
             raise ApprovalError(f"{name!r} is no brake", remedy=f"the brakes are {', '.join([*BRAKES, MARK_AGE])}")
         if not why.strip():
-            raise ApprovalError(f"brake {name} is not overridden without a reason", remedy="say why: --why ...")
+            raise ApprovalError(
+                f"brake {name} is not overridden without a reason",
+                remedy="say why: --why ..., or the field `why` in the UI",
+            )
     if digest != mark.digest:
         raise ApprovalError(
             f"mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",

@@ -81,10 +81,14 @@ class BackupResult:
             raise BackupIncompleteError(
                 f"{self.objects[FAILED]} of {sum(self.objects.values())} objects of mark {self.mark_id} could not be "
                 "backed up",
-                remedy="see the errors in the run, or the records in the place of the backups; mend the cause, and "
-                "back it up again: it goes on with what is left",
+                remedy="see their errors, or the records in the place of the backups; mend the cause, and back it up "
+                "again: it goes on with what is left",
                 mark_id=self.mark_id,
-                outcomes=self.objects,
+                outcomes={
+                    name: {"objects": objects, "size_bytes": self.size_bytes[name]}
+                    for name, objects in self.objects.items()
+                },
+                proofs=self.proofs,
             )
 
 

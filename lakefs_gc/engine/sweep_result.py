@@ -45,8 +45,8 @@ class SweepResult:
             raise SweepIncompleteError(
                 f"{failed} of {sum(o.objects for o in self.outcomes.values())} objects of mark {self.mark_id} "
                 "could not be deleted",
-                remedy="see the errors in the run, or the ledger beside the mark; mend the cause, and sweep it again: "
-                "it goes on with what is left",
+                remedy="see their errors, or the ledger beside the mark; mend the cause, and sweep it again: it goes "
+                "on with what is left",
                 mark_id=self.mark_id,
                 outcomes={name: asdict(outcome) for name, outcome in self.outcomes.items()},
             )

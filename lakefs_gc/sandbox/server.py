@@ -109,18 +109,12 @@ def serve(
     credentials: Credentials | None = None,
     *,
     options: SandboxOptions | None = None,
-    allow_other_hosts: bool = False,
 ) -> None:
     """Run a sandbox in the foreground until SIGINT or SIGTERM, then finish the requests under way.
 
-    Listens on loopback only, unless ``allow_other_hosts``; raises ``ConfigurationError`` for another host, or for
-    a port that is taken.
+    Listens on loopback only; raises ``ConfigurationError`` for another host, or for a port that is taken.
     """
-    if not allow_other_hosts and not _is_loopback(host):
-        raise ConfigurationError(
-            f"{host} is not this machine's loopback: everybody on the network could reach the sandbox",
-            remedy=f"use {LOOPBACK}, or say that you want it all the same",
-        )
+    refuse_other_hosts(host)
     listener = _bound(host, port)
     try:
         sandbox = Sandbox(folder, store, credentials=credentials, options=options)
@@ -137,6 +131,15 @@ def serve(
     finally:
         listener.close()
         sandbox.close()
+
+
+def refuse_other_hosts(host: str) -> None:
+    """Raise ``ConfigurationError`` for an address that others can reach."""
+    if not _is_loopback(host):
+        raise ConfigurationError(
+            f"{host} is not this machine's loopback: everybody on the network could reach the sandbox",
+            remedy=f"use {LOOPBACK}",
+        )
 
 
 class _Server(uvicorn.Server):

@@ -187,6 +187,16 @@ def test_run_without_a_question_marks_and_sweeps(lake: Storyteller, run: Run) ->
     assert facts["deleted"] == facts["candidates"] > 0
 
 
+def test_the_sandbox_refuses_a_host_before_it_does_anything(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = run("sandbox", "--host", "0.0.0.0")
+    assert (refused.exit_code, refused.out) == (2, "")
+    assert "use 127.0.0.1" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_bad_configuration_file_names_the_setting(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lakefs-gc.toml").write_text("[safety]\nmin_age_hour = 3\n")

@@ -81,6 +81,26 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert list(place.iterdir()) == []
 
 
+def test_a_copy_that_fails_is_said_before_the_command_fails(
+    lake: Storyteller, run: Run, place: Path, tmp_path: Path
+) -> None:
+    made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
+    text = tmp_path / "objects" / made["location"].removeprefix("local://") / "deleted.text"
+    address = next(file for file in sorted(text.iterdir())).read_text().splitlines()[0]
+    # A folder where a copy has to be: that one object cannot be copied.
+    (place / REPOSITORY / made["mark_id"] / "objects" / address / "in-the-way").mkdir(parents=True)
+    red = run("backup", REPOSITORY, "--mark", made["mark_id"], "--json")
+    assert red.exit_code == 5, red
+    facts = red.json()
+    assert facts["mark_digest"] == made["digest"]
+    assert facts["outcomes"]["failed"]["objects"] == 1
+    assert facts["outcomes"]["copied"]["objects"] == made["candidates"] - 1 == sum(facts["proofs"].values())
+    assert [error["for_example"] for error in facts["errors"]] == [address]
+    shown = run("backup", REPOSITORY, "--mark", made["mark_id"])
+    assert shown.exit_code == 5
+    assert address in shown.out
+
+
 def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> None:
     ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
     assert ended.exit_code == 0, ended.err

@@ -1,0 +1,91 @@
+"""What the command line says, to people and to scripts, of a sweep in which a delete fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc_tests.assets.conftest import GARBAGE, name_server, with_garbage
+from lakefs_gc_tests.cli.test_main import Run, run
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.engine.faulty_store import StoreInS3, levelled_s3, store_in_s3
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
+
+__all__ = ["levelled_s3", "run", "store_in_s3"]
+
+
+@pytest.fixture
+def repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_in_s3: StoreInS3, spark_config: dict[str, str]
+) -> Iterator[LakeRepository]:
+    """A repository with garbage, of which one object cannot be deleted."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        name_server(lake, monkeypatch)
+        repository = with_garbage(lake.repository())
+        spark = "\n".join(f'"{name}" = "{value}"' for name, value in spark_config.items())
+        settings = f"[safety]\nlongest_commit_minutes = 0\n[sweep]\nretries = 0\n[spark]\n{spark}\n"
+        (tmp_path / "lakefs-gc.toml").write_text(settings)
+        monkeypatch.chdir(tmp_path)
+        stubborn = store_in_s3.key(repository, "data/garbage-1")
+
+        def refuse(request: Request) -> Answer | None:
+            if request.operation == "DeleteObject" and request.keys == (stubborn,):
+                return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
+            if request.operation != "DeleteObjects" or stubborn not in request.keys:
+                return None
+            for key in set(request.keys) - {stubborn}:
+                store_in_s3.server.objects.pop(key, None)
+            return deleted(request.keys, {stubborn: ("AccessDenied", "not yours")})
+
+        store_in_s3.server.faults.append(refuse)
+        yield repository
+
+
+def test_a_failed_delete_is_said_before_the_command_fails(
+    repository: LakeRepository, run: Run, store_in_s3: StoreInS3
+) -> None:
+    red = run("--log-json", "run", repository.name, "--yes", "--json")
+    assert red.exit_code == 5, red
+    facts = red.json()
+    assert (facts["candidates"], facts["deleted"], facts["failed"], facts["swept"]) == (GARBAGE, GARBAGE - 1, 1, False)
+    (error,) = facts["errors"]
+    assert (error["objects"], error["for_example"]) == (1, "data/garbage-1")
+    assert "AccessDenied" in error["error"]
+    # With --log-json the error is a record, like all that is logged.
+    records = [json.loads(line) for line in red.err.splitlines() if line.startswith("{")]
+    assert "what to do" not in red.err
+    assert (records[-1]["level"], records[-1]["error"]) == ("ERROR", "SweepIncompleteError")
+    assert "1 of 2 objects" in records[-1]["message"]
+    assert "sweep it again" in records[-1]["remedy"]
+
+    again = run("sweep", repository.name, "--mark", facts["mark_id"])
+    assert again.exit_code == 5
+    assert "AccessDenied" in again.out
+    assert "data/garbage-1" in again.out
+    store_in_s3.server.faults.clear()
+    swept = run("sweep", repository.name, "--mark", facts["mark_id"], "--json")
+    assert swept.exit_code == 0, swept.err
+    assert (swept.json()["deleted"], swept.json()["errors"]) == (GARBAGE, [])
+
+
+def test_a_mark_is_said_whose_sweep_was_refused(repository: LakeRepository, run: Run, tmp_path: Path) -> None:
+    settings = tmp_path / "lakefs-gc.toml"
+    brake = "[safety]\nmax_marked_share = 0.01\nshare_counts_from_objects = 0"
+    settings.write_text(settings.read_text().replace("[safety]", brake))
+    refused = run("run", repository.name, "--yes", "--json")
+    assert refused.exit_code == 3, refused
+    facts = refused.json()
+    assert (facts["candidates"], facts["swept"]) == (GARBAGE, False)
+    assert {brake["name"] for brake in facts["brakes"]} == {"share_of_objects", "share_of_bytes"}
+
+    override = ("--override", "share_of_objects", "--override", "share_of_bytes")
+    silent = run("approve", repository.name, "--mark", facts["mark_id"], *override)
+    assert silent.exit_code == 3
+    assert "`why` in the UI" in silent.err
+    approved = run("approve", repository.name, "--mark", facts["mark_id"], *override, "--why", "a test")
+    assert approved.exit_code == 0, approved.err
+    approval = repository.store.read(f"_lakefs/retention/gc/unified/{facts['mark_id']}/lakefs-gc/approval.json")
+    assert json.loads(approval)["approved_via"] == "command line"
