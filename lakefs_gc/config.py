@@ -26,6 +26,7 @@ from lakefs_gc.storage.urls import has_credentials
 
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
+_LOCAL = "local://"
 
 SweepPolicy = Literal["manual", "after", "immediately"]
 
@@ -390,6 +391,19 @@ class Settings(Section):
             return StoreLocation(folder)
         prefix = max(fitting, key=len)
         return StoreLocation(self.mounts[prefix] + folder.removeprefix(prefix))
+
+    def reach(self, namespace: str) -> StoreLocation:
+        """``locate``, for a namespace that is to be opened.
+
+        Raises ``ConfigurationError`` for one on the server's own disk that no mount leads to.
+        """
+        location = self.locate(namespace)
+        if location.url.startswith(_LOCAL):
+            raise ConfigurationError(
+                f"{namespace} is on the lakeFS server's own disk, and nothing says where that is from here",
+                remedy=f'set `mounts` in {CONFIG_FILE}, e.g. mounts = {{"{_LOCAL}" = "file:///var/lakefs/data/"}}',
+            )
+        return location
 
 
 def load_settings(file: Path | None = None) -> Settings:

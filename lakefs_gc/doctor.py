@@ -71,7 +71,7 @@ def _repository(server: LakeFSServer, settings: Settings, repository: Repository
     yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
     yield _rules(server, repository)
     yield _attempt("neighbours", lambda: _neighbours(server, repository))
-    location = settings.locate(normalize_namespace(repository.storage_namespace))
+    location = settings.reach(normalize_namespace(repository.storage_namespace))
     try:
         store = open_store(location)
         levels, _ = store.list_level("")

@@ -1,4 +1,4 @@
-"""Which mark a partition is about, for the assets that come after it."""
+"""The namespace of a repository, opened, and a mark in it: for the assets and for the commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Marked:
 def open_namespace(repository: str, server: LakeFSServer, settings: Settings) -> Namespace:
     """The namespace of a repository."""
     url = normalize_namespace(server.repository(repository).storage_namespace)
-    return Namespace(url, open_store(settings.locate(url)))
+    return Namespace(url, open_store(settings.reach(url)))
 
 
 def open_mark(repository: str, mark_id: str, server: LakeFSServer, settings: Settings) -> Marked:

@@ -39,6 +39,7 @@ _TRIES = 5
 _CONNECTIONS = 32  # as many threads may ask at once without a new connection for each call
 _PIECE_BYTES = 8 * 1024**2
 _FIRST_PAUSE_SECONDS = 0.5
+_NOT_WHOLE = "start a new run; if it happens again, look at the server's log, and check that the server is lakeFS 1.x"
 _POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -188,9 +189,13 @@ class LakeFSServer:
             commits = [_commit(item) for item in content["results"]]
             has_more, offset = content["pagination"]["has_more"], content["pagination"]["next_offset"]
         except (ValueError, KeyError, TypeError) as error:
-            raise IncompleteAnswerError(f"the log of {ref} in {repository} is not what lakeFS answers") from error
+            raise IncompleteAnswerError(
+                f"the log of {ref} in {repository} is not what lakeFS answers", remedy=_NOT_WHOLE
+            ) from error
         if has_more and (not offset or offset == after):
-            raise IncompleteAnswerError(f"the log of {ref} in {repository} stands still at {offset!r}")
+            raise IncompleteAnswerError(
+                f"the log of {ref} in {repository} stands still at {offset!r}", remedy=_NOT_WHOLE
+            )
         return LogPage(commits, offset if has_more else "")
 
     def metarange_of(self, repository: str, commit_id: str) -> str:
@@ -281,9 +286,12 @@ class LakeFSServer:
             status = self._call(what, self._internal.prepare_garbage_collection_commits_status, repository, task.id)
             if status.completed:
                 if status.error is not None:
-                    raise ServerError(f"{what}: the server's task failed: {status.error.message}")
+                    raise ServerError(
+                        f"{what}: the server's task failed: {status.error.message}",
+                        remedy="look at the server's log, and start a new run",
+                    )
                 if status.result is None:
-                    raise IncompleteAnswerError(f"{what}: the server's task ended without a result")
+                    raise IncompleteAnswerError(f"{what}: the server's task ended without a result", remedy=_NOT_WHOLE)
                 return _prepared(status.result)
             if waited_seconds > timeout_seconds:
                 raise ServerUnavailableError(
@@ -343,13 +351,15 @@ def _commit(item: dict[str, Any]) -> Commit:
 
 def _prepared(answer: Any) -> PreparedCommits:
     if not answer.gc_commits_location:
-        raise IncompleteAnswerError("the server prepared commits, but does not say where")
+        raise IncompleteAnswerError("the server prepared commits, but does not say where", remedy=_NOT_WHOLE)
     return PreparedCommits(answer.run_id, answer.gc_commits_location)
 
 
 def _moved(what: str, after: str, next_offset: str) -> str:
     if not next_offset or next_offset <= after:
-        raise IncompleteAnswerError(f"{what}: the server says there is more, and starts again at {next_offset!r}")
+        raise IncompleteAnswerError(
+            f"{what}: the server says there is more, and starts again at {next_offset!r}", remedy=_NOT_WHOLE
+        )
     return next_offset
 
 
@@ -374,7 +384,9 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
         raise RepositoryNotFoundError(text, remedy="check the repository's name", **facts) from None
     if error.status == 429 or error.status >= 500:
         raise ServerUnavailableError(text, remedy="look at the server's log, and try again", **facts) from None
-    raise ServerError(text, **facts) from None
+    raise ServerError(
+        text, remedy="look at the server's log, and check that the server is lakeFS 1.x", **facts
+    ) from None
 
 
 def _message(error: ApiException) -> str:

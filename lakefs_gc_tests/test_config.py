@@ -99,6 +99,13 @@ def test_a_namespace_is_reached_through_the_longest_mount() -> None:
     assert settings.locate("s3://b/x/y").url == "file:///c/y/"
 
 
+def test_a_namespace_on_the_servers_disk_needs_a_mount() -> None:
+    with pytest.raises(ConfigurationError, match="own disk") as caught:
+        Settings(mounts={"local://elsewhere/": "file:///data/"}).reach("local://lake/")
+    assert "mounts" in caught.value.remedy
+    assert Settings(mounts={"local://": "file:///data/"}).reach("local://lake").url == "file:///data/lake/"
+
+
 def test_the_work_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(work_url="s3://b/w/").resolved_work_url() == "s3://b/w"
     assert Settings().resolved_work_url() == f"file://{tmp_path}/.dagster/work"

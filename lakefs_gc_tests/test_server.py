@@ -89,8 +89,9 @@ def test_a_list_that_stands_still_is_refused(lake: Lake, server: LakeFSServer, p
     more = {"has_more": True, "next_offset": offset, "results": 1, "max_per_page": 1000}
     proxy.instead("/repositories", lambda asked, answer: answer.with_json(pagination=more))
     proxy.instead("/branches", lambda asked, answer: answer.with_json(pagination=more | {"next_offset": ""}))
-    with pytest.raises(IncompleteAnswerError, match="there is more, and starts again"):
+    with pytest.raises(IncompleteAnswerError, match="there is more, and starts again") as caught:
         list(server.repositories())
+    assert caught.value.remedy
     with pytest.raises(IncompleteAnswerError, match="list of branches of repo-0"):
         list(server.branch_heads("repo-0"))
 
@@ -145,6 +146,7 @@ def test_refusals_are_told_apart_and_not_tried_again(
     with pytest.raises(error, match=message) as caught:
         server.repository("lake")
     assert type(caught.value) is error
+    assert caught.value.remedy
     assert proxy.count("/repositories/lake") == 1
 
 
@@ -246,8 +248,9 @@ def test_a_task_that_does_not_end_well(
 ) -> None:
     lake.repository().keep_days(7)
     proxy.instead(STATUS, lambda asked, answer: answer.with_json(**change))
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         server.prepare_commits("lake", timeout_seconds=20)
+    assert caught.value.remedy
 
 
 def test_without_rules_there_are_no_commits_to_prepare(lake: Lake, server: LakeFSServer) -> None:

@@ -119,7 +119,7 @@ def begin_run(
         )
     refuse_overlaps(repository, server)
     namespace = normalize_namespace(repository.storage_namespace)
-    location = settings.locate(namespace)
+    location = settings.reach(namespace)
     store: ObjectStore = open_namespace(location)
     started_at = checked_store_time(store, safety, clock)
     grace_period_seconds = server.grace_period_seconds()
