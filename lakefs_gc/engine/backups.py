@@ -7,6 +7,7 @@ Below ``backup.url``, for a repository and a mark::
     <repository>/<mark>/records/     Parquet: what happened to each object, durable chunk by chunk
     <repository>/<mark>/contents/    Parquet: the same, one row for each object of the mark
     <repository>/<mark>/backup.json  the manifest, written last: without it the backup is not complete
+    <repository>/<mark>/restores/<time>.json  what each restore from it did
 
 The manifest is bound to the mark by its digest, and to the contents by their checksums.
 """

@@ -1,8 +1,9 @@
 """The ledger of a sweep: what happened to each object, durable before anyone says so (rule 9).
 
-Files ``ledger/<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, columns ``schemas.SWEEP``.  Before a
-chunk is deleted, an ``intent`` names its objects that exist; after it, an ``outcome`` has what the store answered.  A
-sweep that was killed in between finds the intent, and counts what is gone by then as its own.
+Files ``lakefs-gc/ledger/<sequence>-<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, columns
+``RECORD``; ``<sequence>`` orders the passes of all sweeps of the mark.  Before a chunk is deleted, an ``intent`` names
+its objects that exist; after it, an ``outcome`` has what the store answered.  A sweep that was killed in between finds
+the intent, and counts what is gone by then as its own.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class PrefixTotal:
 
 @dataclass(frozen=True)
 class Overview:
-    """The prefixes with the most bytes, and the first few marked addresses of the largest part."""
+    """The prefixes with the most bytes, and the first few marked addresses of the first part that has any."""
 
     largest_prefixes: tuple[PrefixTotal, ...]
     sample: tuple[dict[str, str | int], ...]

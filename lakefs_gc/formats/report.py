@@ -51,7 +51,7 @@ class ReportPaths:
 class Summary:
     """The content of ``summary.json``.
 
-    ``first_slice`` is the newest slice that the run listed (empty when there was none), ``cutoff_time`` the
+    ``first_slice`` is the newest slice with a marked object (empty when there is none), ``cutoff_time`` the
     time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*.
     """
 

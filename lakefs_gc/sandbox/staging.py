@@ -30,11 +30,6 @@ class Staging:
         with self._database.write() as connection:
             connection.executemany("INSERT OR REPLACE INTO staged VALUES (?, ?, ?, ?)", rows)
 
-    def forget(self, token: str, key: bytes) -> None:
-        """Take a path out of one layer, as if nothing had been written there."""
-        with self._database.write() as connection:
-            connection.execute("DELETE FROM staged WHERE token = ? AND key = ?", (token, key))
-
     def get(self, tokens: Sequence[str], key: bytes) -> Change | None:
         """What the newest of the layers that knows the path says about it."""
         query = "SELECT identity, data FROM staged WHERE token = ? AND key = ?"
