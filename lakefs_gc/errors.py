@@ -159,6 +159,10 @@ class ApprovalError(SafetyError):
     """The sweep of a mark was not approved, or the approval names another digest (rule 9)."""
 
 
+class StaleLookError(SafetyError):
+    """A sweep's look at what is referenced grew too old before one delete could begin on its word (rule 6)."""
+
+
 class SweepIncompleteError(LakeFSGCError):
     """At least one delete of a sweep failed (rule 9).
 

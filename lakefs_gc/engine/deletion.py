@@ -6,7 +6,7 @@ See what is there, write the intent, delete in bulk, write the outcome that the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -29,10 +29,8 @@ RESUME = "resume"
 PROGRESS = "done long, left long"
 
 _NOT_DELETED = {DeletionOutcome.FAILED: ledger.FAILED, DeletionOutcome.LOCKED: ledger.LOCKED}
-# HEAD and GET tell whole seconds where a listing tells milliseconds.
+# HEAD, GET and a store's clock tell whole seconds where a listing tells milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
-
-
 _CONNECTIONS = 64
 
 
@@ -58,8 +56,9 @@ def delete_objects(
 ) -> Batches:
     """Delete the objects of a plan: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
 
-    ``sequence`` names this pass; ``until`` is the time (``time.time()``) after which no delete is begun,
-    but those of the first chunk.
+    ``sequence`` names this pass.  ``until`` is the time on the store's clock (seconds since 1970) after which no bulk
+    delete is begun, of any chunk: what this machine's clock says does not matter, nor how long the task has waited.
+    One that has begun is gone through with: the listing of its versions, and what the store is asked again, included.
     Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """
     namespace = worker_store(store)
@@ -69,24 +68,42 @@ def delete_objects(
     writer = ledger.LedgerWriter(namespace, folder, context.partitionId() if context else 0, sequence)
     # Spark tries a task again when its executor is lost: what the first try has deleted is not found gone by chance.
     begun = writer.begun()
+    clock = _StoreClock(namespace)
+
+    def is_late() -> bool:
+        return clock.latest() > until
 
     def delete(numbered: tuple[int, list[_Planned]]) -> bool:
         number, chunk = numbered
         with pace.request() as done:
-            if number and time.time() > until:
+            if is_late():
                 return False
             asked = [planned.address for planned in chunk if planned.verdict != ledger.RESURRECTED]
             there = still_there(namespace, asked, concurrency=max(1, _CONNECTIONS // pace.limit))
             # Asking takes long where the store is slow, or requests are limited.
-            if number and time.time() > until:
+            if is_late() or not _delete_chunk(
+                namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions, is_late
+            ):
                 return False
-            _delete_chunk(namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions)
             done(len(chunk), namespace.slow_downs)
         return True
 
     chunks = enumerate(_chunks(batches, objects_per_request))
     for (_, chunk), is_done in map_unordered(delete, chunks, pacing.chunks_at_once, wait_for_all=True):
         yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+
+
+class _StoreClock:
+    """The store's clock, asked once: executors' own clocks may be wrong, each in its way."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._time, self._steady = time.time(), time.monotonic()
+        self._asked = (store.now() + _CLOCK_GRAIN).timestamp()
+
+    def latest(self) -> float:
+        """Seconds since 1970 on the store's clock, rather too many than too few."""
+        # The one may be set back meanwhile, the other stands still while a machine sleeps.
+        return self._asked + max(time.time() - self._time, time.monotonic() - self._steady)
 
 
 @lru_cache(maxsize=32)
@@ -123,7 +140,9 @@ def _delete_chunk(
     cutoff: datetime,
     begun: set[str],
     delete_versions: bool,
-) -> None:
+    is_late: Callable[[], bool],
+) -> bool:
+    """False, and nothing is deleted, when it is too late once the intent is written: that too may take long."""
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
     hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there
@@ -143,12 +162,15 @@ def _delete_chunk(
         else:
             doomed.append((planned.address, info.size_bytes))
     writer.intent(_records([(address, size, ledger.INTENT, "") for address, size in doomed]))
+    if is_late():
+        return False
     expected = {address: (size, ledger.DELETED) for address, size in doomed} | hidden
     delete = store.delete_versions if delete_versions else store.delete_many
     for deletion in delete(list(expected)):
         size, outcome = expected[deletion.key]
         records.append((deletion.key, size, _NOT_DELETED.get(deletion.outcome, outcome), deletion.error))
     writer.outcome(_records(records))
+    return True
 
 
 def _records(rows: list[tuple[str, int | None, str, str]]) -> pa.RecordBatch:

@@ -1,8 +1,9 @@
 """Stage 10: delete what a mark says, and nothing else.
 
 What is left of the mark is kept before the first delete, and swept in rounds.  Each round looks again at what is
-referenced, plans, and has the executors delete; a look that grows old ends its round.  What failed is tried again at
-the end.  Nothing is counted from what was asked for: the result is read back from the ledger.
+referenced, plans, and has the executors delete; what they leave because the look has grown old waits for the next.
+What failed is tried again at the end.  Nothing is counted from what was asked for: the result is read back from the
+ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.sweep_result import SweepResult, read_result
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import MarkError
+from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.open import open_store
 
@@ -54,7 +55,8 @@ def sweep(
     """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
 
     ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
-    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says.
+    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says, and
+    ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old.
     """
     began_at = clock()
     passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores)
@@ -108,6 +110,7 @@ class _Passes:
         self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
         self._work_place, self._clock, self._cores = work_place, clock, cores
         self._folder = MarkPaths.of(mark.mark_id).ledger
+        self._store = open_store(run.store)
         self.looks = 0
 
     def recorded(self, sequence: str = "") -> DataFrame:
@@ -163,10 +166,14 @@ class _Passes:
             yield from (part for part in parts if rounds == 1 or not part.isEmpty())
 
     def sweep_round(self, suspects: DataFrame) -> None:
-        """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome."""
+        """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome.
+
+        Raises ``StaleLookError`` after a look that was too old before anything could be deleted.
+        """
         while True:
             self.looks += 1
-            until = time.time() + self._settings.max_look_age_minutes * 60
+            # What becomes referenced while a look is under way, it may miss: it is as old as its first call.
+            until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
             referenced = self._look(suspects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
@@ -177,6 +184,7 @@ class _Passes:
             output = StageOutput(plan.withColumn("verdict", verdict).drop("live", "recorded"), self._clock())
             self._work_place.write(self._spark, self._run.run_key, "sweep_plan", output)
             sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"
+            self._refuse_slow_look(until)
             if not self._delete(sequence, until):
                 return
             done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
@@ -186,8 +194,17 @@ class _Passes:
                 return
             suspects = kept.dataframe
 
+    def _refuse_slow_look(self, until: float) -> None:
+        if self._store.now().timestamp() > until:
+            minutes = f"{self._settings.max_look_age_minutes:g}"
+            raise StaleLookError(
+                f"the look at what is referenced took longer than the {minutes} minutes for which its word counts",
+                remedy="raise sweep.max_look_age_minutes, or lower sweep.objects_per_look where the marked objects "
+                "take the time; then sweep again: it goes on with what is left",
+            )
+
     def _delete(self, sequence: str, until: float) -> int:
-        """Go through the plan; how many objects are left of it."""
+        """Go through the plan; how many objects are left of it.  Raises ``StaleLookError`` when that is all."""
         plan = self._work_place.read(self._spark, self._run.run_key, "sweep_plan", PLAN).dataframe
         settings = self._settings
         delete = delete_objects(
@@ -211,6 +228,15 @@ class _Passes:
             )
         done, left = row["done"] or 0, row["left"] or 0
         logger.info("mark %s: %d objects done, %d left for another look", self._mark.mark_id, done, left)
+        if left and not done:
+            # Another look would end as this one did.
+            raise StaleLookError(
+                f"no delete of {left} objects could begin within the {settings.max_look_age_minutes:g} minutes for "
+                "which a look at what is referenced counts",
+                remedy="raise sweep.max_look_age_minutes; where requests are slow or limited lower "
+                "sweep.objects_per_request; see whether Spark's tasks wait for executors; then sweep again: it goes on "
+                "with what is left",
+            )
         return int(left)
 
     def _keep(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:

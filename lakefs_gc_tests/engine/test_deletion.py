@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from lakefs_gc.engine import deletion
+from lakefs_gc.engine import deletion, ledger
 from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore, StoreLocation
@@ -28,7 +28,7 @@ def location(tmp_path: Path) -> StoreLocation:
 
 
 def delete(location: StoreLocation, until: float) -> list[int]:
-    """One object in a chunk, one chunk at a time; for each whether it was done."""
+    """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock."""
     now = datetime.now(UTC)
     columns = {"address": ADDRESSES, "size": [1] * 3, "last_modified": [now] * 3, "verdict": [DELETE] * 3}
     plan = pa.RecordBatch.from_pydict(columns)
@@ -37,17 +37,25 @@ def delete(location: StoreLocation, until: float) -> list[int]:
 
 
 def left(location: StoreLocation) -> list[str]:
-    return [address for batch in open_store(location).list("data/") for address in batch["address"].to_pylist()]
+    return sorted(address for batch in open_store(location).list("data/") for address in batch["address"].to_pylist())
 
 
-def asks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
+def goes_by(monkeypatch: pytest.MonkeyPatch, clock: str) -> Callable[[float], None]:
+    """Sets a clock of this machine forward (``time`` or ``monotonic``), as time would that goes by."""
+    real, seconds = getattr(time, clock), [0.0]
+    monkeypatch.setattr(time, clock, lambda: real() + sum(seconds))
+    return seconds.append
+
+
+def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -> list[str]:
     """Let it take so long to ask for what is still there; what was asked for."""
     asked: list[str] = []
+    go_by = goes_by(monkeypatch, clock)
 
     def slowly(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
         asked.extend(addresses)
         found = still_there(store, addresses, concurrency=concurrency)
-        time.sleep(seconds)
+        go_by(seconds)
         return found
 
     monkeypatch.setattr(deletion, "still_there", slowly)
@@ -59,17 +67,48 @@ def test_all_is_deleted_in_time(location: StoreLocation) -> None:
     assert left(location) == []
 
 
-def test_after_the_time_nothing_but_the_first_chunk(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_after_the_time(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No chunk is exempt: a task that had to wait for its executor begins late."""
     asked = asks(monkeypatch, 0)
-    assert delete(location, time.time() - 1) == [1, 0, 0]
-    assert left(location) == ADDRESSES[1:]
-    assert asked == ADDRESSES[:1]
+    assert delete(location, time.time() - 1) == [0, 0, 0]
+    assert left(location) == ADDRESSES
+    assert asked == []
 
 
-def test_no_delete_after_the_time_although_it_was_asked_for_before(
-    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_the_clock_of_the_executor_does_not_matter(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, hours: float
 ) -> None:
-    asked = asks(monkeypatch, 1.0)
-    assert delete(location, time.time() + 1.5) == [1, 0, 0]
+    """Neither where it is behind, and would delete on an old look, nor where it is ahead."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+    assert delete(location, real() - 60) == [0, 0, 0]
+    assert left(location) == ADDRESSES
+    assert delete(location, real() + 60) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("clock", ["time", "monotonic"])
+def test_no_delete_after_the_time_although_it_was_asked_for_before(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """Either clock tells: one may be set back meanwhile, the other stands still while a machine sleeps."""
+    until = time.time() + 3600
+    asked = asks(monkeypatch, 2400, clock)
+    assert delete(location, until) == [1, 0, 0]
     assert left(location) == ADDRESSES[1:]
     assert asked == ADDRESSES[:2], "what is there was asked for in time, and told too late"
+
+
+def test_no_delete_after_the_time_although_its_intent_was_begun_before(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = time.time() + 3600
+    write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "time")
+
+    def slowly(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        go_by(2400)
+
+    monkeypatch.setattr(ledger.ChunkWriter, "intent", slowly)
+    assert delete(location, until) == [1, 0, 0]
+    assert left(location) == ADDRESSES[1:]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
+from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -11,14 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine import schemas, second_look
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.errors import LakeFSGCError, SafetyError
+from lakefs_gc.errors import LakeFSGCError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
-from lakefs_gc_tests.engine.faulty_store import StoreInS3
+from lakefs_gc_tests.engine.faulty_store import WORKER_KEY, LevelledS3, StoreInS3
 from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+from lakefs_gc_tests.storage.faulty_s3 import Answer, Request
 
 
 def test_what_came_back_is_kept(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
@@ -198,22 +202,82 @@ def test_what_looks_have_found_is_not_forgotten(
         assert (len(look._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
 
 
-def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, repository: LakeRepository) -> None:
-    keys = [repository.put_stray(f"data/s/{number}") for number in range(12)]
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*keys)
-    nothing, sizes = spark.createDataFrame([], schemas.UNCOMMITTED), []
+def an_hour_later(server: LevelledS3, request: Request) -> Answer:
+    """The right answer to a question for the time, but for the time."""
+    return replace(server.right_answer(request), headers={"Date": formatdate(time.time() + 3600, usegmt=True)})
 
-    def look(suspects: DataFrame) -> DataFrame:
-        sizes.append(suspects.count())
-        return nothing
 
-    result = collector.sweep(mark, look=look, max_look_age_minutes=1e-9, objects_per_request=2)
-    assert counts(result) == {"deleted": 12}
-    # Each task does one chunk of two on the word of one look.
-    assert len(sizes) > 2
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(set(sizes)) == len(sizes)
+def asks_for_the_time(request: Request) -> bool:
+    return request.operation == "ListObjectsV2" and request.query.get("max-keys") == "1"
+
+
+def is_by_worker(request: Request) -> bool:
+    return f"Credential={WORKER_KEY}/" in request.headers["authorization"]
+
+
+def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+    """All tasks but one begin an hour after the first look, and leave what they have to the second."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository, server = lake.repository(), store_in_s3.server
+        keys = {repository.put_stray(f"data/s/{number:02}") for number in range(40)}
+        collector = Collector(spark, repository)
+        mark = collector.mark_objects(*keys)
+        looks: list[set[str]] = []
+        in_time: list[int] = []
+
+        def look(suspects: DataFrame) -> DataFrame:
+            looks.append({row["address"] for row in suspects.select("address").collect()})
+            # The second look finds one of what the first has left.
+            return spark.createDataFrame([(max(looks[-1]),)] * (len(looks) - 1), schemas.UNCOMMITTED)
+
+        def all_but_one_late(request: Request) -> Answer | None:
+            if len(looks) != 1 or not asks_for_the_time(request) or not is_by_worker(request):
+                return None
+            with server.lock:
+                in_time.append(request.number)
+            return an_hour_later(server, request) if request.number != in_time[0] else None
+
+        server.faults.append(all_but_one_late)
+        result = collector.sweep(mark, look=look, objects_per_request=100)
+        assert [len(looks), looks[0]] == [2, keys]
+        assert set() < looks[1] < keys
+        assert counts(result) == {"deleted": 39, "resurrected": 1}
+        assert repository.objects() & keys == {max(looks[1])}
+
+
+@pytest.mark.parametrize(
+    ("who_is_late", "told"),
+    [("driver", "took longer than the 15 minutes"), ("worker", r"no delete of \d+ objects could begin")],
+)
+def test_a_look_that_is_too_old_for_any_delete_ends_the_sweep(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, who_is_late: str, told: str
+) -> None:
+    """Another look would end in the same way; what was done by then is known to the next sweep."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository, server = lake.repository(), store_in_s3.server
+        keys = {repository.put_stray(f"data/s/{number}") for number in range(12)}
+        collector = Collector(spark, repository)
+        mark = collector.mark_objects(*keys)
+        nothing, looks = spark.createDataFrame([], schemas.UNCOMMITTED), []
+
+        def look(suspects: DataFrame) -> DataFrame:
+            looks.append(suspects.count())
+            return nothing
+
+        def late(request: Request) -> Answer | None:
+            is_late = len(looks) == 2 and asks_for_the_time(request)
+            if is_late and is_by_worker(request) == (who_is_late == "worker"):
+                return an_hour_later(server, request)
+            return None
+
+        server.faults.append(late)
+        with pytest.raises(StaleLookError, match=told) as stopped:
+            collector.sweep(mark, look=look, objects_per_look=6)
+        assert "sweep again" in stopped.value.remedy
+        assert len(looks) == 2, "it does not look for ever"
+        assert len(repository.objects() & keys) == 12 - looks[0] > 0
+        server.faults.clear()
+        assert counts(collector.sweep(mark, live=[])) == {"deleted": 12}
 
 
 def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repository: LakeRepository) -> None:

@@ -151,8 +151,8 @@ class FaultyS3:
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
 
             def _send(self, answer: Answer) -> None:
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
+                self.send_response_only(answer.status)
+                for name, value in {"Date": self.date_time_string(), **answer.headers}.items():
                     self.send_header(name, value)
                 if answer.announce_length and answer.status != 204:
                     self.send_header("Content-Length", str(len(answer.body)))
