@@ -23,7 +23,14 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
-from lakefs_gc.errors import ConfigurationError, SafetyError, StorageError, StoreUnavailableError
+from lakefs_gc.errors import (
+    ConfigurationError,
+    RepositoryNotFoundError,
+    SafetyError,
+    ServerError,
+    StorageError,
+    StoreUnavailableError,
+)
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.server import LakeFSServer, Repository
 from lakefs_gc.storage.base import StoreLocation
@@ -91,7 +98,7 @@ def _probe(
         if other.name == own_name:
             continue
         try:
-            readable.append((other.name, _reachable(other, settings).url))
+            readable.append((other.name, _reachable(other, settings, server).url))
         except (StorageError, ConfigurationError) as error:
             _refuse_unknown(other.name, error, unreadable_at_mark)
             unreadable[other.name] = error.message
@@ -122,10 +129,26 @@ def _refuse_unknown(
         ) from error
 
 
-def _reachable(other: Repository, settings: Settings) -> StoreLocation:
+def _reachable(other: Repository, settings: Settings, server: LakeFSServer) -> StoreLocation:
     location = settings.locate(normalize_namespace(other.storage_namespace))
-    next(iter(open_store(location).list(METADATA_FOLDER)), None)
+    if next(iter(open_store(location).list(METADATA_FOLDER)), None) is None and _has_content(server, other.name):
+        # Empty is no proof: a folder that is not mounted, or a wrong mount, has nothing in it either.
+        raise StorageError(
+            f"{location.folder_url}{METADATA_FOLDER} is empty, and branches of {other.name} have content",
+            remedy="see that its folder is mounted, and what `mounts` in lakefs-gc.toml says of its namespace",
+        )
     return location
+
+
+def _has_content(server: LakeFSServer, repository: str) -> bool:
+    try:
+        return any(server.metarange_of(repository, commit_id) for _, commit_id in server.branch_heads(repository))
+    except RepositoryNotFoundError:  # deleted meanwhile
+        return False
+    except ServerError as error:
+        if error.transient:
+            raise
+        return True  # for all that these credentials may know
 
 
 @worker
