@@ -18,8 +18,16 @@ from lakefs_gc.storage.s3_client import RetryingClient
 from lakefs_gc.storage.s3_delete import Target, delete_targets
 
 _LISTINGS_AT_ONCE = 16
-# AWS: "Access Denied because object protected by object lock"; MinIO: "Object is WORM protected and cannot be ...".
-_SAYS_LOCKED = re.compile("object.?lock|WORM|legal.?hold|retention", re.IGNORECASE)
+# The whole answer, word for word: that of a missing right names roles, buckets and keys, which may be called anything.
+_LOCKED_ANSWER = (
+    "(?:AccessDenied: Access Denied because object protected by object lock"  # AWS
+    "|AccessDenied: forbidden by object lock"  # Ceph
+    r"|InvalidRequest: Object is WORM protected and cannot be overwritten)\.?"  # MinIO
+)
+# As the answer is to a bulk delete, or in the error of a single one (``storage_error``).
+_SAYS_LOCKED = re.compile(
+    rf"{_LOCKED_ANSWER}|s3://.*: (?:not allowed to call s3:\w+|s3:\w+ failed) \({_LOCKED_ANSWER}\)", re.DOTALL
+)
 _MAY_BE_LOCKED = re.compile("AccessDenied|not allowed|InvalidRequest|Forbidden")
 
 
@@ -137,9 +145,10 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
 def deletion(key: str, error: str) -> Deletion:
     """The outcome of a plain delete that ended with this error, or '' when the store deleted the key.
 
-    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why.
+    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why.  A
+    refusal in words that are not known to be about a lock is a failure.
     """
-    if _SAYS_LOCKED.search(error):
+    if _says_locked(error):
         return Deletion(key, DeletionOutcome.LOCKED, error)
     return Deletion.of(key, error)
 
@@ -149,7 +158,7 @@ def lock_of(s3: RetryingClient, target: Target, error: str) -> str:
 
     Stores answer "AccessDenied" for a lock as for a missing right: the object's own headers tell them apart.
     """
-    if not (_SAYS_LOCKED.search(error) or _MAY_BE_LOCKED.search(error)):
+    if not _MAY_BE_LOCKED.search(error):
         return ""
     request = {"Bucket": s3.bucket, "Key": target.name}
     if target.version:
@@ -159,10 +168,14 @@ def lock_of(s3: RetryingClient, target: Target, error: str) -> str:
     except ObjectNotFoundError:
         return ""
     except StorageError:
-        return error if _SAYS_LOCKED.search(error) else ""
+        return error if _says_locked(error) else ""
     if head.get("ObjectLockLegalHoldStatus") == "ON":
         return "locked: a legal hold"
     until = head.get("ObjectLockRetainUntilDate")
     if isinstance(until, datetime) and until > datetime.now(UTC):
         return f"locked until {until.astimezone(UTC).isoformat()} ({head.get('ObjectLockMode', '')})"
-    return error if _SAYS_LOCKED.search(error) else ""
+    return error if _says_locked(error) else ""
+
+
+def _says_locked(error: str) -> bool:
+    return _SAYS_LOCKED.fullmatch(error) is not None

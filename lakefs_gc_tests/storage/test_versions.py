@@ -18,9 +18,39 @@ from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc.storage.s3_delete import Target
 from lakefs_gc.storage.s3_versions import lock_of
-from lakefs_gc_tests.storage.faulty_s3 import FaultyS3, Request, error
+from lakefs_gc_tests.storage.faulty_s3 import FaultyS3, Request, deleted, error
 
 NewBucket = Callable[..., S3Store]
+MINIO = "Object is WORM protected and cannot be overwritten"
+AWS = "Access Denied because object protected by object lock."
+SAYS_LOCKED = (
+    f"AccessDenied: {AWS}",
+    f"InvalidRequest: {MINIO}",
+    "AccessDenied: forbidden by object lock",  # Ceph
+    f"s3://bucket/repo/a (b) at https://store: not allowed to call s3:DeleteObjectVersion (AccessDenied: {AWS})",
+    f"s3://bucket/repo/a at https://store: s3:DeleteObject failed (InvalidRequest: {MINIO})",
+)
+"""What stores say of a lock, and how our errors show it."""
+_ROLE = "AccessDenied: User: arn:aws:sts::1:assumed-role/retention-gc/x is not authorized to perform: s3:DeleteObject"
+DENIED = (
+    f"{_ROLE} on resource: arn:aws:s3:::bookworm/repo/a",
+    f'{_ROLE} on resource: "arn:aws:s3:::b/legal-hold" with an explicit deny in a resource-based policy "object-lock"',
+    f"s3://bookworm/legal-hold/object-lock at https://worm: not allowed to call s3:DeleteObject ({_ROLE})",
+    f"s3://bucket/{AWS} at https://store: not allowed to call s3:DeleteObject (AccessDenied: Access Denied)",
+    f"s3://bucket/(AccessDenied: {AWS}) at https://store: s3:DeleteObject failed (InvalidRequest: no)",
+    "AccessDenied: not by the retention policy of this gateway",
+)
+"""What they say of a missing right, where things are called after what they are for."""
+
+
+def credentials(server: FaultyS3) -> dict[str, str]:
+    """The environment in which it is the store."""
+    return {
+        "AWS_ENDPOINT_URL_S3": server.endpoint,
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_REGION": "us-east-1",
+    }
 
 
 @pytest.fixture
@@ -103,9 +133,52 @@ def test_a_missing_right_is_no_lock(new_bucket: NewBucket) -> None:
     store.put("free", b"x")
     s3, name = store._s3(), store.root + "free"
     assert lock_of(s3, Target(name), "AccessDenied: Access Denied.") == ""
-    assert lock_of(s3, Target(name), "AccessDenied: object protected by object lock").startswith("AccessDenied")
+    for error_of_lock in SAYS_LOCKED:
+        assert lock_of(s3, Target(name), error_of_lock) == error_of_lock
+    for denied in DENIED:
+        assert lock_of(s3, Target(name), denied) == ""
     assert lock_of(s3, Target(name), "InternalError") == ""
     assert lock_of(s3, Target(store.root + "none"), "AccessDenied") == ""
+
+
+def test_a_plain_delete_that_a_lock_refuses() -> None:
+    for error_of_lock in SAYS_LOCKED:
+        assert s3_versions.deletion("data/s/a", error_of_lock).outcome is DeletionOutcome.LOCKED
+    for denied in DENIED:
+        assert s3_versions.deletion("data/s/a", denied).outcome is DeletionOutcome.FAILED
+    assert s3_versions.deletion("data/s/a", "").outcome is DeletionOutcome.DELETED
+
+
+def test_a_denied_delete_is_no_lock_whatever_things_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the store, in a bulk delete and alone: bucket, keys and role are named after what they are for."""
+    keys = ["data/s/legal-hold", "data/s/object protected by object lock", "data/s/\u0001-WORM"]
+    with FaultyS3() as server:
+        for name, value in credentials(server).items():
+            monkeypatch.setenv(name, value)
+        user = "User: arn:aws:sts::1:assumed-role/retention-gc/x is not authorized to perform: s3:DeleteObject on"
+
+        def deny(request: Request) -> Any:
+            if request.operation == "DeleteObjects":
+                message = f"{user} resource: arn:aws:s3:::bookworm/legal-hold"
+                return deleted(request.keys, dict.fromkeys(request.keys, ("AccessDenied", message)))
+            if request.operation == "DeleteObject":
+                return error(403, "AccessDenied", f"{user} resource: arn:aws:s3:::bookworm/WORM")
+            return None
+
+        server.faults.append(deny)
+        denied = S3Store(StoreLocation("s3://bookworm/object-lock"), RetryPolicy(tries=1)).delete_many(keys)
+        assert (server.count("DeleteObjects"), server.count("DeleteObject")) == (1, 1)
+        assert {d.outcome for d in denied} == {DeletionOutcome.FAILED}
+
+        server.faults[:] = [
+            lambda request: (
+                error(400, "InvalidRequest", MINIO)
+                if request.operation == "DeleteObject"
+                else deleted(request.keys, dict.fromkeys(request.keys, ("InvalidRequest", MINIO)))
+            )
+        ]
+        locked = S3Store(StoreLocation("s3://bookworm/object-lock"), RetryPolicy(tries=1)).delete_many(keys)
+        assert {d.outcome for d in locked} == {DeletionOutcome.LOCKED}
 
 
 def test_says_that_bytes_stay(new_bucket: NewBucket, s3_server: SeaweedFS, s3_namespace: StoreLocation) -> None:
@@ -141,12 +214,7 @@ def test_which_lifecycle_rules_cover_a_namespace() -> None:
 def test_what_may_not_be_asked_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Versioning is known, lock and lifecycle may not be asked for."""
     with FaultyS3() as server:
-        for name, value in {
-            "AWS_ENDPOINT_URL_S3": server.endpoint,
-            "AWS_ACCESS_KEY_ID": "k",
-            "AWS_SECRET_ACCESS_KEY": "s",
-            "AWS_REGION": "us-east-1",
-        }.items():
+        for name, value in credentials(server).items():
             monkeypatch.setenv(name, value)
         versioned = b"<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>"
 
