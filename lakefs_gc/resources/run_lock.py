@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from dagster import AssetExecutionContext, DagsterRunStatus, RunsFilter
+from dagster import AssetExecutionContext, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import RunInProgressError
@@ -16,7 +16,11 @@ _PROCESS_TAG = "lakefs_gc/process"
 
 
 def refuse_second_run(context: AssetExecutionContext) -> None:
-    """Raise ``RunInProgressError`` when an older run of the same repository is under way in this Dagster instance."""
+    """Raise ``RunInProgressError`` when another run of the same repository is under way in this Dagster instance.
+
+    Of two the one goes on that was started first, by the clocks of their machines; while one of them has not told when
+    it started, the one that was stored first.
+    """
     repository = repository_of(context.partition_key)
     own = context.instance.get_run_record_by_id(context.run.run_id)
     under_way = context.instance.get_run_records(
@@ -30,11 +34,18 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
         if _process_is_gone(run.tags):
             context.instance.report_run_failed(run, "the process of the run was killed")
             continue
-        if own is None or record.storage_id < own.storage_id:
+        if own is None or _was_first(record, own):
             raise RunInProgressError(
                 f"run {run.run_id} of {repository} is under way (partition {partition})",
                 remedy="wait until it ends, or terminate it in the UI; then start this one again",
             )
+
+
+def _was_first(record: RunRecord, own: RunRecord) -> bool:
+    """Whether a run was started before this one.  A run may wait in a queue while another, stored later, is started."""
+    if record.start_time is None or own.start_time is None or record.start_time == own.start_time:
+        return record.storage_id < own.storage_id
+    return record.start_time < own.start_time
 
 
 def process_tags() -> Mapping[str, str]:

@@ -3,12 +3,15 @@
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dagster import (
     AssetExecutionContext,
+    DagsterEvent,
+    DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     Definitions,
@@ -48,6 +51,12 @@ def other_run(instance: DagsterInstance, partition: str, status: DagsterRunStatu
     job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
     tags = {"dagster/partition": partition} if partition else {}
     return instance.create_run_for_job(job, tags=tags, status=status).run_id
+
+
+def starts(instance: DagsterInstance, run_id: str, at: float) -> None:
+    """Dagster's own event for the run in another process; ``at`` is seconds since 1970."""
+    event = DagsterEvent(DagsterEventType.PIPELINE_START.value, "job")
+    instance.report_dagster_event(event, run_id, timestamp=at)
 
 
 def run(instance: DagsterInstance, partition: str) -> ExecuteInProcessResult:
@@ -112,3 +121,30 @@ def test_of_two_runs_the_older_goes_on(instance: DagsterInstance) -> None:
     instance.add_dynamic_partitions("gc_runs", ["lake/one"])
     assert materialize([first], instance=instance, partition_key="lake/one").success
     assert checked
+
+
+def test_of_two_runs_the_one_that_started_first_goes_on(instance: DagsterInstance) -> None:
+    """Though it was stored later: the other one waited in the queue meanwhile."""
+    checked: list[str] = []
+
+    @asset(partitions_def=RUNS)
+    def waited(context: AssetExecutionContext) -> None:
+        other = other_run(instance, "lake/other", DagsterRunStatus.NOT_STARTED)
+        own = instance.get_run_record_by_id(context.run.run_id)
+        assert own is not None
+        assert own.start_time is not None
+        starts(instance, other, own.start_time - 60)
+        with pytest.raises(RunInProgressError, match=f"run {other} of lake is under way"):
+            refuse_second_run(context)
+        checked.append(other)
+
+    instance.add_dynamic_partitions("gc_runs", ["lake/one"])
+    assert materialize([waited], instance=instance, partition_key="lake/one").success
+    assert checked
+
+
+def test_a_run_that_was_stored_first_and_started_second_is_in_nobodys_way(instance: DagsterInstance) -> None:
+    """It is the one to be refused, when it looks."""
+    other = other_run(instance, "lake/other", DagsterRunStatus.NOT_STARTED)
+    starts(instance, other, time.time() + 60)
+    assert run(instance, "lake/one").success
