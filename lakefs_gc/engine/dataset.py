@@ -259,10 +259,28 @@ class WorkPlace:
                 continue  # not finished: it may be under way
         return sorted(listed_at, key=lambda run_key: listed_at[run_key], reverse=True)
 
-    def keep(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DataFrame:
-        """Compute a stage, keep it, and read it back: for what must not be computed twice within one run."""
-        self.write(spark, run_key, stage, output)
-        return self.read(spark, run_key, stage, output.dataframe.schema).dataframe
+    def keep(
+        self,
+        spark: SparkSession,
+        run_key: str,
+        stage: str,
+        output: StageOutput,
+        schema: StructType | str | None = None,
+    ) -> Dataset:
+        """Compute a stage, keep it, and read it back: for what must not be computed twice within one run.
+
+        ``schema`` is what it is read with, if not the DataFrame's own.  Raises ``InputOrderError`` when somebody else
+        has written the stage of this run meanwhile, and as ``write`` and ``read`` do.
+        """
+        written = self.write(spark, run_key, stage, output)
+        kept = self.read(spark, run_key, stage, schema or output.dataframe.schema)
+        if kept.manifest.materialization_id != written.materialization_id:
+            raise InputOrderError(
+                f"{stage} of run {run_key} was written by another process while this one wrote it",
+                remedy="see which other run of this partition is under way (Dagster's UI, command lines on other "
+                "machines), wait until it ends, and start this one again",
+            )
+        return kept
 
     def remove(self, run_key: str) -> None:
         """Remove everything that a run left, manifests and all."""

@@ -84,8 +84,7 @@ class TwinSearch:
 
     def keep(self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType) -> Dataset:
         name = f"{self.name}_{stage}"
-        self.work_place.write(spark, self.run.run_key, name, StageOutput(dataframe, self.clock()))
-        return self.work_place.read(spark, self.run.run_key, name, schema)
+        return self.work_place.keep(spark, self.run.run_key, name, StageOutput(dataframe, self.clock()), schema)
 
 
 def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:

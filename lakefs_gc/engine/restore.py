@@ -118,12 +118,12 @@ def restore(
     began_at = clock()
     copies = _read_backup(spark, backup, place)
     places = shown(spark, store, namespace, commits_of(server, backup.repository), copies, cores)
-    where_shown = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at))
+    where_shown = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
     wanted = _wanted(copies, where_shown, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE).mapInArrow(
         _bring_back(place, store, backup.paths.objects), _OUTCOME_SQL
     )
-    done = work_place.keep(spark, run_key, "restore", StageOutput(outcomes, began_at))
+    done = work_place.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     result = _counted(backup, done)
     _prove(result, done, where_shown, store, server)
     _keep_result(open_store(place), backup, result, prefix, clock)

@@ -157,7 +157,7 @@ class SecondLook:
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
         if len(self._found) > _MOST_FOUND:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._clock())
-            self._found = [self._work_place.keep(self._spark, self._run.run_key, self._name("found"), output)]
+            self._found = [self._work_place.keep(self._spark, self._run.run_key, self._name("found"), output).dataframe]
 
     def _sized(self, suspects: DataFrame) -> DataFrame:
         """A mark that another tool made has no sizes: then the store is asked."""
@@ -166,16 +166,13 @@ class SecondLook:
         if unknown.isEmpty():
             return known
         asked = unknown.repartition(self._cores * _TASKS_PER_CORE).mapInArrow(_ask_for_size(self._run.store), _SIZED)
-        name = self._name("sizes")
-        self._work_place.write(
-            self._spark, self._run.run_key, name, StageOutput(known.unionByName(asked), self._clock())
-        )
-        return self._work_place.read(self._spark, self._run.run_key, name, schemas.SIZED).dataframe
+        output = StageOutput(known.unionByName(asked), self._clock())
+        kept = self._work_place.keep(self._spark, self._run.run_key, self._name("sizes"), output, schemas.SIZED)
+        return kept.dataframe
 
     def _keep(self, stage: str, output: StageOutput) -> Dataset:
         name = self._name(stage)
-        self._work_place.write(self._spark, self._run.run_key, name, output)
-        return self._work_place.read(self._spark, self._run.run_key, name, schemas.BY_STAGE[stage])
+        return self._work_place.keep(self._spark, self._run.run_key, name, output, schemas.BY_STAGE[stage])
 
     def _name(self, stage: str) -> str:
         return f"look_{self._looks}_{stage}"

@@ -126,7 +126,7 @@ class _Passes:
             "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
             "left": F.count_if(is_left),
         }
-        everything = self._keep("sweep_marked", marked.join(earlier, "address", "left"), measures)
+        everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
         rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
         if rows != self._mark.candidates:
             raise MarkError(
@@ -142,9 +142,7 @@ class _Passes:
 
     def keep_recorded(self) -> DataFrame:
         """The whole ledger, read once."""
-        run_key, output = self._run.run_key, StageOutput(self.recorded(), self._clock())
-        self._work_place.write(self._spark, run_key, "sweep_ledger", output)
-        return self._work_place.read(self._spark, run_key, "sweep_ledger", schemas.SWEEP).dataframe
+        return self._keep("sweep_ledger", StageOutput(self.recorded(), self._clock()), schemas.SWEEP).dataframe
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
@@ -159,9 +157,8 @@ class _Passes:
         output = StageOutput(
             objects.select(*_MARKED.names, number).repartition("round"), self._clock(), partition_by="round"
         )
-        self._work_place.write(self._spark, self._run.run_key, "sweep_left", output)
+        left = self._keep("sweep_left", output, _LEFT).dataframe
         if rounds:
-            left = self._work_place.read(self._spark, self._run.run_key, "sweep_left", _LEFT).dataframe
             parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
             yield from (part for part in parts if rounds == 1 or not part.isEmpty())
 
@@ -180,16 +177,16 @@ class _Passes:
                 .when(F.col("recorded") == ledger.INTENT, F.lit(RESUME))
                 .otherwise(F.lit(DELETE))
             )
-            plan = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
-            output = StageOutput(plan.withColumn("verdict", verdict).drop("live", "recorded"), self._clock())
-            self._work_place.write(self._spark, self._run.run_key, "sweep_plan", output)
+            judged = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
+            output = StageOutput(judged.withColumn("verdict", verdict).drop("live", "recorded"), self._clock())
+            plan = self._keep("sweep_plan", output, PLAN).dataframe
             sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"
             self._refuse_slow_look(until)
-            if not self._delete(sequence, until):
+            if not self._delete(plan, sequence, until):
                 return
             done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
             left = suspects.join(done, "address", "left_anti")
-            kept = self._keep(f"sweep_round_{self.looks % 2}", left)
+            kept = self._keep_marked(f"sweep_round_{self.looks % 2}", left)
             if not kept.manifest.rows:
                 return
             suspects = kept.dataframe
@@ -203,9 +200,8 @@ class _Passes:
                 "take the time; then sweep again: it goes on with what is left",
             )
 
-    def _delete(self, sequence: str, until: float) -> int:
-        """Go through the plan; how many objects are left of it.  Raises ``StaleLookError`` when that is all."""
-        plan = self._work_place.read(self._spark, self._run.run_key, "sweep_plan", PLAN).dataframe
+    def _delete(self, plan: DataFrame, sequence: str, until: float) -> int:
+        """Go through a plan (columns ``PLAN``); how many objects are left.  Raises ``StaleLookError`` if all are."""
         settings = self._settings
         delete = delete_objects(
             self._run.store,
@@ -239,7 +235,9 @@ class _Passes:
             )
         return int(left)
 
-    def _keep(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
+    def _keep_marked(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
         output = StageOutput(dataframe.select(*_MARKED.names), self._clock(), measures=measures or {})
-        self._work_place.write(self._spark, self._run.run_key, stage, output)
-        return self._work_place.read(self._spark, self._run.run_key, stage, _MARKED)
+        return self._keep(stage, output, _MARKED)
+
+    def _keep(self, stage: str, output: StageOutput, schema: StructType | str) -> Dataset:
+        return self._work_place.keep(self._spark, self._run.run_key, stage, output, schema)

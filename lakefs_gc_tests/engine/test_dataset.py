@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakefs_gc.engine import dataset, parts, schemas
-from lakefs_gc.engine.dataset import DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.engine.dataset import Dataset, DatasetManifest, StageOutput, WorkPlace
 from lakefs_gc.engine.parts import PART, write_parts
 from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
@@ -63,6 +64,20 @@ def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: Spark
     assert first.materialization_id != second.materialization_id
     assert place.manifest(RUN, "uncommitted") == second
     assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.collect() == [("b",)]
+
+
+def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, place: WorkPlace) -> None:
+    """What is read back must be what was written, not what another process has written since."""
+    kept = place.keep(spark, RUN, "uncommitted", rows(spark, "data/a"), schemas.UNCOMMITTED)
+    assert [row["address"] for row in kept.dataframe.collect()] == ["data/a"]
+
+    class BetweenWriteAndRead(WorkPlace):
+        def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
+            place.write(spark, run_key, stage, rows(spark, "data/b"))
+            return super().read(spark, run_key, stage, schema)
+
+    with pytest.raises(InputOrderError, match=f"uncommitted of run {RUN} was written by another process"):
+        BetweenWriteAndRead(place.url).keep(spark, RUN, "uncommitted", rows(spark, "data/a"))
 
 
 def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkPlace) -> None:
