@@ -1,4 +1,4 @@
-"""Stage 6: the durable decision.
+"""Stage 9: the durable decision.
 
 A mark is a folder in the namespace, in the layout that lakeFS's own client reads (``formats.report``), with our
 manifest beside it.  The parts are written first, then the manifest, and ``summary.json``, which makes it a mark, last.
