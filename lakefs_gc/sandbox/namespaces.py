@@ -80,9 +80,10 @@ class Namespaces:
 
     def outside(self, url: str) -> tuple[ObjectStore, str]:
         """The store and the key (perhaps the beginning of one) of a URL of this kind of store."""
-        # A lakeFS server with a local store takes the folder itself, too.
-        below = url.removeprefix(self.root.folder_url.replace("file://", "local://", 1))
-        bucket, _, key = below.partition("://")[2].partition("/") if below == url else below.partition("/")
+        bucket, _, key = url.partition("://")[2].partition("/")
+        if not bucket and self.blockstore_type == "local":  # a lakeFS server takes the folder itself, too
+            folder = self.root.folder_url.removeprefix("file://")
+            bucket, _, key = f"/{key}".removeprefix(folder).partition("/")
         return self.store(f"{self.blockstore_type}://{bucket}"), key
 
     def _location(self, namespace: str) -> str:

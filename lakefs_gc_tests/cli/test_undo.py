@@ -116,7 +116,7 @@ def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) ->
         "": (2, "set backup.url"),
         f'url = "file://{objects}/{REPOSITORY}/backups"\n': (3, "would lie in the namespace"),
         f'url = "file://{tmp_path}/none"\n': (4, "is it mounted?"),
-        'url = "tape://x"\n': (2, "s3://bucket/prefix"),
+        'url = "tape://x"\n': (2, "does not begin with file:/// or s3://"),
     }
     for section, (exit_code, hint) in cases.items():
         configure(tmp_path, section)
