@@ -28,7 +28,6 @@ from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError,
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, name_server, values, with_garbage
 from lakefs_gc_tests.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
 RUN = "lake/first"
 
@@ -154,19 +153,8 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
         sweeping = lake.settings.sweep.model_copy(update={"retry_pause_seconds": 0.1})
         settings = lake.settings.model_copy(update={"spark": spark_config, "sweep": sweeping})
         location = CodeLocation.of(settings, instance)
-        stubborn = store_in_s3.key(repository, "data/garbage-1")
-
-        def refuse(request: Request) -> Answer | None:
-            if request.operation == "DeleteObject" and request.keys == (stubborn,):
-                return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
-            if request.operation != "DeleteObjects" or stubborn not in request.keys:
-                return None
-            for key in set(request.keys) - {stubborn}:
-                store_in_s3.server.objects.pop(key, None)
-            return deleted(request.keys, {stubborn: ("AccessDenied", "not yours")})
-
         assert location.run("gc_mark", RUN).success
-        store_in_s3.server.faults.append(refuse)
+        store_in_s3.refuse_to_delete(repository, "data/garbage-1")
         assert location.run("gc_approve", RUN).success
         (failed,) = location.sweeps_by_sensor()
         failure = failure_of(failed, "sweep")

@@ -12,7 +12,6 @@ from lakefs_gc_tests.assets.conftest import GARBAGE, name_server, with_garbage
 from lakefs_gc_tests.cli.test_main import Run, run
 from lakefs_gc_tests.collector import Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import StoreInS3, levelled_s3, store_in_s3
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
 __all__ = ["levelled_s3", "run", "store_in_s3"]
 
@@ -29,18 +28,7 @@ def repository(
         settings = f"[safety]\nlongest_commit_minutes = 0\n[sweep]\nretries = 0\n[spark]\n{spark}\n"
         (tmp_path / "lakefs-gc.toml").write_text(settings)
         monkeypatch.chdir(tmp_path)
-        stubborn = store_in_s3.key(repository, "data/garbage-1")
-
-        def refuse(request: Request) -> Answer | None:
-            if request.operation == "DeleteObject" and request.keys == (stubborn,):
-                return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
-            if request.operation != "DeleteObjects" or stubborn not in request.keys:
-                return None
-            for key in set(request.keys) - {stubborn}:
-                store_in_s3.server.objects.pop(key, None)
-            return deleted(request.keys, {stubborn: ("AccessDenied", "not yours")})
-
-        store_in_s3.server.faults.append(refuse)
+        store_in_s3.refuse_to_delete(repository, "data/garbage-1")
         yield repository
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.collector import LakeRepository
-from lakefs_gc_tests.storage.faulty_s3 import FaultyS3
+from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted
 
 WORKER_KEY = "worker"
 """Access key id of Spark's workers, which tells their requests from those of the driver and of the sandbox."""
@@ -49,6 +49,21 @@ class StoreInS3:
     def key(self, repository: LakeRepository, key: str) -> str:
         """A key of a repository as the server has it."""
         return repository.location.folder_url.removeprefix("s3://bucket/") + key
+
+    def refuse_to_delete(self, repository: LakeRepository, key: str) -> None:
+        """Answer AccessDenied for this object from now on, alone or among others; ``faults.clear()`` ends it."""
+        stubborn = self.key(repository, key)
+
+        def refuse(request: Request) -> Answer | None:
+            if request.operation == "DeleteObject" and request.keys == (stubborn,):
+                return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
+            if request.operation != "DeleteObjects" or stubborn not in request.keys:
+                return None
+            for name in set(request.keys) - {stubborn}:
+                self.server.objects.pop(name, None)
+            return deleted(request.keys, {stubborn: ("AccessDenied", "not yours")})
+
+        self.server.faults.append(refuse)
 
     def reads_by_workers(self) -> list[str]:
         """Keys that Spark's workers have read whole, one for each request."""
