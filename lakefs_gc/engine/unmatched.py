@@ -119,5 +119,6 @@ def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:
             if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.folders, None)):
                 raise SafetyError(
                     f"no committed object was found in {run.repository}, but branch {branch} has some",
-                    remedy="look at the rules and at the lakeFS server's log of prepare_commits; nothing was marked",
+                    remedy="if that is newer than this run, start another one; if not, look at the rules and at the "
+                    "lakeFS server's log of prepare_commits; nothing was marked",
                 )

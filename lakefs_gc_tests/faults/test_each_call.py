@@ -122,8 +122,8 @@ API_FAULTS: dict[str, Callable[[Asked, Callable[..., Answered]], Answered]] = {
 }
 
 
-@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path, for_ever: bool) -> None:
+def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
+    """Once; and from then on, for the same path, where that is asked for again."""
     with Lake(tmp_path / "lake") as lake, LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         scene = Scene.of(lake.repository())
         credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
@@ -132,33 +132,40 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path, for_ever: bool
         def collector() -> Collector:
             return scene.collector(spark, server)
 
+        def spoiled(number: int, fault: str, *, for_ever: bool) -> tuple[bool, bool]:
+            """Whether that run ended right, and whether it asked again for what was spoiled."""
+            garbage = scene.litter()
+            first = len(proxy.asked)
+            hit: list[str] = []
+            again: list[str] = []
+
+            def spoil(asked: Asked, real: Callable[..., Answered]) -> Answered | None:
+                path = asked.path.partition("?")[0]
+                if len(proxy.asked) == first + number and not hit:
+                    hit.append(path)
+                elif not (hit and hit[0] == path):
+                    return None
+                else:
+                    again.append(path)
+                    if not for_ever:
+                        return None
+                return API_FAULTS[fault](asked, real)
+
+            proxy.spoil.append(spoil)
+            when = f"{fault} at call {number} of {calls}{', and from then on' if for_ever else ''}"
+            ended = survive(scene, garbage, collector(), collector(), proxy.spoil.clear, when)
+            assert hit, when
+            return ended, bool(again)
+
         assert scene.run(collector(), scene.litter())
         before = len(proxy.asked)
         assert scene.run(collector(), scene.litter())  # the first one has had a call of its own
         calls = len(proxy.asked) - before
         for number, fault in chosen(calls, API_FAULTS):
-            garbage = scene.litter()
-            first = len(proxy.asked)
-            hit: list[str] = []
-
-            def spoil(
-                asked: Asked,
-                real: Callable[..., Answered],
-                at: int = first + number,
-                hit: list[str] = hit,
-                fault: str = fault,
-            ) -> Answered | None:
-                if len(proxy.asked) == at and not hit:
-                    hit.append(asked.path.partition("?")[0])
-                elif not (for_ever and hit and asked.path.partition("?")[0] == hit[0]):
-                    return None
-                return API_FAULTS[fault](asked, real)
-
-            proxy.spoil.append(spoil)
-            when = f"{fault} at call {number} of {calls}"
-            ended = survive(scene, garbage, collector(), collector(), proxy.spoil.clear, when)
-            assert hit, when
-            assert ended or fault != "500" or for_ever, "one 500 is tried again"
+            ended, again = spoiled(number, fault, for_ever=False)
+            assert ended or fault != "500", "one 500 is tried again"
+            if again:
+                spoiled(number, fault, for_ever=True)
 
 
 STORE_FAULTS: dict[str, Callable[[], Answer]] = {

@@ -161,6 +161,7 @@ class Histories(RuleBasedStateMachine):
             ("objects that came back", history.resurrected),
             ("objects that no list has", history.hidden),
             ("optimized runs", history.optimized),
+            ("outdated runs", history.outdated),
         ):
             self.seen[name] += number
             self.seen[f"histories with {name}"] += number > 0
