@@ -26,7 +26,7 @@ from dagster import (
     sensor,
 )
 
-from lakefs_gc.assets.sweep import SweepConfig
+from lakefs_gc.assets.sweep import POLICY, SweepConfig
 from lakefs_gc.config import SweepPolicy, SweepSettings
 from lakefs_gc.engine.dataset import Clock, utc_now
 from lakefs_gc.jobs import gc_sweep
@@ -202,7 +202,7 @@ def _is_swept(instance: DagsterInstance, mark: Found | WaitingMark, after_storag
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:
-    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_via=f"policy {policy}")
+    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_via=f"{POLICY}{policy}")
     return _request(mark.run_key, config, f"{mark.run_key}:{mark.digest}:policy-{policy}")
 
 

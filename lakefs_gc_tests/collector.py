@@ -388,6 +388,7 @@ class Collector:
         *,
         live: Iterable[str] | None = None,
         look: Look | None = None,
+        known_restores: frozenset[str] = frozenset(),
         sleep: Callable[[float], None] = time.sleep,
         **settings: float,
     ) -> SweepResult:
@@ -408,6 +409,7 @@ class Collector:
             settings=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings}),
             clock=self.clock,
             cores=CORES,
+            known_restores=known_restores,
             sleep=sleep,
         )
         self.work_place.write(self.spark, self.run_key, "sweep", output)

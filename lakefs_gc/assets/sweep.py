@@ -12,6 +12,7 @@ from lakefs_gc.engine.approval import approve, read_approval
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.brakes import refuse_braked
 from lakefs_gc.engine.dataset import StageOutput, utc_now
+from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep_result import SweepResult, failures
@@ -26,6 +27,9 @@ from lakefs_gc.resources.run_lock import refuse_second_run
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
+
+POLICY = "policy "
+"""With it begins how an approval says that a policy gave it."""
 
 
 class SweepConfig(Config):
@@ -64,6 +68,7 @@ def sweep(
     configured, server = settings.get(), lakefs.server()
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
     approve_on_the_way(found, config)
+    known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
     require_backup(configured, found.mark)
     refuse_braked(
@@ -99,6 +104,7 @@ def sweep(
         settings=configured.sweep,
         clock=utc_now,
         cores=spark.cores,
+        known_restores=known_restores,
     )
     metadata = sweep_metadata(result)
     try:
@@ -111,8 +117,13 @@ def sweep(
 
 
 def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
-    """Approve a mark that is not approved yet, if ``config`` has its digest.  Raises ``ApprovalError`` for another."""
+    """Approve a mark that is not approved yet, if ``config`` has its digest.
+
+    Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored.
+    """
     if config.approve_digest and not _is_approved(found):
+        if config.approved_via.startswith(POLICY):
+            refuse_restored(found.store, found.mark.mark_id, frozenset())
         approve(
             found.store,
             found.mark,

@@ -106,6 +106,7 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
         "read_through_lakefs": result.read_through_lakefs,
         "shown_by_no_commit": result.shown_by_no_commit,
         "unreadable": result.unreadable,
+        "unreadable_metadata": result.unreadable_metadata,
         "errors": result.errors,
     }
 

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
 from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
@@ -86,9 +87,13 @@ def approve(
 
 
 def read_approval(store: ObjectStore, mark: Mark) -> Approval:
-    """The approval of a mark.  Raises ``ApprovalError`` when there is none, or it is for another digest."""
+    """The approval of a mark.
+
+    Raises ``ApprovalError`` when there is none, it is for another digest, or the mark was restored since.
+    """
     key = MarkPaths.of(mark.mark_id).approval
-    if not store.stat_many([key]):
+    stored = store.stat_many([key]).get(key)
+    if stored is None:
         raise ApprovalError(
             f"the sweep of mark {mark.mark_id} of {mark.repository} is not approved",
             remedy=f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`, or materialize sweep_approval",
@@ -100,4 +105,7 @@ def read_approval(store: ObjectStore, mark: Mark) -> Approval:
             f"but the mark is {mark.mark_id} of {mark.repository} with digest {mark.digest}",
             remedy="look at the mark as it is now, and approve it again",
         )
+    # Both by the store's clock; a HEAD tells whole seconds.
+    older = frozenset(key for key, at in notes(store, mark.mark_id).items() if at < stored.last_modified)
+    refuse_restored(store, mark.mark_id, older)
     return approval

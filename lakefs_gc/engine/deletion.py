@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lakefs_gc.engine import ledger
+from lakefs_gc.engine.restores import notes_in
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, StoreLocation
@@ -53,12 +54,15 @@ def delete_objects(
     delete_versions: bool,
     until: float,
     pacing: Pacing,
+    restores: str,
+    known_restores: frozenset[str] = frozenset(),
 ) -> Batches:
     """Delete the objects of a plan: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
 
     ``sequence`` names this pass.  ``until`` is the time on the store's clock (seconds since 1970) after which no bulk
     delete is begun, of any chunk: what this machine's clock says does not matter, nor how long the task has waited.
     One that has begun is gone through with: the listing of its versions, and what the store is asked again, included.
+    Nor is one begun once the folder ``restores`` has a note that is not in ``known_restores``.
     Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """
     namespace = worker_store(store)
@@ -73,6 +77,9 @@ def delete_objects(
     def is_late() -> bool:
         return clock.latest() > until
 
+    def is_over() -> bool:
+        return is_late() or bool(notes_in(namespace, restores).keys() - known_restores)
+
     def delete(numbered: tuple[int, list[_Planned]]) -> bool:
         number, chunk = numbered
         with pace.request() as done:
@@ -82,7 +89,7 @@ def delete_objects(
             there = still_there(namespace, asked, concurrency=max(1, _CONNECTIONS // pace.limit))
             # Asking takes long where the store is slow, or requests are limited.
             if is_late() or not _delete_chunk(
-                namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions, is_late
+                namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions, is_over
             ):
                 return False
             done(len(chunk), namespace.slow_downs)
@@ -140,9 +147,9 @@ def _delete_chunk(
     cutoff: datetime,
     begun: set[str],
     delete_versions: bool,
-    is_late: Callable[[], bool],
+    is_over: Callable[[], bool],
 ) -> bool:
-    """False, and nothing is deleted, when it is too late once the intent is written: that too may take long."""
+    """False, and nothing is deleted, when it is over once the intent is written: that too may take long."""
     records: list[tuple[str, int | None, str, str]] = []
     doomed: list[tuple[str, int]] = []
     hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there
@@ -162,7 +169,7 @@ def _delete_chunk(
         else:
             doomed.append((planned.address, info.size_bytes))
     writer.intent(_records([(address, size, ledger.INTENT, "") for address, size in doomed]))
-    if is_late():
+    if is_over():
         return False
     expected = {address: (size, ledger.DELETED) for address, size in doomed} | hidden
     delete = store.delete_versions if delete_versions else store.delete_many

@@ -31,6 +31,8 @@ LOCKED = "locked"
 """An object lock or a legal hold keeps the object; a later sweep tries again."""
 OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, FAILED)
 
+_OUTCOME = "outcome"
+
 RECORD = pa.schema(
     [
         pa.field("address", pa.string(), nullable=False),
@@ -58,7 +60,7 @@ class LedgerWriter:
     def begun(self) -> set[str]:
         """Addresses that an earlier attempt at this shard, in this sweep, said it would delete."""
         keys = (key for batch in self._store.list(self._shard) for key in batch.column("address").to_pylist())
-        files = self._store.read_many(key for key in keys if key.endswith(f"-{INTENT}.parquet"))
+        files = self._store.read_many(filter(is_intent, keys))
         return {address for key, content in files for address in read_records(key, content)["address"].to_pylist()}
 
     def chunk(self, number: int) -> ChunkWriter:
@@ -67,7 +69,7 @@ class LedgerWriter:
 
 
 class ChunkWriter:
-    """Writes the records of one chunk of deletes."""
+    """Writes the records of one chunk."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
@@ -78,7 +80,7 @@ class ChunkWriter:
 
     def outcome(self, records: pa.RecordBatch) -> None:
         """Say what happened."""
-        self._write(records, "outcome")
+        self._write(records, _OUTCOME)
 
     def _write(self, records: pa.RecordBatch, kind: str) -> None:
         if not records.num_rows:
@@ -86,6 +88,16 @@ class ChunkWriter:
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
         self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())
+
+
+def is_intent(key: str) -> bool:
+    """Whether this file of a ledger is an intent."""
+    return key.endswith(f"-{INTENT}.parquet")
+
+
+def outcome_of(intent: str) -> str:
+    """The file in which the outcome of an intent is, once there is one."""
+    return f"{intent.removesuffix(f'{INTENT}.parquet')}{_OUTCOME}.parquet"
 
 
 def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> DataFrame:

@@ -73,6 +73,10 @@ class MarkPaths:
     def ledger(self) -> str:
         return f"{self.report.folder}lakefs-gc/ledger/"
 
+    @property
+    def restores(self) -> str:
+        return f"{self.report.folder}lakefs-gc/restores/"
+
 
 @dataclass(frozen=True)
 class MarkPart:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.local_rows import local_rows
+from lakefs_gc.engine.restores import RESTORED
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
@@ -57,15 +58,28 @@ def missing(
         absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
             only_absent(run.store), "address string, found_in string"
         )
-        # An intent counts: what is gone after it is ours.
-        ours = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
-        swept = recorded_by_sweeps(spark, run.store, cores).where(ours)
-        swept = swept.groupBy("address").agg(F.max("mark_id").alias("mark_id"))
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
-        rows = absent.join(swept, "address", "left").select("address", "found_in", deleted_by)
+        rows = absent.join(_deleted(spark, run, cores), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
         measures={"lost": F.count_if(F.col("deleted_by") == "")},
         inputs={"unmatched": unmatched.manifest.materialization_id},
+    )
+
+
+def _deleted(spark: SparkSession, run: GCRun, cores: int) -> DataFrame:
+    """What our sweeps deleted and no restore has brought back since.  Columns: ``address``, ``mark_id``."""
+    # An intent counts: what is gone after it is ours.
+    is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
+    deleted_at = F.when(is_delete, F.col("recorded_at"))
+    restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
+    found = recorded_by_sweeps(spark, run.store, cores).groupBy("address")
+    last = found.agg(
+        F.max_by("mark_id", deleted_at).alias("mark_id"),
+        F.max(deleted_at).alias("deleted_at"),
+        F.max(restored_at).alias("restored_at"),
+    )
+    return last.where(F.col("restored_at").isNull() | (F.col("deleted_at") > F.col("restored_at"))).select(
+        "address", "mark_id"
     )

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from lakefs_gc.engine.contents import checksum_of, same_content
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPart
+from lakefs_gc.engine.restores import RESTORED, begin_restore, ended_late, record_restored
 from lakefs_gc.engine.shown import commits_of, shown
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
@@ -36,7 +38,6 @@ from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
-RESTORED = "restored"
 ALREADY_THERE = "already_there"
 CONFLICT = "conflict"
 LOST = "lost"
@@ -67,6 +68,8 @@ class RestoreResult:
 
     ``read_through_lakefs`` objects were read by the API where a commit shows them; ``shown_by_no_commit`` ones are
     proved at the store alone; ``unreadable`` ones a commit shows, and the API did not give their content.
+    ``unreadable_metadata`` is how many files of commits' content could not be read: what only they show counts as shown
+    by no commit, and a prefix of paths does not find it.
     """
 
     mark_id: str
@@ -76,6 +79,7 @@ class RestoreResult:
     read_through_lakefs: int = 0
     shown_by_no_commit: int = 0
     unreadable: int = 0
+    unreadable_metadata: int = 0
     errors: list[dict[str, str | int]] = field(default_factory=list)
 
     def raise_if_incomplete(self) -> None:
@@ -86,6 +90,14 @@ class RestoreResult:
                 f"{wrong} of {sum(self.objects.values())} objects of mark {self.mark_id} did not come back, and "
                 f"{self.unreadable} that did cannot be read through lakeFS as they were",
                 remedy="see their errors; mend the cause, and restore again: what is back is not copied again",
+                result=asdict(self),
+            )
+        if self.unreadable_metadata:
+            raise RestoreIncompleteError(
+                f"{sum(self.objects.values())} objects of mark {self.mark_id} are back, but {self.unreadable_metadata} "
+                "files that say what commits show are damaged or gone, so not all was proved through lakeFS",
+                remedy="what is counted as restored is proved at the store; see the errors for the files.  If you "
+                "restored a prefix of paths, restore without it, or with one of physical addresses",
                 result=asdict(self),
             )
 
@@ -102,12 +114,15 @@ def restore(
     run_key: str,
     clock: Clock,
     cores: int,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> RestoreResult:
     """Bring back the objects of a backup: all, or those with a prefix.
 
     ``prefix`` is one of logical paths, as any commit shows them, or of physical addresses: an object that fits either
     way comes back.  ``store`` is the namespace.  What lies in the work place under ``run_key`` meanwhile is removed in
-    the end.  Raises ``BackupError`` when the repository is now somewhere else.
+    the end.  A sweep of the mark that is under way stops, and its approval is void.
+    Raises ``BackupError`` when the repository is now somewhere else, ``RestoreIncompleteError`` when a delete ended
+    that was taken for dead.
     """
     namespace = normalize_namespace(server.repository(backup.repository).storage_namespace)
     if namespace != backup.namespace:
@@ -116,15 +131,25 @@ def restore(
             remedy="copy the backup's objects/ folder by hand to where you want it",
         )
     began_at = clock()
+    records, dead = begin_restore(open_store(store), backup.mark_id, prefix, began_at, sleep)
     copies = _read_backup(spark, backup, place)
     places = shown(spark, store, namespace, commits_of(server, backup.repository), copies, cores)
-    where_shown = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
+    kept = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
+    where_shown = kept.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE).mapInArrow(
         _bring_back(place, store, backup.paths.objects), _OUTCOME_SQL
     )
     done = work_place.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
+    with driver_errors():
+        record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
+    if ended_late(open_store(store), backup.mark_id, dead):
+        raise RestoreIncompleteError(
+            f"a sweep of mark {backup.mark_id} ended a delete while this restore was copying",
+            remedy="the sweep has stopped now: restore again",
+        )
     result = _counted(backup, done)
+    _count_unreadable_metadata(result, kept)
     _prove(result, done, where_shown, store, server)
     _keep_result(open_store(place), backup, result, prefix, clock)
     work_place.remove(run_key)
@@ -227,6 +252,16 @@ def _counted(backup: Backup, done: DataFrame) -> RestoreResult:
             row.asDict() for row in examples.orderBy(F.desc("objects"), "error").limit(_ERRORS_SHOWN).collect()
         ]
     return result
+
+
+def _count_unreadable_metadata(result: RestoreResult, places: DataFrame) -> None:
+    unreadable = places.where(F.col("address").isNull())
+    with driver_errors():
+        [row] = unreadable.agg(F.count("path").alias("objects"), F.min("path").alias("for_example")).collect()
+    result.unreadable_metadata = row["objects"]
+    if row["objects"]:
+        error = "it says what commits show, and is damaged or gone"
+        result.errors.append({"outcome": "unreadable", "error": error, **row.asDict()})
 
 
 def _prove(

@@ -22,6 +22,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, RESUME, Pacing, delete_objects
 from lakefs_gc.engine.marked_objects import read_marked
 from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.engine.restores import refuse_restored
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.sweep_result import SweepResult, read_result
 from lakefs_gc.engine.workers import driver_errors
@@ -50,16 +51,19 @@ def sweep(
     settings: SweepSettings,
     clock: Clock,
     cores: int,
+    known_restores: frozenset[str] = frozenset(),
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
 
     ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
-    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says, and
-    ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old.
+    ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.
+    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says,
+    ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
+    ``ApprovalError`` once another restore of the mark has begun.
     """
     began_at = clock()
-    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores)
+    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores)
     rounds = passes.rounds_left()
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -106,8 +110,10 @@ class _Passes:
         settings: SweepSettings,
         clock: Clock,
         cores: int,
+        known_restores: frozenset[str],
     ) -> None:
         self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
+        self._known_restores = known_restores
         self._work_place, self._clock, self._cores = work_place, clock, cores
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = open_store(run.store)
@@ -165,9 +171,11 @@ class _Passes:
     def sweep_round(self, suspects: DataFrame) -> None:
         """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome.
 
-        Raises ``StaleLookError`` after a look that was too old before anything could be deleted.
+        Raises ``StaleLookError`` after a look that was too old before anything could be deleted, ``ApprovalError`` once
+        the mark is being restored.
         """
         while True:
+            refuse_restored(self._store, self._mark.mark_id, self._known_restores)
             self.looks += 1
             # What becomes referenced while a look is under way, it may miss: it is as old as its first call.
             until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
@@ -212,6 +220,8 @@ class _Passes:
             settings.delete_versions,
             until,
             Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
+            MarkPaths.of(self._mark.mark_id).restores,
+            self._known_restores,
         )
         with driver_errors():
             # The sums need every row of every task: this is what runs the deletes, each of them, now.
@@ -225,6 +235,7 @@ class _Passes:
         done, left = row["done"] or 0, row["left"] or 0
         logger.info("mark %s: %d objects done, %d left for another look", self._mark.mark_id, done, left)
         if left and not done:
+            refuse_restored(self._store, self._mark.mark_id, self._known_restores)
             # Another look would end as this one did.
             raise StaleLookError(
                 f"no delete of {left} objects could begin within the {settings.max_look_age_minutes:g} minutes for "

@@ -32,7 +32,7 @@ def delete(location: StoreLocation, until: float) -> list[int]:
     now = datetime.now(UTC)
     columns = {"address": ADDRESSES, "size": [1] * 3, "last_modified": [now] * 3, "verdict": [DELETE] * 3}
     plan = pa.RecordBatch.from_pydict(columns)
-    work = delete_objects(location, "ledger/", "1", 1, now, False, until, Pacing(1, 0.0))
+    work = delete_objects(location, "ledger/", "1", 1, now, False, until, Pacing(1, 0.0), "restores/")
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
 
 

@@ -20,6 +20,7 @@ from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.shown import commits_of
 from lakefs_gc.engine.workers import WorkerError
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
+from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
@@ -243,3 +244,45 @@ def test_commits_of_all_branches_tags_and_parents(repository: LakeRepository, la
     del expected[lost]
     found = commits_of(LakeFSServer(lake.credentials), "lake")
     assert {commit_id: metarange_id for metarange_id, commit_id in found.items()} == expected
+
+
+def test_metadata_of_an_old_commit_that_is_gone(swept: Swept) -> None:
+    """No run reads it, so nobody has noticed; the objects come back, and what was not proved is said."""
+    gone = swept.repository.metadata_file(swept.repository.metarange_of(swept.expired))
+    swept.repository.store.delete_many([gone])
+    result = swept.restore()
+    assert counts(result) == {"restored": 4}
+    assert (result.read_through_lakefs, result.shown_by_no_commit, result.unreadable_metadata) == (0, 4, 1)
+    assert gone in [error["for_example"] for error in result.errors]
+    with pytest.raises(RestoreIncompleteError, match="1 files that say what commits show are damaged or gone"):
+        result.raise_if_incomplete()
+    assert swept.repository.store.read(swept.stray) == b"never committed"
+
+
+@pytest.mark.parametrize("kind", ["metarange", "range"])
+def test_damaged_metadata_of_an_old_commit(swept: Swept, kind: str) -> None:
+    repository = swept.repository
+    metarange = repository.metadata_file(repository.metarange_of(swept.expired))
+    file = metarange
+    if kind == "range":
+        [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+        file = repository.metadata_file(range_id)
+    repository.store.put(file, b"damaged")
+    result = swept.restore("data/s/")
+    assert (counts(result), result.unreadable_metadata) == ({"restored": 1}, 1)
+
+
+def test_what_was_restored_and_lost_again_is_lost(swept: Swept) -> None:
+    swept.restore()
+    swept.repository.branch("rescued", swept.expired)
+    collector = Collector(swept.spark, swept.repository)
+    collector.collect()
+    assert collector.addresses("missing") == set()
+
+    lost = swept.keys[PATHS[0]]
+    swept.repository.store.delete_many([lost])
+    collector = Collector(swept.spark, swept.repository)
+    collector.collect()
+    [row] = collector.dataset("missing").dataframe.collect()
+    assert (row["address"], row["deleted_by"]) == (lost, "")
+    assert collector.manifest("missing").facts["lost"] == 1

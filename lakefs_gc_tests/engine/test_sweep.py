@@ -159,7 +159,7 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         writer.intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     repository.store.delete_many(keys[:2])
     until, pacing = time.time() + 60, Pacing(1, 0)
-    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, until, pacing)
+    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, until, pacing, "restores/")
     assert [batch["done"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
     found = read_ledger(spark, repository.location, folder, 1).collect()
     assert {row["address"]: (row["outcome"], row["size"]) for row in found} == {

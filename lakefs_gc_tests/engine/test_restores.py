@@ -1,0 +1,165 @@
+"""A restore and the sweeps of its mark: one of them sees the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakefs_gc.assets.sweep import SweepConfig, approve_on_the_way
+from lakefs_gc.engine.approval import read_approval
+from lakefs_gc.engine.backups import find_backup
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.ledger import INTENT, RECORD, LedgerWriter
+from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.engine.restore import RestoreResult, restore
+from lakefs_gc.engine.restores import begin_restore, notes
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
+from lakefs_gc.marked import Marked
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.collector import CORES, Collector, LakeRepository
+from lakefs_gc_tests.engine.backing_up import Backups
+
+KEYS = tuple(f"data/s/{number}" for number in range(6))
+RESTORED = "is being restored, or was"
+
+
+class HalfSwept:
+    """A backed up and approved mark whose sweep was killed when two of its objects were left."""
+
+    def __init__(self, spark: SparkSession, repository: LakeRepository, folder: Path) -> None:
+        self.spark, self.repository, self.store = spark, repository, repository.store
+        (folder / "backups").mkdir()
+        self.place = Backups(StoreLocation((folder / "backups").as_uri()))
+        for key in KEYS:
+            repository.put_stray(key, key.encode())
+        self.collector = Collector(spark, repository)
+        self.mark: Mark = self.collector.mark_objects(*KEYS)
+        self.place.back_up(spark, self.collector, self.mark)
+        self.collector.approve(self.mark)
+        looks = iter([(), ()])
+
+        def look(suspects: DataFrame) -> DataFrame:
+            for addresses in looks:
+                return self.nothing(*addresses)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            self.collector.sweep(self.mark, look=look, objects_per_look=2)
+        self.left = self.there()
+        if not 0 < len(self.left) < len(KEYS):
+            raise ValueError("the sweep was not killed half way")
+
+    def nothing(self, *addresses: str) -> DataFrame:
+        return self.spark.createDataFrame([(address,) for address in addresses], "address string")
+
+    def there(self) -> set[str]:
+        return self.repository.objects() & {*KEYS}
+
+    def restore(self, sleep: Callable[[float], None] = time.sleep) -> RestoreResult:
+        return restore(
+            self.spark,
+            find_backup(self.place.store, self.mark.mark_id),
+            self.place.location,
+            self.repository.location,
+            self.collector.server,
+            work_place=self.collector.work_place,
+            run_key=new_run_key("lake", utc_now()),
+            clock=utc_now,
+            cores=CORES,
+            sleep=sleep,
+        )
+
+    def intent(self) -> tuple[Callable[[], None], str]:
+        """Begin a delete, as another sweep would; gives what ends it, and the file of its intent."""
+        folder = MarkPaths.of(self.mark.mark_id).ledger
+        before = {*self.store_keys(folder)}
+        chunk = LedgerWriter(self.store, folder, 0, "20200101T000000000000-00001").chunk(0)
+        row = {"address": KEYS[0], "size": 1, "outcome": INTENT, "error": ""}
+        records = pa.RecordBatch.from_pylist([row], schema=RECORD)
+        chunk.intent(records)
+        [key] = {*self.store_keys(folder)} - before
+        return lambda: chunk.outcome(records), key
+
+    def store_keys(self, folder: str) -> list[str]:
+        return [key for batch in self.store.list(folder) for key in batch["address"].to_pylist()]
+
+
+@pytest.fixture
+def half_swept(spark: SparkSession, repository: LakeRepository, tmp_path: Path) -> HalfSwept:
+    return HalfSwept(spark, repository, tmp_path)
+
+
+def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept) -> None:
+    result = half_swept.restore()
+    assert result.objects["already_there"] == len(half_swept.left)
+    assert result.objects["restored"] == len(KEYS) - len(half_swept.left)
+
+    with pytest.raises(ApprovalError, match=RESTORED):
+        read_approval(half_swept.store, half_swept.mark)
+    with pytest.raises(ApprovalError, match=RESTORED):
+        half_swept.collector.sweep(half_swept.mark, live=[])
+    assert half_swept.there() == {*KEYS}
+
+    # Nor does a policy approve it again; a person may.
+    found = Marked(half_swept.mark, half_swept.store)
+    digest = half_swept.mark.digest
+    with pytest.raises(ApprovalError, match=RESTORED):
+        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"))
+    time.sleep(0.01)  # the clock of the files has moved on
+    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="command line"))
+    read_approval(half_swept.store, half_swept.mark)
+    known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
+    half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
+    assert half_swept.there() == {*KEYS} - half_swept.left
+
+
+def test_a_sweep_that_has_looked_deletes_nothing_once_a_restore_has_begun(half_swept: HalfSwept) -> None:
+    def look(suspects: DataFrame) -> DataFrame:
+        begin_restore(half_swept.store, half_swept.mark.mark_id, "", utc_now(), time.sleep)
+        return half_swept.nothing()
+
+    with pytest.raises(ApprovalError, match=RESTORED):
+        half_swept.collector.sweep(half_swept.mark, look=look)
+    assert half_swept.there() == half_swept.left
+
+
+def test_a_restore_waits_for_the_deletes_that_are_under_way(half_swept: HalfSwept) -> None:
+    end, _ = half_swept.intent()
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        end()
+
+    half_swept.restore(sleep).raise_if_incomplete()
+    assert len(waited) == 1
+
+
+def test_a_restore_does_not_wait_for_a_sweep_that_was_killed(
+    half_swept: HalfSwept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end, key = half_swept.intent()
+    half_swept.repository.age(key, 1)
+
+    def sleep(seconds: float) -> None:
+        raise AssertionError("nobody is there to wait for")
+
+    half_swept.restore(sleep).raise_if_incomplete()
+
+    # One that was not dead after all is told.
+    real = begin_restore
+
+    def begin(*arguments: object) -> object:
+        begun = real(*arguments)  # type: ignore[arg-type]
+        end()
+        return begun
+
+    monkeypatch.setattr("lakefs_gc.engine.restore.begin_restore", begin)
+    with pytest.raises(RestoreIncompleteError, match="ended a delete while this restore was copying"):
+        half_swept.restore(sleep)
