@@ -14,6 +14,7 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
+from lakefs_gc.engine.restores import notes
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import CorruptFileError, MarkError, SweepIncompleteError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
@@ -133,7 +134,10 @@ def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
 
 
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
-    """The marks of a repository, newest first, with their state: marked, approved, swept, incomplete, or unreadable."""
+    """The marks of a repository, newest first, with their state.
+
+    That is marked, approved, swept, incomplete, restored (wholly or in part, since), or unreadable.
+    """
     server = LakeFSServer(load_server_credentials())
     found: list[dict[str, Any]] = []
     store = open_namespace(repository, server, settings).store
@@ -164,6 +168,9 @@ _UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "d
 def _state(store: ObjectStore, mark_id: str) -> str:
     paths = MarkPaths.of(mark_id)
     there = store.stat_many([paths.sweep_summary, paths.approval])
+    restored = notes(store, mark_id).values()
+    if restored and all(max(restored) >= info.last_modified for info in there.values()):
+        return "restored"
     if paths.sweep_summary in there:
         return "incomplete" if _json(store, paths.sweep_summary)["outcomes"]["failed"]["objects"] else "swept"
     return "approved" if paths.approval in there else "marked"

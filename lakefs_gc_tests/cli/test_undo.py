@@ -61,6 +61,7 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert restored["outcomes"]["restored"]["objects"] == made["candidates"]
     assert restored["read_through_lakefs"] + restored["shown_by_no_commit"] == made["candidates"]
     assert restored["read_through_lakefs"] > 0
+    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "restored"
     assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
     again = run("restore", mark_id, "--repository", REPOSITORY, "--prefix", "no such path")
     assert again.exit_code == 0, again.err
