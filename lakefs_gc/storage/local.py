@@ -45,6 +45,7 @@ _TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
 _GONE = (errno.ENOENT, errno.ENOTDIR)
+_NO_LINKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK)
 
 
 class LocalStore(ObjectStore):
@@ -171,7 +172,7 @@ class LocalStore(ObjectStore):
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """See ``ObjectStore``.  On disk (fsync) when it returns; makes the store's folder if it is not
-        there.
+        there.  On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
         """
         return self._write(key, BytesIO(data), if_absent)
 
@@ -197,8 +198,7 @@ class LocalStore(ObjectStore):
                 ) from error
             try:
                 if if_absent:
-                    os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-                    os.unlink(temporary, dir_fd=folder)
+                    _name_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
                 os.fsync(folder)
@@ -362,6 +362,25 @@ def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
             # Some file systems (/proc, some FUSE) say the end at once: an empty answer proves nothing.
             return copied_bytes > 0
         copied_bytes += step
+
+
+def _name_new(folder: int, temporary: str, name: str) -> None:
+    """Give a written file its name; raises ``FileExistsError`` when that is taken.
+
+    Atomic by a hard link.  A file system that has none (gcsfuse, blobfuse) gets a look and then a rename: there, of two
+    writers in the same moment both may be told that the name was free, and the later one's file stays.
+    """
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with suppress(FileNotFoundError):
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name) from None
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.unlink(temporary, dir_fd=folder)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -144,6 +145,44 @@ def test_a_folder_where_an_object_should_go(store: LocalStore) -> None:
         with pytest.raises(StorageError, match="where a folder must be"):
             store.put("data/s/a/b", b"", if_absent=if_absent)
     assert keys_of(store.list()) == ["data/s/a"]
+
+
+@pytest.mark.parametrize("code", ["ENOSYS", "ENOTSUP", "EOPNOTSUPP", "EPERM", "EMLINK"])
+def test_a_file_system_without_hard_links(
+    code: str, store: LocalStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as gcsfuse's and blobfuse's: a restore to it is possible, and does not overwrite what it sees there."""
+    store.put("backup", b"copy")
+    _no_links(monkeypatch, getattr(errno, code))
+    assert store.put("data/s/put", b"new", if_absent=True) is True
+    assert store.put_stream("data/s/stream", BytesIO(b"new"), if_absent=True) is True
+    assert store.copy_to("backup", store, "data/s/copy", if_absent=True) is True
+    assert [store.read(f"data/s/{name}") for name in ("put", "stream", "copy")] == [b"new", b"new", b"copy"]
+    assert store.put("data/s/put", b"newer", if_absent=True) is False
+    assert store.copy_to("backup", store, "data/s/put", if_absent=True) is False
+    assert store.read("data/s/put") == b"new"
+    (folder / "data/s/link").symlink_to("put")
+    for taken in ("data/s", "data/s/link"):
+        with pytest.raises(StorageError):
+            store.put(taken, b"", if_absent=True)
+    assert (folder / "data/s/link").is_symlink()
+    assert sorted(path.name for path in (folder / "data/s").iterdir()) == ["copy", "link", "put", "stream"]
+
+
+def test_other_failures_of_a_link_are_failures(
+    store: LocalStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _no_links(monkeypatch, errno.ENOSPC)
+    with pytest.raises(StorageError, match="No space"):
+        store.put("data/s/a", b"", if_absent=True)
+    assert list((folder / "data/s").iterdir()) == []
+
+
+def _no_links(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", link)
 
 
 def test_a_name_that_is_not_utf8_stops_the_listing(store: LocalStore, folder: Path) -> None:
