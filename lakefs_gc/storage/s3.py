@@ -279,7 +279,7 @@ class S3Store(ObjectStore):
             return super().copy_to(key, destination, destination_key, if_absent=if_absent)
         if if_absent and destination._stat(destination_key) is not None:
             return False
-        head = s3.head(source["Key"])
+        head = s3.head(source["Key"], ChecksumMode="ENABLED")
         return copy_object(
             destination._s3(),
             source,

@@ -12,8 +12,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from lakefs_gc.errors import ObjectNotFoundError, StorageError
+from lakefs_gc.errors import StorageError
+from lakefs_gc.storage.base import ContentFacts
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.s3_checksums import checksums_of, content_facts
 from lakefs_gc.storage.s3_client import RetryingClient
 from lakefs_gc.storage.s3_errors import error_code, http_status
 
@@ -39,7 +41,7 @@ class _Copy:
     source: dict[str, str]
     bucket: str
     key: str
-    e_tag: str
+    head: Mapping[str, Any]
     if_absent: bool
 
     def call(self, method: str, **parameters: Any) -> Any:
@@ -51,7 +53,11 @@ class _Copy:
         )
 
     def create(self, method: str, **parameters: Any) -> bool:
-        """The request by which the object comes to be; False when it was there and must not be."""
+        """The request by which the object comes to be; False when another was there and must not be.
+
+        After a broken connection the object that is in the way may be our own: one that the store says to have the
+        source's content is taken for it.
+        """
         if not self.if_absent:
             self.call(method, **parameters)
             return True
@@ -62,17 +68,19 @@ class _Copy:
             if isinstance(cause, ClientError) and (http_status(cause) == 501 or error_code(cause) == "NotImplemented"):
                 self.call(method, **parameters)  # the caller has looked whether it is there
                 return True
-            if isinstance(cause, ClientError) and http_status(cause) == 412 and self.exists():
-                return False
+            if isinstance(cause, ClientError) and http_status(cause) == 412:
+                there = content_facts(self.s3, self.key)
+                if there is not None:
+                    return self.is_of_source(there)
             raise
         return True
 
-    def exists(self) -> bool:
-        try:
-            self.call("head_object")
-        except ObjectNotFoundError:
-            return False
-        return True
+    def is_of_source(self, there: ContentFacts) -> bool:
+        """Whether the store says the same of that object as of the source: its size, and checksums of both."""
+        known = checksums_of(self.head)
+        common = known.keys() & there.checksums.keys()
+        same = bool(common) and all(known[algorithm] == there.checksums[algorithm] for algorithm in common)
+        return same and there.size_bytes == self.head["ContentLength"]
 
 
 def copy_object(
@@ -87,10 +95,12 @@ def copy_object(
 ) -> bool:
     """Copy ``source`` (``Bucket``, ``Key``), whose HEAD is ``head``; False when ``if_absent`` and it was there.
 
-    Raises ``StorageError`` when the source changes meanwhile.  A copy in parts that fails is aborted.
+    ``head`` has the checksums that the store knows (``ChecksumMode``).  By them an object of this copy is told from
+    another's when the answer to its creation was lost; without one in common it passes for another's.  Raises
+    ``StorageError`` when the source changes meanwhile.  A copy in parts that fails is aborted.
     """
-    copy = _Copy(s3, source, bucket, key, head.get("ETag", ""), if_absent)
-    same = {"CopySourceIfMatch": copy.e_tag} if copy.e_tag else {}
+    copy = _Copy(s3, source, bucket, key, head, if_absent)
+    same = {"CopySourceIfMatch": head["ETag"]} if head.get("ETag") else {}
     if head["ContentLength"] <= limits.single_bytes:
         return copy.create("copy_object", CopySource=source, **same)
     headers = {name: head[name] for name in _HEADERS if head.get(name)}

@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ConnectionClosedError
 
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
@@ -101,6 +102,36 @@ def test_a_copy_never_overwrites_when_told_not_to(
     assert target.read("there") == b"the copy"
     with pytest.raises(ObjectNotFoundError):
         source.copy_to("data/s/none", target, "none", if_absent=True)
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [(None, True), (b"the copy", True), (b"not copy", False), (b"longer than it", False)],
+    ids=["ours", "the same", "another", "a longer one"],
+)
+def test_a_copy_whose_answer_was_lost_is_still_ours(
+    written: bytes | None, made: bool, s3_namespace: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The try after it finds an object in the way: the store's own answer then says whether it is the copy."""
+    store = S3Store(s3_namespace, RetryPolicy(tries=2, base_seconds=0.01))
+    store.put("backup/a", b"the copy")
+    client = store._s3().client
+    copy_object, calls = client.copy_object, []
+
+    def lose_first(**parameters: object) -> object:
+        calls.append(parameters)
+        if len(calls) > 1:
+            return copy_object(**parameters)
+        if written is None:
+            copy_object(**parameters)
+        else:
+            store.put("data/s/a", written)
+        raise ConnectionClosedError(endpoint_url="the store")
+
+    monkeypatch.setattr(client, "copy_object", lose_first)
+    assert store.copy_to("backup/a", store, "data/s/a", if_absent=True) is made
+    assert len(calls) == 2
+    assert store.read("data/s/a") == (b"the copy" if written is None else written)
 
 
 def test_local_copies_where_the_kernel_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
