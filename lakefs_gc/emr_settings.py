@@ -64,6 +64,25 @@ class EMRSettings(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_attempt(self) -> Self:
+        """A job that failed is for a person: begun again it would mark or sweep unasked, and report over the first.
+
+        Batch jobs have one attempt by default; streaming jobs are begun again whatever ``retryPolicy`` says.
+        """
+        if self.kind == "emr-serverless":
+            policy = self.request.get("retryPolicy", {})
+            if not isinstance(policy, dict) or policy.get("maxAttempts", 1) != 1:
+                raise ValueError(
+                    f"request has retryPolicy = {policy}, which would run a failed job again; leave it out, and start "
+                    "the run again in Dagster"
+                )
+            if self.request.get("mode", "BATCH") != "BATCH":
+                raise ValueError(
+                    "request has a mode other than BATCH, in which a failed job is run again; leave it out"
+                )
+        return self
+
 
 def _texts(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Each text in a nested value, with the name it has."""

@@ -62,6 +62,19 @@ def test_what_is_missing_or_too_much_is_named(
         settings(tmp_path, kind, request_)
 
 
+@pytest.mark.parametrize(
+    "again", [{"retryPolicy": {"maxAttempts": 2}}, {"retryPolicy": "always"}, {"mode": "STREAMING"}], ids=str
+)
+def test_a_failed_job_is_not_to_run_again(tmp_path: Path, again: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"request has .*{next(iter(again))}.* run .*again.* leave it out"):
+        settings(tmp_path, "emr-serverless", SERVERLESS | again)
+
+
+def test_one_attempt_may_be_said(tmp_path: Path) -> None:
+    found = settings(tmp_path, "emr-serverless", {**SERVERLESS, "retryPolicy": {"maxAttempts": 1}, "mode": "BATCH"})
+    assert found.emr
+
+
 def properties(value: str) -> dict[str, Any]:
     name = "spark.emr-serverless.driverEnv.LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
     overrides = {"applicationConfiguration": [{"classification": "spark-defaults", "properties": {name: value}}]}

@@ -28,6 +28,9 @@ Context = OpExecutionContext | AssetExecutionContext
 
 _PYTHON = "spark.pyspark.python"
 _DRIVER_ENVIRONMENT = {"emr": "spark.yarn.appMasterEnv", "emr-serverless": "spark.emr-serverless.driverEnv"}
+# YARN begins a failed driver once more: a refused mark, or a sweep that deleted half, is made again unasked, and its
+# reports are written over those of the first.  There is no use in it, so what users set does not count.
+_ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 _MESSAGES_SECONDS = 5
 _UNFINISHED_CLUSTER = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING")
 _UNFINISHED_JOB = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING", "CANCELLING")
@@ -186,13 +189,15 @@ def _name(emr: EMRSettings, repository: str) -> str:
 
 
 def _spark_conf(settings: Settings, emr: EMRSettings) -> list[str]:
-    """Options of spark-submit: the table ``spark``, and what makes the driver, too, use the archive's Python."""
-    conf = {"spark.submit.deployMode": "cluster"} if emr.kind == "emr" else {}
+    """Options of spark-submit: the table ``spark``, one attempt, and the archive's Python for the driver, too."""
+    on_yarn = emr.kind == "emr"
+    conf = {"spark.submit.deployMode": "cluster"} if on_yarn else {}
     if python := settings.spark.get(_PYTHON):
         driver = _DRIVER_ENVIRONMENT[emr.kind]
         variables = [f"{driver}.PYSPARK_PYTHON", "spark.executorEnv.PYSPARK_PYTHON", f"{driver}.PYSPARK_DRIVER_PYTHON"]
         conf |= dict.fromkeys(variables, python)
-    return [word for name, value in (conf | settings.spark).items() for word in ("--conf", f"{name}={value}")]
+    conf |= settings.spark | (_ONE_ATTEMPT if on_yarn else {})
+    return [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
 
 
 def emr_request(settings: Settings, emr: EMRSettings, job: str, repository: str) -> dict[str, Any]:

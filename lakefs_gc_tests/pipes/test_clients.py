@@ -58,6 +58,19 @@ def test_a_cluster_runs_one_step_with_the_archive_and_ends() -> None:
     assert configured.emr.request == REQUESTS["emr"], "is as it was"
 
 
+def test_yarn_does_not_begin_a_failed_job_again() -> None:
+    """Nor where the users' own settings, which may be those of other jobs, ask for it."""
+    plain = settings("emr")
+    for configured in (plain, plain.model_copy(update={"spark": {"spark.yarn.maxAppAttempts": "4"}})):
+        assert configured.emr
+        command = emr_request(configured, configured.emr, "gc_mark", "lake")["Steps"][0]["HadoopJarStep"]["Args"]
+        assert [word for word in command if "maxAppAttempts" in word] == ["spark.yarn.maxAppAttempts=1"]
+    configured = settings("emr-serverless")
+    assert configured.emr
+    request = emr_serverless_request(configured, configured.emr, "gc_mark", "lake")
+    assert "yarn" not in request["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+
+
 def test_a_serverless_job_runs_the_driver_with_the_archive() -> None:
     configured = settings("emr-serverless")
     assert configured.emr
