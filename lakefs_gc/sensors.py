@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from dagster import (
     AssetKey,
@@ -30,7 +31,7 @@ from lakefs_gc.assets.sweep import POLICY, SweepConfig
 from lakefs_gc.config import SweepPolicy, SweepSettings
 from lakefs_gc.engine.dataset import Clock, utc_now
 from lakefs_gc.jobs import gc_sweep
-from lakefs_gc.partitions import repository_tags
+from lakefs_gc.partitions import gc_runs, repository_tags
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,14 @@ class SensorCursor:
         return cls(**content)
 
 
+class Tick(NamedTuple):
+    """What one tick finds: the sweeps to start, the next cursor, and the partitions whose sweeps it leaves out."""
+
+    requests: list[RunRequest]
+    cursor: SensorCursor
+    gone: list[str]
+
+
 def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefinition:
     """The sensor for a policy (see ``SweepSettings.policy``).
 
@@ -121,12 +130,11 @@ def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefin
         description=_DESCRIPTIONS[settings.policy].format(hours=settings.delay_hours),
     )
     def sweep_after_mark(context: SensorEvaluationContext) -> SensorResult:
-        requests, cursor = evaluate(
-            context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp()
-        )
-        if requests:
-            return SensorResult(run_requests=requests, cursor=cursor.to_json())
-        return SensorResult(skip_reason=_nothing_to_do(cursor), cursor=cursor.to_json())
+        found = evaluate(context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp())
+        cursor = found.cursor.to_json()
+        if found.requests:
+            return SensorResult(run_requests=found.requests, cursor=cursor)
+        return SensorResult(skip_reason=_nothing_to_do(found), cursor=cursor)
 
     return sweep_after_mark
 
@@ -138,17 +146,19 @@ _DESCRIPTIONS = {
 }
 
 
-def _nothing_to_do(cursor: SensorCursor) -> str:
-    if not cursor.waiting:
-        return "No new approval."
-    due = datetime.fromtimestamp(min(mark.due_epoch_seconds for mark in cursor.waiting), UTC)
-    return f"No new approval; {len(cursor.waiting)} marks wait, the next is due at {due:%Y-%m-%d %H:%M} UTC."
+def _nothing_to_do(tick: Tick) -> str:
+    said = f"Left out, its partition was deleted: {', '.join(tick.gone)}" if tick.gone else "No new approval"
+    waiting = tick.cursor.waiting
+    if not waiting:
+        return f"{said}."
+    due = datetime.fromtimestamp(min(mark.due_epoch_seconds for mark in waiting), UTC)
+    return f"{said}; {len(waiting)} marks wait, the next is due at {due:%Y-%m-%d %H:%M} UTC."
 
 
 def evaluate(
     instance: DagsterInstance, cursor: SensorCursor, settings: SweepSettings, now_epoch_seconds: float
-) -> tuple[list[RunRequest], SensorCursor]:
-    """One tick: the sweeps to start, and the next cursor."""
+) -> Tick:
+    """One tick: what is approved, or due by the policy, and was not swept meanwhile."""
     requests: list[RunRequest] = []
     # Marks that wait since the policy was another are for a person now.
     waiting = list(cursor.waiting) if settings.policy != "manual" else []
@@ -167,7 +177,24 @@ def evaluate(
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
     requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
-    return requests, SensorCursor(mark_storage_id, approval_storage_id, left)
+    startable, gone = _with_partition(instance, requests)
+    return Tick(startable, SensorCursor(mark_storage_id, approval_storage_id, left), gone)
+
+
+def _with_partition(instance: DagsterInstance, requests: list[RunRequest]) -> tuple[list[RunRequest], list[str]]:
+    """The requests whose partition is still there, and the partitions of the others.
+
+    For one whose partition is not, Dagster fails the whole tick, and each that follows: no repository would be swept.
+    """
+    partitions = set(instance.get_dynamic_partitions(str(gc_runs.name))) if requests else set()
+    gone = [str(request.partition_key) for request in requests if request.partition_key not in partitions]
+    for run_key in gone:
+        logger.warning(
+            "the sweep of partition %s is not started: the partition was deleted; to have it swept, approve its mark "
+            "again on the command line, or sweep it there",
+            run_key,
+        )
+    return [request for request in requests if request.partition_key in partitions], gone
 
 
 def _found_after(

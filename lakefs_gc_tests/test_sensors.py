@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from dagster import DagsterInstance, RunRequest, SensorResult, SkipReason, build_sensor_context
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 import lakefs_gc.sensors as sensors
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.definitions import build_definitions
+from lakefs_gc.partitions import gc_runs
 from lakefs_gc.sensors import SensorCursor, evaluate, sweep_sensor
 from lakefs_gc_tests.materializations import mark_id_of, record_approval, record_by_hand, record_mark, record_sweep
 
@@ -48,11 +51,11 @@ def config_of(request: RunRequest) -> dict[str, Any]:
 
 def test_manual_policy_waits_for_the_approval(instance: DagsterInstance) -> None:
     digest = record_mark(instance, FIRST)
-    requests, cursor = evaluate(instance, SensorCursor(), MANUAL, in_hours(1000))
+    requests, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, in_hours(1000))
     assert requests == []
 
     record_approval(instance, FIRST, digest)
-    requests, cursor = evaluate(instance, cursor, MANUAL, now())
+    requests, cursor, _ = evaluate(instance, cursor, MANUAL, now())
     assert swept(requests) == [FIRST]
     assert config_of(requests[0])["mark_id"] == mark_id_of(FIRST)
     # The approval stands beside the mark: the sweep reads it, and is given none on the way.
@@ -66,7 +69,7 @@ def test_manual_policy_waits_for_the_approval(instance: DagsterInstance) -> None
 def test_several_approvals_between_two_ticks_lose_none(instance: DagsterInstance) -> None:
     for run_key in (FIRST, SECOND, OTHER):
         record_approval(instance, run_key, record_mark(instance, run_key))
-    requests, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    requests, _, _ = evaluate(instance, SensorCursor(), MANUAL, now())
     assert swept(requests) == [FIRST, SECOND, OTHER]
     assert {request.tags["lakefs_gc/repository"] for request in requests} == {"lake", "pond"}
     assert len({request.run_key for request in requests}) == 3
@@ -74,7 +77,7 @@ def test_several_approvals_between_two_ticks_lose_none(instance: DagsterInstance
 
 def test_immediate_policy_sweeps_every_mark_once(instance: DagsterInstance) -> None:
     digests = [record_mark(instance, run_key) for run_key in (FIRST, SECOND)]
-    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    requests, cursor, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
     assert swept(requests) == [FIRST, SECOND]
     # What the policy approves is the digest that the mark had: a mark that is changed meanwhile is refused.
     assert [config_of(request)["approve_digest"] for request in requests] == digests
@@ -85,12 +88,12 @@ def test_immediate_policy_sweeps_every_mark_once(instance: DagsterInstance) -> N
 
 def test_delayed_policy_waits_and_then_sweeps_once(instance: DagsterInstance) -> None:
     record_mark(instance, FIRST)
-    requests, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    requests, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
     assert requests == []
     assert [mark.run_key for mark in cursor.waiting] == [FIRST]
     assert evaluate(instance, cursor, AFTER, in_hours(5.9))[0] == []
 
-    requests, cursor = evaluate(instance, cursor, AFTER, in_hours(6.1))
+    requests, cursor, _ = evaluate(instance, cursor, AFTER, in_hours(6.1))
     assert swept(requests) == [FIRST]
     assert cursor.waiting == ()
     assert evaluate(instance, cursor, AFTER, in_hours(7))[0] == []
@@ -99,43 +102,43 @@ def test_delayed_policy_waits_and_then_sweeps_once(instance: DagsterInstance) ->
 def test_approval_comes_before_the_delay_and_replaces_it(instance: DagsterInstance) -> None:
     digest = record_mark(instance, FIRST)
     record_mark(instance, SECOND)
-    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    _, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
     record_approval(instance, FIRST, digest)
-    requests, cursor = evaluate(instance, cursor, AFTER, now())
+    requests, cursor, _ = evaluate(instance, cursor, AFTER, now())
     assert swept(requests) == [FIRST]
-    requests, _ = evaluate(instance, cursor, AFTER, in_hours(7))
+    requests, _, _ = evaluate(instance, cursor, AFTER, in_hours(7))
     assert swept(requests) == [SECOND]
 
 
 def test_approval_of_another_digest_leaves_the_mark_waiting(instance: DagsterInstance) -> None:
     record_mark(instance, FIRST)
-    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
+    _, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
     record_approval(instance, FIRST, "sha256:of-another")
-    _, cursor = evaluate(instance, cursor, AFTER, now())
+    _, cursor, _ = evaluate(instance, cursor, AFTER, now())
     assert [mark.digest for mark in cursor.waiting] == [f"sha256:{FIRST}"]
 
 
 def test_marks_that_wait_are_left_to_people_when_the_policy_becomes_manual(instance: DagsterInstance) -> None:
     record_mark(instance, FIRST)
-    _, cursor = evaluate(instance, SensorCursor(), AFTER, now())
-    requests, cursor = evaluate(instance, cursor, MANUAL, in_hours(7))
+    _, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
+    requests, cursor, _ = evaluate(instance, cursor, MANUAL, in_hours(7))
     assert (requests, cursor.waiting) == ([], ())
 
 
 @pytest.mark.parametrize("settings", [AFTER, IMMEDIATELY], ids=lambda settings: settings.policy)
 def test_policies_leave_empty_marks_alone(instance: DagsterInstance, settings: SweepSettings) -> None:
     record_mark(instance, FIRST, candidates=0)
-    requests, cursor = evaluate(instance, SensorCursor(), settings, in_hours(100))
+    requests, cursor, _ = evaluate(instance, SensorCursor(), settings, in_hours(100))
     assert (requests, cursor.waiting) == ([], ())
 
 
 def test_approval_given_again_after_a_failed_sweep_starts_another(instance: DagsterInstance) -> None:
     digest = record_mark(instance, FIRST)
     record_approval(instance, FIRST, digest)
-    first, cursor = evaluate(instance, SensorCursor(), MANUAL, now())
+    first, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
     # A failed sweep leaves no materialization.
     record_approval(instance, FIRST, digest)
-    second, _ = evaluate(instance, cursor, MANUAL, now())
+    second, _, _ = evaluate(instance, cursor, MANUAL, now())
     assert swept(first) == swept(second) == [FIRST]
     assert first[0].run_key != second[0].run_key
     assert digest in str(first[0].run_key)
@@ -167,10 +170,10 @@ def test_reads_past_one_page(instance: DagsterInstance, monkeypatch: pytest.Monk
     run_keys = [f"lake/{number}" for number in range(7)]
     for run_key in run_keys:
         record_approval(instance, run_key, record_mark(instance, run_key))
-    requests, cursor = evaluate(instance, SensorCursor(), MANUAL, now())
+    requests, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
     assert swept(requests) == run_keys
     assert evaluate(instance, cursor, MANUAL, now())[0] == []
-    policy_requests, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    policy_requests, _, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
     assert sorted(map(str, swept(policy_requests))) == sorted(run_keys)
 
 
@@ -189,7 +192,7 @@ def test_mark_made_during_a_tick_is_seen_in_the_next(
         return page
 
     monkeypatch.setattr(instance, "fetch_materializations", fetch_and_mark)
-    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    requests, cursor, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
     assert swept(requests) == [FIRST]
     assert fetched
     assert swept(evaluate(instance, cursor, IMMEDIATELY, now())[0]) == [SECOND]
@@ -200,7 +203,7 @@ def test_materialization_reported_by_hand_neither_sweeps_nor_stops_the_sensor(
     instance: DagsterInstance, asset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     record_by_hand(instance, asset, FIRST)
-    requests, cursor = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    requests, cursor, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
     assert requests == []
     record_approval(instance, SECOND, record_mark(instance, SECOND))
     record_by_hand(instance, asset, SECOND)
@@ -232,6 +235,43 @@ def test_ticks_go_on_from_the_stored_cursor(instance: DagsterInstance) -> None:
     fourth = tick(instance, AFTER, third.cursor, began + timedelta(hours=8))
     assert not fourth.run_requests
     assert "No new approval" in str(fourth.skip_reason)
+
+
+@pytest.mark.parametrize("settings", [MANUAL, AFTER, IMMEDIATELY], ids=lambda settings: settings.policy)
+def test_a_partition_that_was_deleted_stops_no_other(
+    instance: DagsterInstance, settings: SweepSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dagster fails a whole tick that asks for a run of such a partition, and the cursor stays where it was."""
+    definitions = build_definitions(Settings(sweep=settings))
+    sensor = sweep_sensor(settings, clock=lambda: datetime.now(UTC) + timedelta(hours=7))
+
+    def next_tick(cursor: str | None) -> SensorExecutionData:
+        with (
+            build_sensor_context(instance=instance, cursor=cursor, definitions=definitions) as context,
+            partition_loading_context(dynamic_partitions_store=instance),
+        ):
+            return sensor.evaluate_tick(context)
+
+    def mark_and_approve(run_key: str) -> None:
+        digest = record_mark(instance, run_key)
+        if settings == MANUAL:
+            record_approval(instance, run_key, digest)
+
+    mark_and_approve(FIRST)
+    mark_and_approve(OTHER)
+    instance.delete_dynamic_partition(str(gc_runs.name), FIRST)
+    first = next_tick(None)
+    assert [request.partition_key for request in first.run_requests or []] == [OTHER]
+    assert f"the sweep of partition {FIRST} is not started" in caplog.text
+    again = next_tick(first.cursor)
+    assert not again.run_requests
+    assert again.skip_message == "No new approval."
+
+    mark_and_approve(SECOND)
+    instance.delete_dynamic_partition(str(gc_runs.name), SECOND)
+    alone = next_tick(again.cursor)
+    assert not alone.run_requests
+    assert alone.skip_message == f"Left out, its partition was deleted: {SECOND}."
 
 
 def test_sensor_starts_runs_of_the_sweep_job() -> None:

@@ -56,7 +56,7 @@ class CodeLocation:
 
     def sweeps_by_sensor(self, settings: SweepSettings | None = None) -> list[ExecuteInProcessResult]:
         """One tick of the sensor, and the runs that it asks for."""
-        requests, self.cursor = evaluate(
+        requests, self.cursor, _ = evaluate(
             self.instance, self.cursor, settings or self.settings.sweep, utc_now().timestamp()
         )
         return [
