@@ -14,7 +14,7 @@ from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, protections_from
 from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import LakeFSGCError, NamespaceError
 from lakefs_gc.server import LakeFSServer
@@ -43,7 +43,16 @@ def gather_evidence(
     store: ObjectStore,
     head_sample_objects: int,
 ) -> Evidence:
-    """Everything that is known of a mark before it is written; one small Spark job looks for heads among it."""
+    """Everything that is known of a mark before it is written; one small Spark job looks for heads among it.
+
+    Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule 1):
+    what one of them says of another's materialization is no evidence.
+    """
+    check_alike("unmatched", candidates, missing)
+    check_inputs(run.run_key, listing, uncommitted, active_ranges, committed, kept, candidates)
+    check_inputs(run.run_key, listing, foreign_references, candidates)
+    check_inputs(run.run_key, committed, missing)
+    check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
     facts = candidates.manifest.facts
     newest_us = facts["newest_us"]
     shown = _shown_by_heads(run, uncommitted.manifest.facts["heads"], server, head_sample_objects)

@@ -212,3 +212,16 @@ def check_made_from(later: Dataset, *earlier: Dataset) -> None:
                 "now",
                 remedy=f"materialize {later.manifest.stage} and everything after it again, or start a new run",
             )
+
+
+def check_alike(stage: str, *made: Dataset) -> None:
+    """Rule 1: all of these were made from one and the same materialization of ``stage``.
+
+    Raises ``InputOrderError``, which says what to materialize again.
+    """
+    for one, other in pairwise(made):
+        if one.manifest.inputs.get(stage) != other.manifest.inputs.get(stage):
+            raise InputOrderError(
+                f"{one.manifest.stage} and {other.manifest.stage} were made from different materializations of {stage}",
+                remedy=f"materialize everything after {stage} again, or start a new run",
+            )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.dataset import StageOutput
 from lakefs_gc.engine.marks import Mark
-from lakefs_gc_tests.collector import Collector, LakeRepository, marked
+from lakefs_gc.errors import InputOrderError
+from lakefs_gc_tests.collector import STAGES, Collector, LakeRepository, marked
 
 
 def on(mark: Mark) -> set[str]:
@@ -61,6 +63,42 @@ def test_protections_that_a_run_does_not_have(spark: SparkSession, repository: L
     assert (marked(repository, again), on(again)) == (set(), {"rules_not_looser"}), "the tag, of two marks before"
     without.sweep(mark)
     assert on(Collector(spark, repository).collect_and_mark()) == set(), "somebody has swept without"
+
+
+def test_an_audit_of_what_was_before_is_no_evidence(spark: SparkSession, repository: LakeRepository) -> None:
+    """Everything but ``missing`` is materialized again, after an object was lost."""
+    live = repository.put("a")
+    repository.commit()
+    repository.put_stray("data/x")
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.manifest("missing").facts["lost"] == 0
+    repository.store.delete_many([live])
+    collector.materialize(*(stage for stage in STAGES if stage != "missing"))
+    with pytest.raises(InputOrderError, match="candidates and missing were made from different materializations"):
+        collector.mark()
+    collector.materialize("missing")
+    assert on(collector.mark()) == {"live_objects_are_there"}
+
+
+def test_rules_that_the_candidates_do_not_go_by_are_no_evidence(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    repository.put("a")
+    repository.commit(age_days=20)
+    repository.delete("a")
+    repository.commit(age_days=10)
+    repository.commit(age_days=9, allow_empty=True)
+    repository.keep_days(30)
+    assert on(Collector(spark, repository).collect_and_mark()) == set()
+    repository.keep_days(1)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.manifest("candidates").rows == 1
+    repository.keep_days(30)
+    collector.materialize("active_ranges")
+    with pytest.raises(InputOrderError, match=r"committed of .* began .* before active_ranges had ended"):
+        collector.mark()
 
 
 def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: LakeRepository) -> None:
