@@ -120,8 +120,8 @@ class SafetyParameters(Section):
         ge=0,
         description="Compute the active commits here too, and keep what either this or the server's list has, in "
         "repositories of up to so many commits: the server's own list leaves out commits that the rules retain, "
-        "depending on the order of their ids.  Beyond that the server's list is trusted, and the run says so; "
-        "protections of commits are refused then.",
+        "depending on the order of their ids.  Beyond that the server's list is trusted, and the mark "
+        "warns that it was not checked; protections of commits are refused then.",
     )
     max_twin_lookups: int = Field(
         default=10_000,

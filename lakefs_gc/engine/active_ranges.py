@@ -57,7 +57,7 @@ def active_ranges(
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), and with rules
     ``commits_run_id`` and what ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the
-    server does not list.
+    server does not list, None where that was not looked at.
     A metarange that the cache has must be in the store all the same, unless ``must_exist`` is false: then it is enough
     to know what it named.  Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every
     branch: those are always active, so a list without one of them was cut short.

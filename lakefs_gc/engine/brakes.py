@@ -49,15 +49,21 @@ BRAKES: Mapping[str, str] = {
 WARNINGS = frozenset({"other_repositories_were_read", "nothing_shielded", "server_list_is_complete"})
 """Brakes that only warn.
 
-``nothing_shielded`` and ``server_list_is_complete`` find what was kept.  What a repository that could not be read
-imported from here can be lost: that warns only, since one that nobody here may read would end all collecting.  Whoever
-approves reads its name, and one that the mark does not name ends the sweep (``second_look``).
+``nothing_shielded`` and ``server_list_is_complete`` find what was kept.  Where there are too many commits to compare,
+the latter says that nobody looked, and what the list lacks can be lost: that warns only, since every mark of such a
+repository has it.  What a repository that could not be read imported from here can be lost: that warns only, since one
+that nobody here may read would end all collecting.  Whoever approves reads its name, and one that the mark does not
+name ends the sweep (``second_look``).
 """
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the brakes of a mark are evaluated from; sizes in bytes, counts of objects."""
+    """What the brakes of a mark are evaluated from; sizes in bytes, counts of objects.
+
+    ``heads_unread`` has the branches whose sample could not be had, with the reason.  ``server_missed`` is None where
+    the server's list was not compared with anything.
+    """
 
     cutoff: datetime
     listed: int
@@ -74,9 +80,10 @@ class Evidence:
     heads_marked: list[str]
     lost: int
     lost_to_our_sweeps: int
+    heads_unread: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     shielded: int = 0
-    server_missed: int = 0
+    server_missed: int | None = 0
     protections: Protections = field(default_factory=Protections)
     earlier_protections: Protections = field(default_factory=Protections)
 
@@ -112,6 +119,13 @@ def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[tuple[str, s
             f"{len(seen.heads_marked)} of {seen.heads_sampled} objects that branches show are marked, "
             f"e.g. {seen.heads_marked[0]}",
         )
+    elif seen.heads_unread:
+        branch, why = min(seen.heads_unread.items())
+        yield (
+            "no_head_object_marked",
+            f"whether an object that a branch shows is marked was not checked on {len(seen.heads_unread)} branches, "
+            f"e.g. {branch}: {why} (start a new run when lakeFS answers)",
+        )
     if seen.lost:
         yield (
             "live_objects_are_there",
@@ -127,7 +141,13 @@ def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[tuple[str, s
             f"{seen.shielded:,} objects were kept since too many paths would have to be looked up "
             "(raise safety.max_twin_lookups to decide them)",
         )
-    if seen.server_missed:
+    if seen.server_missed is None:
+        yield (
+            "server_list_is_complete",
+            "the server's list of active commits was not checked, and some servers leave out commits that the rules "
+            "retain: there are more than safety.max_commits (raise it; each takes about 1 kB of the driver's memory)",
+        )
+    elif seen.server_missed:
         yield (
             "server_list_is_complete",
             f"the server's list lacks {seen.server_missed:,} active commits; they were kept",

@@ -16,7 +16,7 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import LakeFSGCError, NamespaceError
+from lakefs_gc.errors import LakeFSGCError, NamespaceError, RepositoryNotFoundError
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
 
@@ -45,8 +45,8 @@ def gather_evidence(
 ) -> Evidence:
     """Everything that is known of a mark before it is written; one small Spark job looks for heads among it.
 
-    Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule 1):
-    what one of them says of another's materialization is no evidence.
+    Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule
+    1): what one of them says of another's materialization is no evidence.
     """
     check_alike("unmatched", candidates, missing)
     check_inputs(run.run_key, listing, uncommitted, active_ranges, committed, kept, candidates)
@@ -55,7 +55,7 @@ def gather_evidence(
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
     facts = candidates.manifest.facts
     newest_us = facts["newest_us"]
-    shown = _shown_by_heads(run, uncommitted.manifest.facts["heads"], server, head_sample_objects)
+    shown, unread = _shown_by_heads(run, uncommitted.manifest.facts["heads"], server, head_sample_objects)
     earlier = _mark_before(store, run, mark_id)
     # By what the stages went, whatever is configured where the mark is made.
     prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
@@ -76,6 +76,7 @@ def gather_evidence(
         heads_marked=_marked_among(spark, shown, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
+        heads_unread=unread,
         unreadable=foreign_references.manifest.facts["unreadable"],
         shielded=kept.manifest.facts["shielded"],
         server_missed=active_ranges.manifest.facts.get("missed_by_rules", 0),
@@ -89,26 +90,35 @@ def _has_metadata(store: ObjectStore) -> bool:
     return bool(files.num_rows)
 
 
-def _shown_by_heads(run: GCRun, heads: dict[str, Any], server: LakeFSServer, amount: int) -> list[str]:
-    """Addresses that some branches show, relative to the namespace."""
-    if not amount:
-        return []
+def _shown_by_heads(
+    run: GCRun, heads: dict[str, Any], server: LakeFSServer, amount: int
+) -> tuple[list[str], dict[str, str]]:
+    """Addresses that some branches show, relative to the namespace; and each branch that cannot be asked, and why."""
+    if not amount or not heads:
+        return [], {}
     # Spread over the names, the same ones for the same branches.
     branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
-    each = min(1000, max(1, amount // len(branches))) if branches else 0
-    found = []
+    each = min(1000, max(1, amount // len(branches)))
+    found: list[str] = []
+    gone: dict[str, str] = {}
+    unread: dict[str, str] = {}
     for branch in branches:
         try:
             urls = server.shown_objects(run.repository, branch, each)
+        except RepositoryNotFoundError as error:
+            gone[branch] = error.message  # deleted since the run began
+            continue
         except LakeFSGCError as error:
             logger.warning("branch %s cannot be sampled: %s", branch, error.message)
+            unread[branch] = error.message
             continue
         for url in urls:
             try:
                 found.append(run.key_of(url))
             except NamespaceError:
                 continue
-    return found
+    # All of them gone is no sample.
+    return found, gone if len(gone) == len(branches) else unread
 
 
 def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:

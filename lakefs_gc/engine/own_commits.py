@@ -102,4 +102,5 @@ def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:
         run.repository,
         safety.max_commits,
     )
-    return OwnCommits((), {"commits_seen": 0, "missed_by_rules": 0, "commits_protected": 0, "missed_commits": []})
+    # None: nobody knows, which is not the same as none.
+    return OwnCommits((), {"commits_seen": 0, "missed_by_rules": None, "commits_protected": 0, "missed_commits": []})

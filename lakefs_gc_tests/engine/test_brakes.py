@@ -68,10 +68,12 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"newest_marked": NOW}, "nothing_newer_than_cutoff"),
     ({"newest_marked": None, "marked": 0}, ""),
     ({"heads_marked": ["data/s/x"]}, "no_head_object_marked"),
+    ({"heads_unread": {"main": "denied"}}, "no_head_object_marked"),
     ({"lost": 1}, "live_objects_are_there"),
     ({"unreadable": {"other": "denied"}}, "other_repositories_were_read"),
     ({"shielded": 1}, "nothing_shielded"),
     ({"server_missed": 2}, "server_list_is_complete"),
+    ({"server_missed": None}, "server_list_is_complete"),
 ]
 
 
@@ -135,6 +137,16 @@ def test_all_are_there_and_every_one_has_a_case() -> None:
     assert [brake.name for brake in evaluate(FINE, SAFETY)] == list(BRAKES)
     assert {brake for _, brake in CASES} - {""} == set(BRAKES)
     assert {brake.name for brake in evaluate(FINE, SAFETY) if not brake.blocks} == WARNINGS
+
+
+def test_what_was_not_checked_has_not_passed() -> None:
+    brakes = evaluate(replace(FINE, heads_unread={"main": "denied", "dev": "refused"}, server_missed=None), SAFETY)
+    said = {brake.name: brake.message for brake in brakes if not brake.passed}
+    assert "was not checked on 2 branches, e.g. dev: refused (start a new run" in said["no_head_object_marked"]
+    assert "was not checked" in said["server_list_is_complete"]
+    assert "safety.max_commits" in said["server_list_is_complete"]
+    with pytest.raises(SafetyError, match="--override no_head_object_marked --why"):
+        refuse(brakes, {})
 
 
 def refuse(brakes: tuple[Brake, ...], overrides: dict[str, str], *, age_days: float = 1) -> None:

@@ -11,7 +11,9 @@ from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.dataset import StageOutput
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.errors import InputOrderError
-from lakefs_gc_tests.collector import STAGES, Collector, LakeRepository, marked
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc_tests.collector import STAGES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.lakefs_proxy import LakeFSProxy, refusal
 
 
 def on(mark: Mark) -> set[str]:
@@ -127,3 +129,33 @@ def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: La
     mark = collector.mark()
     assert on(mark) == {"no_head_object_marked"}
     assert replace(mark, brakes=()) != mark
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_branches_that_do_not_say_what_they_show(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, status: int
+) -> None:
+    """Nobody looked, or every branch is said to be gone: no sample is no proof."""
+    repository.put("a")
+    repository.commit()
+    repository.branch("gone")
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.collect()
+    repository.delete_branch("gone")
+    proxy.spoil.append(lambda asked, real: refusal(status) if asked.is_for("/objects/ls") else None)
+    mark = collector.mark()
+    [braked] = [brake for brake in mark.brakes if not brake.passed]
+    assert (braked.name, braked.blocks) == ("no_head_object_marked", True)
+    assert "was not checked" in braked.message
+    assert "told by the test" in braked.message
+
+
+def test_a_branch_that_was_deleted_since_is_no_failure(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.branch("gone")
+    collector = Collector(spark, repository)
+    collector.collect()
+    repository.delete_branch("gone")
+    assert on(collector.mark()) == set()

@@ -50,9 +50,13 @@ def test_what_the_server_leaves_out_is_kept(
     assert "main parent of" in facts["missed_commits"][0]["why"]
 
     trusting = Collector(spark, repository, server=server, safety=SafetyParameters(max_commits=2))
-    trusting.collect()
+    mark = trusting.collect_and_mark()
     assert trusting.addresses("candidates") == {garbage, kept}
-    assert trusting.manifest("active_ranges").facts["commits_seen"] == 0
+    facts = trusting.manifest("active_ranges").facts
+    assert (facts["commits_seen"], facts["missed_by_rules"]) == (0, None)
+    [warned] = [brake for brake in mark.brakes if not brake.passed]
+    assert (warned.name, warned.blocks) == ("server_list_is_complete", False)
+    assert "was not checked" in warned.message
 
 
 def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepository) -> None:
