@@ -47,7 +47,13 @@ class Protections(Section):
     branches: tuple[str, ...] = Field(
         default=(), description="Patterns of branches: every commit in the history of each such branch is active."
     )
-    days: float = Field(default=0, ge=0, description="Every commit younger than this many days is active.")
+    days: float = Field(
+        default=0,
+        ge=0,
+        description="Every commit younger than this many days that a branch or a tag leads to is active, and so is "
+        "what any metarange names that the store was given in these days: so commits of deleted branches are kept.  Of "
+        "those, one is not kept whose metarange is older: its very content had been committed before.",
+    )
     last_commits: int = Field(
         default=0, ge=0, description="The last so many commits of each branch, by first parents, are active."
     )

@@ -1,14 +1,15 @@
 """Stage 3: which ranges the active commits refer to.
 
 With retention rules the server lists the active commits, ``own_commits`` adds what it missed and what users protect,
-and their metaranges name the ranges.  Without rules every
-commit is active; clients cannot list commits that no branch reaches, so then every metadata file in the namespace
-counts, whatever commit it belongs to.
+and their metaranges name the ranges.  Clients cannot list commits that no branch reaches: so where commits of the last
+days are protected, each metarange that was written since counts, whatever commit it belongs to.  Without rules every
+commit is active, and then every metadata file in the namespace counts.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +28,9 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
+from lakefs_gc.formats.sstable import read_properties
+from lakefs_gc.retention.protections import protected_since
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 
@@ -56,6 +59,7 @@ def active_ranges(
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), and with rules
+    ``metaranges_since`` (where ``days`` protects commits, from when on metaranges count by their age),
     ``commits_run_id`` and what ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the
     server does not list, None where that was not looked at.
     A metarange that the cache has must be in the store all the same, unless ``must_exist`` is false: then it is enough
@@ -81,18 +85,32 @@ def active_ranges(
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
-    files = metaranges.select(F.lit(run.store.folder_url).alias("store_url"), F.col("metarange_id").alias("range_id"))
+    files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_young"))
+    since = protected_since(safety.protect, run.started_at)
+    if since is not None:
+        facts["metaranges_since"] = since.isoformat()
+        young = metadata_files(spark, run.store, since=since)
+        files = files.unionByName(young.select("range_id", F.lit(True).alias("only_young")))
+    once = files.groupBy("range_id").agg(F.min("only_young").alias("only_young"))
+    once = once.withColumn("store_url", F.lit(run.store.folder_url))
     there = metadata_files(spark, run.store) if must_exist else None
-    located = cache.locate(spark, files.distinct(), cores=cores, there=there)
+    located = cache.locate(spark, once, cores=cores, there=there)
     return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
 
 
-def metadata_files(spark: SparkSession, store: StoreLocation) -> DataFrame:
-    """All metadata files of a namespace, ``entries`` null.  Columns: ``schemas.ACTIVE_RANGES``."""
-    return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store), schemas.ACTIVE_RANGES)
+def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
+    """All metadata files of a namespace, or those written ``since`` then, ``entries`` null.
+
+    Columns: ``schemas.ACTIVE_RANGES``.
+    """
+    return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store, since), schemas.ACTIVE_RANGES)
 
 
 def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
+    """What metaranges name.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+
+    A file with ``only_young`` (a column that may be left out) need be no metarange: any other kind names nothing.
+    """
     # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
     # that reading the range fails if they do not.
     return (
@@ -124,6 +142,8 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 @worker
 def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+        if row.get("only_young") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+            return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the cache has it for who reads it next
         return read_metarange(data, file)
 
     for _, metarange in read_through(batches, cache, cores, decode):
@@ -131,14 +151,20 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches
 
 
 @worker
-def _list_metadata(batches: Batches, store: StoreLocation) -> Batches:
+def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None) -> Batches:
     for _ in batches:
-        yield list_metadata(store)
+        yield list_metadata(store, since=since)
 
 
-def list_metadata(store: StoreLocation) -> pa.RecordBatch:
-    """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null."""
+def list_metadata(store: StoreLocation, *, since: datetime | None = None) -> pa.RecordBatch:
+    """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null.
+
+    ``since``: those alone that the store last wrote then or later.
+    """
     _, files = worker_store(store).list_level(METADATA_FOLDER)
+    if since is not None:
+        written = files.column("last_modified")
+        files = files.filter(pc.greater_equal(written, pa.scalar(since, written.type)))
     names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
     ids = [name for name in names if METADATA_ID.fullmatch(name)]
     return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)

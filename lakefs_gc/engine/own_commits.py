@@ -2,7 +2,8 @@
 
 The server walks the history in an order that depends on commit ids, and leaves out commits that its own rules retain
 (see ``retention.active_commits``).  Here the same rules are applied to the commits that a client can see.  Commits that
-no branch and no tag reaches are seen only where the server lists them.
+no branch and no tag reaches are seen only where the server lists them; of those that ``protect.days`` keeps,
+``active_ranges`` finds the content.
 """
 
 from __future__ import annotations

@@ -33,12 +33,22 @@ def protected_commits(
             if number >= protections.last_commits:
                 break
             found.setdefault(commit.id, f"one of the last {protections.last_commits} commits of branch {branch}")
-    if protections.days:
-        threshold = now - timedelta(days=protections.days)
+    since = protected_since(protections, now)
+    if since is not None:
         for commit in commits.values():
-            if commit.creation_date > threshold:
+            if commit.creation_date > since:
                 found.setdefault(commit.id, f"younger than {protections.days:g} days")
     return found
+
+
+def protected_since(protections: Protections, now: datetime) -> datetime | None:
+    """Since when ``days`` protects what was committed; None: it protects nothing."""
+    if not protections.days:
+        return None
+    try:
+        return now - timedelta(days=protections.days)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=now.tzinfo)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

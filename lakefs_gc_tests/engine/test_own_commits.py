@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.commit_graph import CommitGraph
-from lakefs_gc.errors import SafetyError
+from lakefs_gc.errors import CorruptRangeError, SafetyError
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
+from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
@@ -91,6 +94,38 @@ def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepositor
         keys["audit/x"],
     }
     assert repository.read("audit/x", "t2") == b"audit/x"
+
+
+def test_young_commits_of_deleted_branches(spark: SparkSession, repository: LakeRepository) -> None:
+    """Nobody lists them any more: they are found by when their metaranges were written."""
+    repository.put("base")
+    repository.commit(age_days=40)
+    keys, metaranges = {}, {}
+    for branch in ("young", "old"):
+        repository.branch(branch)
+        keys[branch] = repository.put(branch, branch=branch)
+        commit = repository.commit(branch=branch, age_days=20)
+        metaranges[branch] = repository.metadata_file(repository.metarange_of(commit))
+        repository.delete_branch(branch)
+    # What a young metarange names may be older, and a young range proves no commit.
+    ids = read_metarange(repository.store.read(metaranges["young"]), "young").column("range_id").to_pylist()
+    for file in (metaranges["old"], *map(repository.metadata_file, ids)):
+        repository.age(file, 61 * 24)
+    repository.keep_days(10)
+    mark = Collector(spark, repository).collect_and_mark()
+    assert marked(repository, mark) == set(keys.values())
+
+    collector = Collector(spark, repository, safety=SafetyParameters(protect=Protections(days=60)))
+    collector.collect()
+    assert collector.addresses("candidates") == {keys["old"]}
+    since = datetime.fromisoformat(collector.manifest("active_ranges").facts["metaranges_since"])
+    assert since == collector.run.started_at - timedelta(days=60)
+    collector.sweep(mark)
+    assert collector.swept == {keys["young"]: "resurrected", keys["old"]: "deleted"}
+
+    repository.put_stray("_lakefs/" + "0" * 64, age_hours=1)
+    with pytest.raises(CorruptRangeError, match=r"_lakefs/0{64}"):
+        collector.materialize("active_ranges")
 
 
 def test_protections_that_cannot_be_looked_at_are_refused(spark: SparkSession, repository: LakeRepository) -> None:

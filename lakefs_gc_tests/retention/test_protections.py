@@ -48,6 +48,7 @@ TAGS = {"v1": "b", "v2": "y", "w1": "x", "lost": "not-seen"}
         (Protections(branches=("mai",)), ""),
         (Protections(days=25.5), "ymdz"),
         (Protections(days=25), "mdz"),
+        (Protections(days=1e12), "abcxymdz"),
         (Protections(last_commits=1), "dz"),
         (Protections(last_commits=3), "dmczyx"),
         (Protections(last_commits=99), "dmcbazyx"),
