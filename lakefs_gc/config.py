@@ -326,7 +326,8 @@ class Settings(Section):
         default=10 * 1024**3,
         ge=0,
         description="Room below work_url for the ranges that runs have read, so that the next one reads only new ones; "
-        "about 40 bytes for each entry.  What was not used for longest is removed.  0: keep none.",
+        "about 40 bytes for each entry.  What was not used for longest is removed.  While a stage is at work its "
+        "tasks may exceed it, by 32 MiB each.  0: keep none.",
     )
     mounts: dict[str, str] = Field(
         default_factory=dict,

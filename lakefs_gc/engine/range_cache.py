@@ -75,10 +75,17 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RangeCache:
-    """The cache of a work place; pickles.  ``max_bytes`` 0: there is none, and what there was is removed."""
+    """The cache of a work place; pickles.  ``max_bytes`` 0: there is none, and what there was is removed.
+
+    What the tasks of a stage add may exceed it, by a pack each; ``locate`` removes what is too much.
+    """
 
     place: StoreLocation
     max_bytes: int
+
+    def room_of_task(self, cores: int) -> int:
+        """How many bytes a task may add: its share, or a pack where that is more; few ranges fit a share of many."""
+        return min(self.max_bytes, max(_PACK_BYTES, self.max_bytes // (cores * _TASKS_PER_CORE)))
 
     def locate(self, spark: SparkSession, files: DataFrame, *, cores: int, there: DataFrame | None = None) -> DataFrame:
         """Say of each file where the cache has it, and deal the files out to tasks, for ``read_through``.
@@ -134,7 +141,7 @@ def read_through(
     added to the cache.  Raises what ``read_many`` raises, ``ObjectNotFoundError`` among it.
     """
     reader = _PackReader(cache)
-    writer = _PackWriter(cache, cache.max_bytes // (cores * _TASKS_PER_CORE))
+    writer = _PackWriter(cache, cache.room_of_task(cores))
     for batch in batches:
         rows = sorted(batch.to_pylist(), key=lambda row: row["pack"] or "")
         cold: list[Row] = []
@@ -162,6 +169,14 @@ def read_through(
                     yield row, decoded
                     writer.add(row, data)
     writer.write()
+    if writer.left_out and cache.max_bytes:
+        logger.warning(
+            "a task has no room in the cache of ranges for %d files of %d bytes, and the next run reads them again: "
+            "raise max_range_cache_bytes (%d)",
+            writer.left_out,
+            writer.left_out_bytes,
+            cache.max_bytes,
+        )
 
 
 def _name(row: Row) -> str:
@@ -219,13 +234,17 @@ class _PackWriter:
 
     cache: RangeCache
     room_bytes: int
+    left_out: int = 0
+    left_out_bytes: int = 0
     _files: list[bytes] = field(default_factory=list)
     _index: list[Row] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, row: Row, data: bytes) -> None:
-        """Take a file that was read and decoded, while there is room: all tasks of a run have as much as the cache."""
+        """Take a file that was read and decoded, while there is room."""
         if len(data) > self.room_bytes:
+            self.left_out += 1
+            self.left_out_bytes += len(data)
             return
         self.room_bytes -= len(data)
         key = {name: row[name] for name in _KEY}

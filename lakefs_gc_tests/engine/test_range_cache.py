@@ -53,11 +53,13 @@ class Place:
         rows = [{"store_url": self.store_url, "range_id": range_id} for range_id in self.ids]
         return [row | places.get((kept_for or row["store_url"], row["range_id"]), NOWHERE) for row in rows]
 
-    def read(self, rows: list[Row] | None = None) -> dict[str, int]:
+    def read(self, rows: list[Row] | None = None, *, cores: int = 1) -> dict[str, int]:
         """Read all ranges through the cache: range id to entries."""
         batch = pa.RecordBatch.from_pylist(self.located() if rows is None else rows, schema=BATCH)
         found = {}
-        for row, entries in read_through(iter([batch]), self.cache, 1, lambda data, file, _: read_range(data, file)):
+        for row, entries in read_through(
+            iter([batch]), self.cache, cores, lambda data, file, _: read_range(data, file)
+        ):
             assert row["range_id"] not in found
             found[row["range_id"]] = entries.num_rows
         return found
@@ -191,12 +193,32 @@ def test_the_least_recently_used_goes_first(place: Place, monkeypatch: pytest.Mo
     assert place.files("packs") == []
 
 
-def test_a_run_adds_no_more_than_there_is_room_for(place: Place, everything: dict[str, int]) -> None:
+def test_a_task_adds_no_more_than_there_is_room_for(
+    place: Place, everything: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
     size_bytes = place.file(place.ids[0]).stat().st_size
-    for limit, kept in ((0, 0), (4 * int(2.5 * size_bytes), 2)):
+    for limit, kept, warnings in ((0, 0, 0), (int(2.5 * size_bytes), 2, 1), (1024**3, SHAPE.ranges, 0)):
+        caplog.clear()
         place.cache = RangeCache(place.cache.place, limit)
         assert place.read() == everything
         assert sum(row["pack"] is not None for row in place.located()) == kept
+        assert len(caplog.messages) == warnings
+        if warnings:
+            assert f"no room in the cache of ranges for {SHAPE.ranges - kept} files" in caplog.text
+            assert "raise max_range_cache_bytes" in caplog.text
+
+
+def test_each_of_many_tasks_has_room_for_a_range(place: Place, everything: dict[str, int]) -> None:
+    gib = 1024**3
+    rooms = [RangeCache(place.cache.place, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
+    assert rooms == [10 * gib // 4, *[32 * 1024**2] * 3]
+    assert RangeCache(place.cache.place, 0).room_of_task(1000) == 0
+    size_bytes = place.file(place.ids[0]).stat().st_size
+    place.cache = RangeCache(place.cache.place, 10 * size_bytes)
+    assert place.read(cores=10_000) == everything
+    assert all(row["pack"] for row in place.located()), "no task has a 40,000th of the room"
+    place.cache = RangeCache(place.cache.place, 5 * size_bytes)
+    assert place.cache.prune() == [], "what all tasks together wrote is held to the limit"
 
 
 def test_another_run_may_make_room_at_any_time(place: Place, everything: dict[str, int]) -> None:
