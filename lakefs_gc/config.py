@@ -259,7 +259,8 @@ class SweepSettings(Section):
     delete_versions: bool = Field(
         default=False,
         description="In a bucket that keeps versions, delete every version and delete marker of a swept object, for "
-        "good.  Nothing of S3's own brings them back then; a backup of ours does.",
+        "good.  Nothing of S3's own brings them back then; a backup of ours does.  What was written again since the "
+        "mark keeps all its versions.",
     )
 
 

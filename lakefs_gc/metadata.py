@@ -28,7 +28,8 @@ _COLUMNS = {
     "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.  "
     "protected_path: a commit has it under a path that is never collected.",
     "outcome": "Of a sweep: deleted, already_gone, resurrected (referenced again since the mark), locked (an object "
-    "lock keeps it) or failed.  Of a backup: copied, already_gone or failed.",
+    "lock keeps it), not_backed_up (kept: the backup that is demanded has no copy) or failed.  Of a backup: copied, "
+    "already_gone or failed.",
     "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",
     "checksum": "That checksum, with its algorithm.",
     "address_hash": "XXH64 of the address: what is referenced and not stored is known by it.",

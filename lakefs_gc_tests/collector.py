@@ -390,6 +390,7 @@ class Collector:
         look: Look | None = None,
         known_restores: frozenset[str] = frozenset(),
         sleep: Callable[[float], None] = time.sleep,
+        not_backed_up: DataFrame | None = None,
         **settings: float,
     ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
@@ -410,6 +411,7 @@ class Collector:
             clock=self.clock,
             cores=CORES,
             known_restores=known_restores,
+            not_backed_up=not_backed_up,
             sleep=sleep,
         )
         self.work_place.write(self.spark, self.run_key, "sweep", output)

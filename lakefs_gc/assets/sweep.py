@@ -16,6 +16,7 @@ from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep_result import SweepResult, failures
+from lakefs_gc.engine.unbacked import not_backed_up
 from lakefs_gc.errors import LakeFSGCError, SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import Marked, mark_of_run
@@ -70,7 +71,7 @@ def sweep(
     approve_on_the_way(found, config)
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
-    require_backup(configured, found.mark)
+    backup = require_backup(configured, found.mark)
     refuse_braked(
         found.mark.brakes,
         approval.overrides,
@@ -105,6 +106,7 @@ def sweep(
         clock=utc_now,
         cores=spark.cores,
         known_restores=known_restores,
+        not_backed_up=not_backed_up(spark.session, configured, backup),
     )
     metadata = sweep_metadata(result)
     try:

@@ -219,13 +219,14 @@ def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
     return backup
 
 
-def require_backup(settings: Settings, mark: Mark) -> None:
-    """Before a sweep: raise ``BackupError`` when the policy demands a backup and the mark has none that is whole.
+def require_backup(settings: Settings, mark: Mark) -> Backup | None:
+    """Before a sweep: the backup that the policy demands, or None when it demands none.
 
-    Whole: its manifest is bound to this very mark, and as many objects and bytes as it says are there.
+    Raises ``BackupError`` when the mark has none that is whole: its manifest is bound to this very mark, and as many
+    objects and bytes as it says are there.
     """
     if not settings.backup.required_before_sweep:
-        return
+        return None
     store = open_store(place_of(settings.backup))
     backup = read_backup(store, BackupPaths(mark.repository, mark.mark_id))
     again = f"`lakefs-gc backup {mark.repository} --mark {mark.mark_id}`"
@@ -241,6 +242,7 @@ def require_backup(settings: Settings, mark: Mark) -> None:
             f"{objects} ({size_bytes} bytes) are there",
             remedy=f"find out what deletes them (a lifecycle rule?), then {again}",
         )
+    return backup
 
 
 def _count(store: ObjectStore, folder: str) -> tuple[int, int]:

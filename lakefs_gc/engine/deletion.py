@@ -18,18 +18,22 @@ from lakefs_gc.engine import ledger
 from lakefs_gc.engine.restores import notes_in
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string"
-"""Columns of a plan.  ``verdict`` is ``DELETE``, ``RESUME`` or ``ledger.RESURRECTED``."""
+"""Columns of a plan.  ``verdict`` is ``DELETE``, ``RESUME``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``."""
 DELETE = "delete"
 RESUME = "resume"
 """An earlier attempt said that it would delete the object, and not how that ended."""
 PROGRESS = "done long, left long"
 
-_NOT_DELETED = {DeletionOutcome.FAILED: ledger.FAILED, DeletionOutcome.LOCKED: ledger.LOCKED}
+_NOT_DELETED = {
+    DeletionOutcome.FAILED: ledger.FAILED,
+    DeletionOutcome.LOCKED: ledger.LOCKED,
+    DeletionOutcome.NEWER: ledger.RESURRECTED,
+}
 # HEAD, GET and a store's clock tell whole seconds where a listing tells milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
 _CONNECTIONS = 64
@@ -151,29 +155,34 @@ def _delete_chunk(
 ) -> bool:
     """False, and nothing is deleted, when it is over once the intent is written: that too may take long."""
     records: list[tuple[str, int | None, str, str]] = []
-    doomed: list[tuple[str, int]] = []
-    hidden: dict[str, tuple[int | None, str]] = {}  # gone, but its versions may still be there
+    expected: dict[str, tuple[int | None, str]] = {}  # size, and what it will be when it is gone
+    doomed: list[Doomed] = []
     for planned in chunk:
         info = there.get(planned.address)
+        newest = (planned.last_modified or cutoff) + _CLOCK_GRAIN
         if planned.verdict == ledger.RESURRECTED:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "referenced again since the mark"))
+        elif planned.verdict == ledger.NOT_BACKED_UP and (info is not None or delete_versions):
+            error = "the backup has no copy of it: it was gone then; its versions are kept"
+            records.append((planned.address, planned.size, ledger.NOT_BACKED_UP, error))
         elif info is None:
             ours = planned.verdict == RESUME or planned.address in begun
             outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
-            if delete_versions:
-                hidden[planned.address] = (planned.size, outcome)
+            if delete_versions:  # its versions may still be there
+                expected[planned.address] = (planned.size, outcome)
+                doomed.append(Doomed(planned.address, None, newest))
             else:
                 records.append((planned.address, planned.size, outcome, ""))
-        elif info.last_modified > (planned.last_modified or cutoff) + _CLOCK_GRAIN:
+        elif info.last_modified > newest:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "written again since the mark"))
         else:
-            doomed.append((planned.address, info.size_bytes))
-    writer.intent(_records([(address, size, ledger.INTENT, "") for address, size in doomed]))
+            expected[planned.address] = (info.size_bytes, ledger.DELETED)
+            doomed.append(Doomed(planned.address, info, newest))
+    writer.intent(_records([(one.key, one.seen.size_bytes, ledger.INTENT, "") for one in doomed if one.seen]))
     if is_over():
         return False
-    expected = {address: (size, ledger.DELETED) for address, size in doomed} | hidden
-    delete = store.delete_versions if delete_versions else store.delete_many
-    for deletion in delete(list(expected)):
+    deletions = store.delete_versions(doomed) if delete_versions else store.delete_many([one.key for one in doomed])
+    for deletion in deletions:
         size, outcome = expected[deletion.key]
         records.append((deletion.key, size, _NOT_DELETED.get(deletion.outcome, outcome), deletion.error))
     writer.outcome(_records(records))

@@ -29,7 +29,9 @@ RESURRECTED = "resurrected"
 FAILED = "failed"
 LOCKED = "locked"
 """An object lock or a legal hold keeps the object; a later sweep tries again."""
-OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, FAILED)
+NOT_BACKED_UP = "not_backed_up"
+"""The policy demands a backup, and that has no copy: what is left of the object is kept; a later sweep tries again."""
+OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, NOT_BACKED_UP, FAILED)
 
 _OUTCOME = "outcome"
 

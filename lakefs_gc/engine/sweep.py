@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import ledger, schemas
@@ -36,7 +36,13 @@ Look = Callable[[DataFrame], DataFrame]
 """Says which addresses are referenced now (column ``address``), given what is about to be deleted."""
 
 _TASKS_PER_CORE = 2
-_MARKED = StructType([*schemas.STORE_LISTING.fields, StructField("recorded", StringType())])
+_MARKED = StructType(
+    [
+        *schemas.STORE_LISTING.fields,
+        StructField("unbacked", BooleanType(), nullable=False),
+        StructField("recorded", StringType()),
+    ]
+)
 _LEFT = StructType([*_MARKED.fields, StructField("round", IntegerType())])
 _DONE = (ledger.DELETED, ledger.ALREADY_GONE)
 
@@ -52,18 +58,20 @@ def sweep(
     clock: Clock,
     cores: int,
     known_restores: frozenset[str] = frozenset(),
+    not_backed_up: DataFrame | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
 
     ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
-    ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.
+    ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.  What is
+    ``not_backed_up`` (column ``address``), where a backup is demanded, is kept with all its versions.
     Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says,
     ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
     began_at = clock()
-    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores)
+    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores, not_backed_up)
     rounds = passes.rounds_left()
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -78,6 +86,8 @@ def sweep(
         rounds = passes.rounds_failed(failed)
     with driver_errors():
         result = read_result(mark, recorded)
+    if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
+        logger.warning("mark %s: %d objects that its backup has no copy of are kept", mark.mark_id, kept)
     open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(clock()))
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result
@@ -111,10 +121,12 @@ class _Passes:
         clock: Clock,
         cores: int,
         known_restores: frozenset[str],
+        not_backed_up: DataFrame | None,
     ) -> None:
         self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
         self._known_restores = known_restores
         self._work_place, self._clock, self._cores = work_place, clock, cores
+        self._not_backed_up = not_backed_up
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = open_store(run.store)
         self.looks = 0
@@ -125,7 +137,12 @@ class _Passes:
 
     def rounds_left(self) -> Iterator[DataFrame]:
         """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome."""
-        marked = read_marked(self._spark, self._run.store, self._mark)
+        marked = read_marked(self._spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
+        if self._not_backed_up is not None:
+            unbacked = self._not_backed_up.select("address", F.lit(True).alias("is_unbacked"))
+            marked = marked.join(unbacked, "address", "left").withColumn(
+                "unbacked", F.coalesce("is_unbacked", F.lit(False))
+            )
         earlier = self.recorded().select("address", F.col("outcome").alias("recorded"))
         is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
         measures = {
@@ -182,11 +199,14 @@ class _Passes:
             referenced = self._look(suspects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
+                .when(F.col("unbacked"), F.lit(ledger.NOT_BACKED_UP))
                 .when(F.col("recorded") == ledger.INTENT, F.lit(RESUME))
                 .otherwise(F.lit(DELETE))
             )
             judged = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
-            output = StageOutput(judged.withColumn("verdict", verdict).drop("live", "recorded"), self._clock())
+            output = StageOutput(
+                judged.withColumn("verdict", verdict).drop("live", "unbacked", "recorded"), self._clock()
+            )
             plan = self._keep("sweep_plan", output, PLAN).dataframe
             sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"
             self._refuse_slow_look(until)

@@ -74,6 +74,15 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True)
+class Doomed:
+    """An object to delete with all its versions: what was seen of it (None: not there), and how new one may be."""
+
+    key: str
+    seen: ObjectInfo | None
+    newest: datetime
+
+
+@dataclass(frozen=True)
 class ContentFacts:
     """What a store itself says of an object's content: size in bytes, and checksums of the whole of it.
 
@@ -92,6 +101,8 @@ class DeletionOutcome(StrEnum):
     FAILED = "failed"
     LOCKED = "locked"
     """An object lock or a legal hold keeps it."""
+    NEWER = "newer"
+    """It was written again: nothing of it was deleted."""
 
 
 @dataclass(frozen=True)
@@ -256,12 +267,14 @@ class ObjectStore(ABC):
         down is no failure: it is waited out.
         """
 
-    def delete_versions(self, keys: Sequence[str]) -> Deletions:
-        """Delete for good: every version and delete marker of each key, where the store keeps such.
+    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
+        """Delete for good: every version and delete marker of each object, where the store keeps such.
 
-        Otherwise as ``delete_many``; ``LOCKED`` for a key with a version that a lock holds.
+        Otherwise as ``delete_many``; ``LOCKED`` for an object with a version that a lock holds, and ``NEWER`` for one
+        with a version that is newer than it may be, or with another current version than was seen.
         """
-        return self.delete_many(keys)
+        answers = {answer.key: answer for answer in self.delete_many([each.key for each in doomed if each.seen])}
+        return [answers.get(each.key) or Deletion.of(each.key, "") for each in doomed]
 
     @abstractmethod
     def now(self) -> datetime:

@@ -20,6 +20,7 @@ from lakefs_gc.storage.base import (
     ContentFacts,
     Deletion,
     Deletions,
+    Doomed,
     ListingPage,
     ObjectInfo,
     ObjectStore,
@@ -298,11 +299,11 @@ class S3Store(ObjectStore):
         errors = delete_keys(self._s3(), names)
         return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
-    def delete_versions(self, keys: Sequence[str]) -> Deletions:
-        """See ``ObjectStore``.  One listing for each key, then bulk deletes of all its versions."""
-        names = [self._name(key) for key in keys]
-        found = delete_versions(self._s3(), names)
-        return [Deletion(key, found[name].outcome, found[name].error) for key, name in zip(keys, names, strict=True)]
+    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
+        """See ``ObjectStore``.  One listing for each key, then bulk deletes of the versions that it showed."""
+        by_name = {self._name(each.key): each for each in doomed}
+        found = delete_versions(self._s3(), by_name)
+        return [Deletion(each.key, found[name].outcome, found[name].error) for name, each in by_name.items()]
 
     def now(self) -> datetime:
         """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""

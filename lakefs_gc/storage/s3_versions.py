@@ -7,17 +7,18 @@ GetObjectLockConfiguration, GetBucketLifecycleConfiguration).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import Deletion, DeletionOutcome
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.s3_client import RetryingClient
 from lakefs_gc.storage.s3_delete import Target, delete_targets
 
 _LISTINGS_AT_ONCE = 16
+_CLOCK_GRAIN = timedelta(seconds=1)  # of HEAD, where a listing tells milliseconds
 # The whole answer, word for word: that of a missing right names roles, buckets and keys, which may be called anything.
 _LOCKED_ANSWER = (
     "(?:AccessDenied: Access Denied because object protected by object lock"  # AWS
@@ -95,17 +96,32 @@ def _covers(rule: dict[str, Any], prefix: str) -> bool:
     )
 
 
-def delete_versions(s3: RetryingClient, names: Iterable[str]) -> dict[str, Deletion]:
+class _Version(NamedTuple):
+    """A version, or a delete marker."""
+
+    target: Target
+    is_marker: bool
+    is_current: bool
+    size_bytes: int | None
+    last_modified: datetime
+
+
+def delete_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, Deletion]:
     """Delete every version and delete marker of each name, for good; one outcome for each name.
 
-    ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when one could not for another reason;
-    the others of its versions are gone then all the same.  Raises as ``delete_targets``.
+    Each goes by its id: what is written after the listing stays.  ``NEWER``, and all of its versions stay, when
+    something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
+    one could not for another reason; the others of its versions are gone then all the same.  Raises as
+    ``delete_targets``, and ``StorageError`` for a listing that leaves out a time.
     """
     outcomes: dict[str, Deletion] = {}
     targets: list[Target] = []
-    for name, versions in map_unordered(lambda name: list(_versions(s3, name)), names, _LISTINGS_AT_ONCE):
-        outcomes[name] = Deletion.of(name, "")
-        targets += versions
+    for name, versions in map_unordered(lambda name: list(_versions(s3, name)), doomed, _LISTINGS_AT_ONCE):
+        if _is_rewritten(doomed[name], versions):
+            outcomes[name] = Deletion(name, DeletionOutcome.NEWER, "written again since the mark")
+        else:
+            outcomes[name] = Deletion.of(name, "")
+            targets += (version.target for version in versions)
     failed = [(target, error) for target, error in delete_targets(s3, targets).items() if error]
     for (target, error), lock in map_unordered(lambda item: lock_of(s3, *item), failed, _LISTINGS_AT_ONCE):
         if outcomes[target.name].outcome is not DeletionOutcome.FAILED:
@@ -114,13 +130,29 @@ def delete_versions(s3: RetryingClient, names: Iterable[str]) -> dict[str, Delet
     return outcomes
 
 
-def _versions(s3: RetryingClient, name: str) -> Iterator[Target]:
+def _is_rewritten(doomed: Doomed, versions: list[_Version]) -> bool:
+    written = [version for version in versions if not version.is_marker]
+    if any(version.last_modified > doomed.newest for version in written):
+        return True
+    # The time of an upload in parts is when it was started: what came back may look old.
+    seen = doomed.seen
+    return any(
+        seen is None
+        or version.size_bytes != seen.size_bytes
+        or abs(version.last_modified - seen.last_modified) > _CLOCK_GRAIN
+        for version in written
+        if version.is_current
+    )
+
+
+def _versions(s3: RetryingClient, name: str) -> Iterator[_Version]:
     marker: dict[str, str] = {}
     while True:
         page = _page(s3, name, marker)
-        for entry in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
-            if entry["Key"] == name:  # a prefix fits longer keys, too
-                yield Target(name, entry["VersionId"])
+        for kind in ("Versions", "DeleteMarkers"):
+            for entry in page.get(kind, []):
+                if entry["Key"] == name:  # a prefix fits longer keys, too
+                    yield _version(s3, entry, is_marker=kind == "DeleteMarkers")
         if not page.get("IsTruncated"):
             return
         names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
@@ -131,6 +163,17 @@ def _versions(s3: RetryingClient, name: str) -> Iterator[Target]:
                 remedy="switch sweep.delete_versions off, and report it to the maker of the store",
             )
         marker = following
+
+
+def _version(s3: RetryingClient, entry: dict[str, Any], *, is_marker: bool) -> _Version:
+    name, time = entry["Key"], entry.get("LastModified")
+    if not isinstance(time, datetime):
+        raise StorageError(
+            f"s3://{s3.bucket}/{name}: the store's listing of versions leaves out when one was written",
+            remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+        )
+    is_current = bool(entry.get("IsLatest"))
+    return _Version(Target(name, entry["VersionId"]), is_marker, is_current, entry.get("Size"), time)
 
 
 def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, Any]:

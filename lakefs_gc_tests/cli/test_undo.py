@@ -102,6 +102,24 @@ def test_a_copy_that_fails_is_said_before_the_command_fails(
     assert address in shown.out
 
 
+def test_what_the_backup_does_not_hold_is_kept_and_counted(
+    lake: Storyteller, run: Run, place: Path, tmp_path: Path
+) -> None:
+    made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
+    text = tmp_path / "objects" / made["location"].removeprefix("local://") / "deleted.text"
+    address = next(file for file in sorted(text.iterdir())).read_text().splitlines()[0]
+    victim = tmp_path / "objects" / REPOSITORY / address
+    victim.rename(tmp_path / "elsewhere")
+    backed_up = run("backup", REPOSITORY, "--mark", made["mark_id"], "--json").json()
+    assert backed_up["outcomes"]["already_gone"]["objects"] == 1
+    (tmp_path / "elsewhere").rename(victim)  # as old as it was
+    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--json")
+    assert swept.exit_code == 0, swept.err
+    assert swept.json()["not_backed_up"] == 1
+    assert swept.json()["deleted"] == made["candidates"] - 1
+    assert victim.exists()
+
+
 def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> None:
     ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
     assert ended.exit_code == 0, ended.err

@@ -51,6 +51,7 @@ def test_each_object_has_its_outcome(spark: SparkSession, repository: LakeReposi
         "already_gone": 3,
         "resurrected": 6,
         "locked": 0,
+        "not_backed_up": 0,
         "failed": 0,
     }
     assert collector.errors[referenced] == "referenced again since the mark"

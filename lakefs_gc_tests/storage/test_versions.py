@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakefs_gc.errors import StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage import s3_versions
-from lakefs_gc.storage.base import DeletionOutcome, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectStore, StoreLocation
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
@@ -75,6 +77,12 @@ def versions(server: SeaweedFS, store: S3Store) -> list[str]:
     return sorted(entry["Key"].removeprefix(store.root) for entry in found)
 
 
+def doomed(store: ObjectStore, *keys: str) -> list[Doomed]:
+    """These objects as they are now; a second for HEAD, which tells whole ones."""
+    there = store.stat_many(keys)
+    return [Doomed(key, there.get(key), datetime.now(UTC) + timedelta(seconds=1)) for key in keys]
+
+
 def test_versions_go_for_good(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
     store = new_bucket()
     for key in ("data/s/a", "data/s/a", "data/s/ab", "data/s/b", "data/s/live"):
@@ -82,10 +90,9 @@ def test_versions_go_for_good(new_bucket: NewBucket, s3_server: SeaweedFS) -> No
     assert [d.outcome for d in store.delete_many(["data/s/a"])] == [DeletionOutcome.DELETED]
     assert versions(s3_server, store).count("data/s/a") == 3, "two versions and a delete marker"
 
-    answer = store.delete_versions(["data/s/a", "data/s/b", "data/s/none", "data/s/a"])
-    assert [(d.key, d.outcome, d.error) for d in answer] == [
-        (key, DeletionOutcome.DELETED, "") for key in ("data/s/a", "data/s/b", "data/s/none", "data/s/a")
-    ]
+    keys = ("data/s/a", "data/s/b", "data/s/none")
+    answer = store.delete_versions(doomed(store, *keys))
+    assert [(d.key, d.outcome, d.error) for d in answer] == [(key, DeletionOutcome.DELETED, "") for key in keys]
     assert versions(s3_server, store) == ["data/s/ab", "data/s/live"]
 
 
@@ -103,9 +110,67 @@ def test_more_versions_than_a_page_has(
         return listing(**parameters, MaxKeys=2)
 
     monkeypatch.setattr(client, "list_object_versions", by_two)
-    assert store.delete_versions(["data/s/a"])[0].outcome is DeletionOutcome.DELETED
+    assert store.delete_versions(doomed(store, "data/s/a"))[0].outcome is DeletionOutcome.DELETED
     assert len(pages) >= 4
     assert versions(s3_server, store) == []
+
+
+def test_what_was_written_since_stays_and_so_do_its_older_versions(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
+    store = new_bucket()
+    for key in ("data/s/gone", "data/s/there", "data/s/young", "data/s/hidden", "data/s/plain"):
+        store.put(key, b"old")
+    store.delete_many(["data/s/gone", "data/s/hidden", "data/s/plain"])
+    seen = doomed(store, "data/s/gone", "data/s/there", "data/s/young", "data/s/hidden", "data/s/plain")
+    # What came back may look old: an upload in parts has the time of its start.
+    store.put("data/s/gone", b"old")
+    store.put("data/s/there", b"longer")
+    # And what is newer than the mark may be behind a delete marker.
+    young, hidden = (replace(seen[place], newest=datetime.now(UTC) - timedelta(hours=1)) for place in (2, 3))
+    before = versions(s3_server, store)
+    answer = store.delete_versions([seen[0], seen[1], young, hidden, seen[4]])
+    newer, deleted_too = DeletionOutcome.NEWER, DeletionOutcome.DELETED
+    assert [d.outcome for d in answer] == [newer, newer, newer, newer, deleted_too]
+    assert versions(s3_server, store) == [key for key in before if key != "data/s/plain"]
+
+
+def test_what_is_written_after_the_listing_of_versions_stays(
+    new_bucket: NewBucket, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_bucket()
+    store.put("data/s/a", b"old")
+    store.delete_many(["data/s/a"])
+    seen = doomed(store, "data/s/a")
+    client = store._s3().client
+    delete = client.delete_objects
+
+    def late(**parameters: Any) -> Any:
+        store.put("data/s/a", b"new")
+        return delete(**parameters)
+
+    monkeypatch.setattr(client, "delete_objects", late)
+    assert store.delete_versions(seen)[0].outcome is DeletionOutcome.DELETED
+    assert versions(s3_server, store) == ["data/s/a"]
+    assert store.read("data/s/a") == b"new"
+
+
+def test_a_version_without_a_time_is_not_deleted(
+    new_bucket: NewBucket, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_bucket()
+    store.put("data/s/a", b"x")
+    client = store._s3().client
+    listing = client.list_object_versions
+
+    def without(**parameters: Any) -> Any:
+        page = listing(**parameters)
+        for entry in page["Versions"]:
+            del entry["LastModified"]
+        return page
+
+    monkeypatch.setattr(client, "list_object_versions", without)
+    with pytest.raises(StorageError, match="leaves out when one was written"):
+        store.delete_versions(doomed(store, "data/s/a"))
+    assert versions(s3_server, store) == ["data/s/a"]
 
 
 def test_what_a_lock_holds_is_an_outcome_of_its_own(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
@@ -116,7 +181,7 @@ def test_what_a_lock_holds_is_an_outcome_of_its_own(new_bucket: NewBucket, s3_se
     client.put_object(**at, Key=store.root + "held", ObjectLockLegalHoldStatus="ON")
     store.put("retained", b"newer and free")
     store.put("free", b"x")
-    retained, held, free = store.delete_versions(["retained", "held", "free"])
+    retained, held, free = store.delete_versions(doomed(store, "retained", "held", "free"))
     assert [d.outcome for d in (retained, held, free)] == [
         DeletionOutcome.LOCKED,
         DeletionOutcome.LOCKED,
@@ -234,5 +299,10 @@ def test_a_folder_keeps_nothing(tmp_path: Path) -> None:
     store = LocalStore(StoreLocation(tmp_path.as_uri()))
     store.put("data/s/a", b"x")
     assert store.keeps_deleted_bytes() == ""
-    assert [d.outcome for d in store.delete_versions(["data/s/a"])] == [DeletionOutcome.DELETED]
+    seen = doomed(store, "data/s/a")
+    assert [d.outcome for d in store.delete_versions(seen)] == [DeletionOutcome.DELETED]
     assert store.content_facts("data/s/a") is None
+    gone = doomed(store, "data/s/a")
+    store.put("data/s/a", b"back")
+    assert [d.outcome for d in store.delete_versions(gone)] == [DeletionOutcome.DELETED]
+    assert store.read("data/s/a") == b"back", "what was not there is left alone"
