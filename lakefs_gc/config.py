@@ -279,7 +279,7 @@ class BackupSettings(Section):
         default=30.0,
         gt=0,
         description="How long a backup is kept after the sweep of its mark (after it was made, for a mark that nobody "
-        "approved).  Removed at the end of the next backup, or by `lakefs-gc backups --prune`.",
+        "approved).  Removed at the end of the next backup, or by `lakefs-gc backups --prune`, if its mark is found.",
     )
     copies_at_once: int = Field(
         default=8,

@@ -5,8 +5,9 @@ from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.engine import backup as stage
-from lakefs_gc.engine.backups import open_place, prune_backups
+from lakefs_gc.engine.backups import open_place
 from lakefs_gc.engine.dataset import StageOutput, utc_now
+from lakefs_gc.engine.pruning import kept_facts, prune_backups
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import mark_of_run
@@ -69,9 +70,14 @@ def backup(
         error.facts["errors"] = stage.failures(output.dataframe)
         raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
     pruned = prune_backups(
-        open_store(place), found.mark.repository, configured.backup.keep_days, utc_now(), found.store
+        open_store(place),
+        found.mark.repository,
+        configured.backup.keep_days,
+        utc_now(),
+        lambda namespace: open_store(configured.reach(namespace)),
     )
-    context.add_output_metadata(metadata | {"pruned_backups": len(pruned)})
+    kept = {"old_backups_kept": table([kept_facts(*each) for each in pruned.kept])} if pruned.kept else {}
+    context.add_output_metadata(metadata | {"pruned_backups": len(pruned.removed)} | kept)
     return output
 
 

@@ -80,5 +80,7 @@ def register(app: typer.Typer, options: Options) -> None:
             out.show_backups(facts["backups"])
             if prune:
                 out.say(f"removed: {', '.join(facts['removed']) or 'none'}")
+                for kept in facts["kept"]:
+                    out.say(f"kept though old: {kept['mark_id']} of {kept['repository']}: {kept['why']}")
 
         out.result(facts, tables)

@@ -17,12 +17,12 @@ from lakefs_gc.engine.backups import (
     list_backups,
     open_place,
     place_of,
-    prune_backups,
     read_backup,
 )
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
+from lakefs_gc.engine.pruning import Pruned, kept_facts, prune_backups
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import BackupIncompleteError, RepositoryNotFoundError
+from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.marked import open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.resources.spark import SparkResource
@@ -114,23 +114,26 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
 def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, Any]:
     """The backups that are there; with ``prune`` those that are past their time are removed first."""
     store = open_store(place_of(settings.backup))
-    removed = _prune(settings, store, repository) if prune else []
-    facts = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
-    return facts | ({"removed": [listed.mark_id for listed in removed]} if prune else {})
+    pruned = _prune(settings, store, repository) if prune else None
+    facts: dict[str, Any] = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
+    if pruned:
+        facts["removed"] = [listed.mark_id for listed in pruned.removed]
+        facts["kept"] = [kept_facts(*each) for each in pruned.kept]
+    return facts
 
 
-def _prune(settings: Settings, store: ObjectStore, repository: str) -> list[Listed]:
+def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     server = LakeFSServer(load_server_credentials())
     open_place(settings, server)
     repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
-    removed = []
+    pruned = Pruned([], [])
     for name in repositories:
-        try:
-            namespace = open_namespace(name, server, settings).store
-        except RepositoryNotFoundError:
-            namespace = None  # deleted: its backups go by their own age
-        removed += prune_backups(store, name, settings.backup.keep_days, utc_now(), namespace)
-    return removed
+        of_one = prune_backups(
+            store, name, settings.backup.keep_days, utc_now(), lambda namespace: open_store(settings.reach(namespace))
+        )
+        pruned.removed.extend(of_one.removed)
+        pruned.kept.extend(of_one.kept)
+    return pruned
 
 
 def _facts(listed: Listed) -> dict[str, Any]:

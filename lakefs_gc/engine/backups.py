@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths
+from lakefs_gc.engine.marks import Mark, MarkPart
 from lakefs_gc.errors import BackupError, ConfigurationError, CorruptFileError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.formats.json_object import read_json_object
@@ -37,10 +36,7 @@ from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.open import open_store
 
-logger = logging.getLogger(__name__)
-
 _VERSION = 1
-_DELETES_AT_ONCE = 1000
 
 COPIED = "copied"
 ALREADY_GONE = "already_gone"
@@ -259,7 +255,10 @@ def _count(store: ObjectStore, folder: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Listed:
-    """One backup in a listing.  ``problem`` says why it is not complete; then the numbers are zero."""
+    """One backup in a listing.  ``problem`` says why it is not complete; then the numbers are zero.
+
+    ``namespace`` is that of the mark; empty where nothing says it.
+    """
 
     repository: str
     mark_id: str
@@ -267,6 +266,7 @@ class Listed:
     objects: int
     size_bytes: int
     mark_digest: str
+    namespace: str
     problem: str = ""
 
     @property
@@ -293,7 +293,8 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> Listed:
         there = store.stat_many([paths.manifest, paths.began])
         problem = error.message if paths.manifest in there else "not complete"
         began = there[paths.began].last_modified if paths.began in there else None
-        return Listed(paths.repository, paths.mark_id, began, 0, 0, "", problem)
+        namespace = _noted_namespace(store, paths) if began else ""
+        return Listed(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem)
     return Listed(
         paths.repository,
         paths.mark_id,
@@ -301,7 +302,15 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> Listed:
         backup.objects,
         backup.copied_bytes,
         backup.mark_digest,
+        backup.namespace,
     )
+
+
+def _noted_namespace(store: ObjectStore, paths: BackupPaths) -> str:
+    try:
+        return str(read_json_object(store.read(paths.began), paths.began, "a note of a backup").get("namespace", ""))
+    except LakeFSGCError:
+        return ""
 
 
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:
@@ -322,64 +331,12 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
     return read_backup(store, found[0])
 
 
-# -- retention ------------------------------------------------------------------------------------------------
-
-
-def prune_backups(
-    store: ObjectStore, repository: str, keep_days: float, now: datetime, namespace: ObjectStore | None
-) -> list[Listed]:
-    """Remove the backups of a repository that are past their time; those that were removed.
-
-    The time counts from the end of the mark's sweep, so that the undo lasts as long as it is said to.  A mark that is
-    approved or whose sweep has begun, and has not ended, keeps its backup.  ``namespace`` is the repository's store;
-    without it (the repository is gone, or cannot be reached) the time counts from when the backup was made.
-    """
-    removed = []
-    for listed in list_backups(store, repository):
-        since = _kept_since(listed, namespace)
-        if since is None or since + timedelta(days=keep_days) > now:
-            continue
-        _remove(store, listed.paths)
-        logger.info("removed the backup of mark %s of %s", listed.mark_id, repository)
-        removed.append(listed)
-    return removed
-
-
-def _kept_since(listed: Listed, namespace: ObjectStore | None) -> datetime | None:
-    """When the time of a backup began; None while it is needed, or when nobody can tell."""
-    if listed.created_at is None or namespace is None:
-        return listed.created_at
-    paths = MarkPaths.of(listed.mark_id)
-    there = namespace.stat_many([paths.sweep_summary, paths.approval])
-    if paths.sweep_summary in there:
-        return max(listed.created_at, there[paths.sweep_summary].last_modified)
-    begun = any(batch.num_rows for batch in namespace.list(paths.ledger))
-    return None if begun or paths.approval in there else listed.created_at
-
-
-def _remove(store: ObjectStore, paths: BackupPaths) -> None:
-    """The manifest first: what is half removed is no backup.  The note last: by it a rest is found, and removed."""
-    _delete(store, [paths.manifest])
-    batch_of_keys: list[str] = []
-    for batch in store.list(paths.folder):
-        batch_of_keys += (key for key in batch.column("address").to_pylist() if key != paths.began)
-        while len(batch_of_keys) >= _DELETES_AT_ONCE:
-            _delete(store, batch_of_keys[:_DELETES_AT_ONCE])
-            batch_of_keys = batch_of_keys[_DELETES_AT_ONCE:]
-    _delete(store, batch_of_keys)
-    _delete(store, [paths.began])
-
-
-def _delete(store: ObjectStore, keys: list[str]) -> None:
-    failed = [deletion for deletion in store.delete_many(keys) if deletion.error]
-    if failed:
-        raise BackupError(
-            f"{len(failed)} files of an old backup cannot be removed, e.g. {failed[0].key}: {failed[0].error}",
-            remedy="allow deleting in the place of the backups, or raise backup.keep_days",
-        )
-
-
 def began(store: ObjectStore, mark: Mark, now: Callable[[], datetime]) -> None:
     """Leave a note that a backup of this mark is being made, by which an unfinished one is found and pruned."""
-    content = {"mark_id": mark.mark_id, "mark_digest": mark.digest, "began_at": now().astimezone(UTC).isoformat()}
+    content = {
+        "mark_id": mark.mark_id,
+        "namespace": mark.namespace,
+        "mark_digest": mark.digest,
+        "began_at": now().astimezone(UTC).isoformat(),
+    }
     store.put(BackupPaths(mark.repository, mark.mark_id).began, json.dumps(content, indent=2).encode())

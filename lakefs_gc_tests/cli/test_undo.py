@@ -78,7 +78,14 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert (kept["removed"], len(kept["backups"])) == ([], 1)
     configure(tmp_path, f'url = "file://{place}"\nkeep_days = 0.00001\n')
     time.sleep(1)
-    assert run("backups", "--prune", "--json").json() == {"backups": [], "removed": [mark_id]}
+    # Where the mark is not found, nobody can tell, and the backup stays.
+    namespace = tmp_path / "objects" / REPOSITORY
+    namespace.rename(tmp_path / "elsewhere")
+    (kept,) = run("backups", "--prune", "--json").json()["kept"]
+    assert (kept["repository"], kept["mark_id"]) == (REPOSITORY, mark_id)
+    assert f"kept though old: {mark_id} of {REPOSITORY}: " in " ".join(run("backups", "--prune").out.split())
+    (tmp_path / "elsewhere").rename(namespace)
+    assert run("backups", "--prune", "--json").json() == {"backups": [], "removed": [mark_id], "kept": []}
     assert list(place.iterdir()) == []
 
 

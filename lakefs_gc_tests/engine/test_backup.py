@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,13 +25,12 @@ from lakefs_gc.engine.backups import (
     find_backup,
     list_backups,
     open_place,
-    prune_backups,
     read_backup,
     require_backup,
 )
 from lakefs_gc.engine.contents import same_content
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of
+from lakefs_gc.engine.marks import Mark, MarkPart, digest_of
 from lakefs_gc.errors import (
     BackupError,
     BackupIncompleteError,
@@ -396,55 +394,6 @@ def test_ids_that_name_other_places(place: Backups, mark_id: str) -> None:
         BackupPaths("lake", mark_id)
     with pytest.raises(BackupError):
         BackupPaths("../lake", "m1")
-
-
-# -- retention
-
-
-def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
-    contents = strays(repository)
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*contents)
-    other = Collector(spark, repository).mark_objects("data/s/one")
-    for each in (mark, other):
-        place.back_up(spark, collector, each)
-    now = utc_now()
-
-    def pruned(days: float) -> set[str]:
-        gone = prune_backups(place.store, "lake", 30, now + timedelta(days=days), repository.store)
-        return {listed.mark_id for listed in gone}
-
-    assert pruned(29) == set()
-    collector.approve(mark)
-    assert pruned(31) == {other.mark_id}, "a mark that is approved keeps its backup"
-    assert place.copies(other) == {}
-    assert list(place.store.list(f"lake/{other.mark_id}/")) == []
-    assert place.copies(mark) == contents
-
-    collector.sweep(mark, live=[])
-    swept_at = now.timestamp() + 20 * 86400
-    os.utime(repository.folder / MarkPaths.of(mark.mark_id).sweep_summary, (swept_at, swept_at))
-    assert pruned(49) == set()
-    assert pruned(51) == {mark.mark_id}
-    assert place.copies(mark) == {}
-
-
-def test_an_unfinished_backup_goes_in_time_and_a_sweep_under_way_keeps_its_own(
-    spark: SparkSession, repository: LakeRepository, place: Backups
-) -> None:
-    collector = Collector(spark, repository)
-    mark = collector.mark_objects(*strays(repository))
-    place.back_up(spark, collector, mark)
-    paths = BackupPaths("lake", mark.mark_id)
-    place.store.delete_many([paths.manifest])
-    later = utc_now() + timedelta(days=31)
-    repository.store.put(MarkPaths.of(mark.mark_id).ledger + "x-intent.parquet", b"")
-    assert prune_backups(place.store, "lake", 30, later, repository.store) == []
-    repository.store.delete_many([MarkPaths.of(mark.mark_id).ledger + "x-intent.parquet"])
-    assert prune_backups(place.store, "lake", 30, utc_now(), repository.store) == []
-    (gone,) = prune_backups(place.store, "lake", 30, later, repository.store)
-    assert gone.problem == "not complete"
-    assert list(place.store.list("lake/")) == []
 
 
 # -- contents
