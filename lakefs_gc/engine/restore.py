@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.backup import read_contents
 from lakefs_gc.engine.backups import COPIED, Backup
-from lakefs_gc.engine.contents import checksum_of, same_content
+from lakefs_gc.engine.contents import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPart
@@ -216,23 +216,20 @@ def _bring_one_back(
     if not is_candidate_address(address):  # what is in a backup was one; a file may say anything
         return FAILED, "no object of lakeFS can be there"
     try:
-        proof, kept, there = same_content(source, key, namespace, address)
+        # First of all: what is written to an address stays there, and would pass for what was deleted.
+        kept = recorded_content(source, key, copy.size, copy.checksum)
         if kept is None:
             return LOST, "the place of the backups does not have it any more"
-        if proof is not None:
-            return ALREADY_THERE, ""
-        if there is not None or not source.copy_to(key, namespace, address, if_absent=True):
-            return CONFLICT, "another object is at its address, and was left alone"
-        proof, kept, _ = same_content(source, key, namespace, address)
-        if proof is None or kept is None:
-            return FAILED, "what came back is not the same as the copy"
-        algorithm, _, recorded = copy.checksum.partition(":")
-        known = {proof.algorithm: proof.checksum, **kept.checksums}
-        if kept.size_bytes != copy.size or known.get(algorithm, recorded) != recorded:
-            return FAILED, "the copy is not what was backed up: it was changed in the place of the backups"
+        proof, _, there = same_content(source, key, namespace, address, known=kept)
+        if proof is None and there is None:
+            copied = source.copy_to(key, namespace, address, if_absent=True)
+            proof, _, _ = same_content(source, key, namespace, address, known=kept)
+            if copied:
+                return (RESTORED, "") if proof else (FAILED, "what came back is not the same as the copy")
     except LakeFSGCError as error:
         return FAILED, error
-    return RESTORED, ""
+    # Without a copy of ours it may be the same all the same: the answer to one was lost, or another restore was here.
+    return (ALREADY_THERE, "") if proof else (CONFLICT, "another object is at its address, and was left alone")
 
 
 # -- the proof ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,22 +13,26 @@ import pytest
 from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.backup import _copy_one, _Planned
 from lakefs_gc.engine.backups import Backup, BackupPaths, find_backup
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark
-from lakefs_gc.engine.restore import OUTCOMES, RestoreResult, _bring_back, restore
+from lakefs_gc.engine.restore import OUTCOMES, RestoreResult, _bring_back, _bring_one_back, _Copy, restore
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.shown import commits_of
 from lakefs_gc.engine.workers import WorkerError
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.engine.backing_up import Backups
 from lakefs_gc_tests.engine.faulty_store import LevelledS3
 from lakefs_gc_tests.storage.faulty_s3 import error
+from lakefs_gc_tests.storage.test_copies import IN_PARTS, MIB
 
 PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
 
@@ -93,6 +98,11 @@ class Swept:
 @pytest.fixture
 def swept(spark: SparkSession, repository: LakeRepository, place: Backups) -> Swept:
     return Swept(spark, repository, place)
+
+
+def folder(path: Path, name: str) -> LocalStore:
+    (path / name).mkdir()
+    return LocalStore(StoreLocation((path / name).as_uri()))
 
 
 def counts(result: RestoreResult) -> dict[str, int]:
@@ -175,15 +185,103 @@ def test_what_is_there_is_never_overwritten(swept: Swept) -> None:
 def test_a_copy_that_was_changed_is_found_out(swept: Swept) -> None:
     swept.place.store.put(swept.copy_of(PATHS[0]), b"X" * len(PATHS[0]))
     swept.place.store.put(swept.copy_of(PATHS[1]), b"longer than it was")
-    result = swept.restore()
-    assert counts(result) == {"restored": 2, "failed": 2}
-    assert result.errors[0]["error"] == "the copy is not what was backed up: it was changed in the place of the backups"
-    # And what a changed copy had left, when the change is the store's, is found out by lakeFS's own answer.
-    again = swept.restore(PATHS[0])
-    assert (again.unreadable, again.read_through_lakefs) == (1, 0)
-    assert again.errors[-1]["error"] == "lakeFS shows other content than was backed up"
+    swept.repository.store.put(swept.keys[PATHS[1]], b"longer than it was")
+    for others in ("restored", "already_there"):
+        result = swept.restore()
+        assert counts(result) == {others: 2, "failed": 2}
+        assert [found["error"] for found in result.errors] == [
+            "the copy is not what was backed up: it was changed in the place of the backups"
+        ]
+        assert swept.keys[PATHS[0]] not in swept.repository.objects(), "nothing is written"
+    swept.place.store.put(swept.copy_of(PATHS[0]), PATHS[0].encode())
+    assert counts(swept.restore(PATHS[0])) == {"restored": 1}
+
+
+@pytest.mark.parametrize(
+    ("of_place", "of_namespace", "proof"),
+    [
+        ("folder", "folder", "sha256 by reading"),
+        ("folder", "s3", "md5 by reading"),
+        ("s3", "folder", "sha256 by reading"),
+        ("s3", "s3", "md5 by stores"),
+        ("s3 in parts", "s3 in parts", "md5 by reading"),
+    ],
+)
+def test_what_was_recorded_is_compared_before_anything_is_written(
+    of_place: str, of_namespace: str, proof: str, s3_namespace: StoreLocation, tmp_path: Path
+) -> None:
+    """By whatever the place and the namespace state now: an upload in parts is no longer known by its MD5."""
+
+    def opened(kind: str, name: str) -> ObjectStore:
+        if kind == "folder":
+            return folder(tmp_path, name)
+        return S3Store(StoreLocation(f"{s3_namespace.url}/{name}"), copy_limits=IN_PARTS if "parts" in kind else None)
+
+    source, namespace = opened(of_place, "place"), opened(of_namespace, "namespace")
+    content, changed = bytes(9 * MIB), bytes(9 * MIB - 1) + b"X"
+    namespace.put("data/s/big", content)
+    paths = BackupPaths("lake", "m1")
+    record, _ = _copy_one(namespace, source, paths, _Planned("data/s/big", len(content), None))
+    assert record is not None
+    assert record.proof == proof
+    copy = _Copy("data/s/big", len(content), record.checksum)
+
+    def back() -> str:
+        return _bring_one_back(source, namespace, paths.objects, copy)[0]
+
+    namespace.delete_many(["data/s/big"])
+    source.put(paths.objects + "data/s/big", changed)
+    assert back() == "failed"
+    assert namespace.content_facts("data/s/big") is None
+    source.put(paths.objects + "data/s/big", content)
+    assert [back(), back()] == ["restored", "already_there"]
+    assert namespace.read("data/s/big") == content
+    namespace.put("data/s/big", changed)
+    assert back() == "conflict"
+    source.put(paths.objects + "data/s/big", changed)
+    assert back() == "failed", "the same as the copy, and not what was backed up"
+
+
+@pytest.mark.parametrize("checksum", ["crc64nvme:AAAA", ""])
+def test_a_copy_that_nobody_can_compare_is_not_written(checksum: str, tmp_path: Path) -> None:
+    source, namespace = folder(tmp_path, "place"), folder(tmp_path, "namespace")
+    source.put("objects/data/s/a", b"abc")
+    outcome, problem = _bring_one_back(source, namespace, "objects/", _Copy("data/s/a", 3, checksum))
+    assert outcome == "failed"
+    assert isinstance(problem, BackupError)
+    assert "cannot be proved" in problem.message
+    assert list(namespace.list()) == []
+
+
+def test_the_same_object_written_meanwhile_is_no_conflict(tmp_path: Path) -> None:
+    """By another restore, or by our own copy whose answer was lost."""
+
+    class Raced(LocalStore):
+        def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
+            destination.put(destination_key, meanwhile)
+            return super().copy_to(key, destination, destination_key, if_absent=if_absent)
+
+    source, namespace = Raced(folder(tmp_path, "place").location), folder(tmp_path, "namespace")
+    source.put("objects/data/s/a", b"abc")
+    copy = _Copy("data/s/a", 3, f"md5:{hashlib.md5(b'abc').hexdigest()}")
+    for meanwhile, outcome in ((b"abc", "already_there"), (b"abd", "conflict")):
+        assert _bring_one_back(source, namespace, "objects/", copy)[0] == outcome
+        assert namespace.read("data/s/a") == meanwhile
+        namespace.delete_many(["data/s/a"])
+
+
+def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
+    class Confused(LakeFSServer):
+        """Its reads are not of the object that the commit has."""
+
+        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+            yield b"X" * len(path)
+
+    result = swept.restore(PATHS[0], Confused(lake.credentials))
+    assert (counts(result), result.unreadable, result.read_through_lakefs) == ({"restored": 1}, 1, 0)
+    assert result.errors[-1]["error"] == "lakeFS shows other content than was backed up"
     with pytest.raises(RestoreIncompleteError, match="1 that did cannot be read"):
-        again.raise_if_incomplete()
+        result.raise_if_incomplete()
 
 
 def test_what_lakefs_does_not_show_is_unreadable(swept: Swept, lake: Lake) -> None:
