@@ -62,7 +62,7 @@ def store_listing(
         open_store,
         utc_now,
     )
-    parquet.work_place.prune(run.repository, configured.keep_runs)
+    parquet.work_place.prune(run.repository, configured.keep_runs, current=run.run_key)
     return stage.store_listing(
         spark.session,
         run,

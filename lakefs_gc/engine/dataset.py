@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +23,7 @@ from lakefs_gc.engine.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.range_cache import RangeCache
+from lakefs_gc.engine.run_folders import LISTING, MANIFEST, left_behind, listed, run_folders
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.json_object import read_json_object
@@ -31,7 +32,6 @@ from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
-_MANIFEST = "manifest.json"
 _START_ANEW = "start a new run"
 
 Clock = Callable[[], datetime]
@@ -132,7 +132,7 @@ class WorkPlace:
     def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
         """Compute a stage and keep it; replaces an earlier materialization of the same stage and run."""
         logger.info("%s of %s: computing", stage, run_key, extra={"stage": stage})
-        store, manifest_key = self._store(), f"{run_key}/{stage}/{_MANIFEST}"
+        store, manifest_key = self._store(), f"{run_key}/{stage}/{MANIFEST}"
         store.delete_many([manifest_key])
         measured, parts = self._write_data(run_key, stage, output)
         files = self._written(run_key, stage, measured["rows"], parts)
@@ -222,7 +222,7 @@ class WorkPlace:
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """The manifest of a stage alone."""
         try:
-            key = f"{run_key}/{stage}/{_MANIFEST}"
+            key = f"{run_key}/{stage}/{MANIFEST}"
             data = self._store().read(key)
         except ObjectNotFoundError:
             raise InputOrderError(
@@ -231,33 +231,36 @@ class WorkPlace:
             ) from None
         return DatasetManifest.from_json(data, key)
 
-    def prune(self, repository: str, keep_runs: int) -> int:
-        """Remove the DataFrames of all but the ``keep_runs`` newest runs of a repository; the number of files removed.
+    def prune(self, repository: str, keep_runs: int, *, current: str = "") -> int:
+        """Remove what old runs of a repository left; the number of files removed.  Never of the run ``current``.
 
-        Manifests stay: by them a mark that waits for its approval is found.
+        Old are all but the ``keep_runs`` newest of those whose listing has ended, and those without a listing to which
+        nothing was written for long.  Manifests of assets stay: by them a mark that waits for its approval is found.
         """
         store = self._store()
-        old = self.listed_runs(repository)[keep_runs:]
-        removed = 0
-        for run_key in old:
-            keys = [key for batch in store.list(f"{run_key}/") for key in batch.column("address").to_pylist()]
-            files = [key for key in keys if not key.endswith(f"/{_MANIFEST}")]
-            removed += sum(not deletion.error for deletion in store.delete_many(files))
-        if removed:
-            logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
+        folders = [folder for folder in run_folders(store, repository).values() if folder.run_key != current]
+        old = [folder for folder in listed(folders)[keep_runs:] if folder.removable] + left_behind(folders, store)
+        if not old:
+            return 0
+        removed = sum(not gone.error for gone in store.delete_many([key for f in old for key in f.removable]))
+        logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
         return removed
 
-    def listed_runs(self, repository: str) -> list[str]:
-        """Keys of the runs of a repository whose listing has ended, the newest first."""
-        listed_at: dict[str, tuple[datetime, datetime]] = {}  # when it ended first: an inventory began before its run
-        for run_folder in self._store().list_level(f"{repository}/")[0]:
-            run_key = run_folder.rstrip("/")
+    def listed_runs(self, repository: str) -> Iterator[str]:
+        """Keys of the runs of a repository whose listing has ended, the newest first.
+
+        Manifests are read as they are asked for, so that the newest run costs the same among many.  One that is damaged
+        is passed over with a warning.
+        """
+        for folder in listed(run_folders(self._store(), repository).values()):
             try:
-                listing = self.manifest(run_key, "store_listing")
-                listed_at[run_key] = listing.ended_at, listing.began_at
+                self.manifest(folder.run_key, LISTING)
+            except CorruptFileError as error:
+                logger.warning("run %s is passed over: %s", folder.run_key, error.message)
             except InputOrderError:
-                continue  # not finished: it may be under way
-        return sorted(listed_at, key=lambda run_key: listed_at[run_key], reverse=True)
+                continue  # of an older version, or removed meanwhile
+            else:
+                yield folder.run_key
 
     def keep(
         self,

@@ -24,7 +24,10 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import schemas
+from lakefs_gc.engine.run_folders import run_folders
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, name_server, values, with_garbage
 from lakefs_gc_tests.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
@@ -103,6 +106,10 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert len(repository.objects()) == LIVE
     assert [repository.read(f"live/{number}") for number in range(LIVE)]
     assert location.sweeps_by_sensor() == [], "what is swept is not swept again"
+
+    folder = run_folders(open_store(StoreLocation(location.settings.work_url)), "lake")[RUN]
+    assert folder.only_stages, "what a run leaves is known, or it would stay in the work place for ever"
+    assert any("/look_1_committed/" in key for key in folder.removable)
 
 
 def test_materialize_all_does_not_approve_what_nobody_has_seen(

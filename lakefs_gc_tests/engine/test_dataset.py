@@ -154,7 +154,7 @@ def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: Wo
     file.write_text(json.dumps(content))
     with pytest.raises(InputOrderError, match="older lakefs-gc"):
         place.read(spark, RUN, "store_listing", schemas.STORE_LISTING)
-    assert place.listed_runs("lake") == []
+    assert list(place.listed_runs("lake")) == []
 
 
 def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: WorkPlace) -> None:
