@@ -168,7 +168,7 @@ class Act:
         return found
 
     def _sweep_by_sensor(self, instance: DagsterInstance) -> None:
-        requests, _ = evaluate(instance, SensorCursor(), self._stage.settings.sweep, utc_now().timestamp())
+        requests, _, _ = evaluate(instance, SensorCursor(), self._stage.settings.sweep, utc_now().timestamp())
         with self._out.progress("sweeping"):
             for request in requests:
                 config = SweepConfig(**request.run_config["ops"]["sweep"]["config"])

@@ -101,7 +101,7 @@ def test_what_came_back_after_the_look_keeps_every_version(
     plan = pa.RecordBatch.from_pydict(columns)
     pacing, cutoff = deletion.Pacing(1, 0.0), datetime.now(UTC)
     work = deletion.delete_objects(
-        locking.location, "_lakefs/ledger/", "1", 10, cutoff, True, time.time() + 3600, pacing
+        locking.location, "_lakefs/ledger/", "1", 10, cutoff, True, time.time() + 3600, pacing, "restores/"
     )
     assert [batch["done"].to_pylist() for batch in work(iter([plan]))] == [[3]]
     assert versions(s3_server, locking) == {keys[0]: 3, keys[1]: 2}
