@@ -162,9 +162,10 @@ def test_a_backup_somebody_wrote_into(spark: SparkSession, around: Neighbourhood
     paths = BackupPaths("lake", "hostile")
     rows = [*NEVER, *LITERAL, *IMPOSSIBLE, "data/../../../../../secret", "../" * 5 + "secret"]
     store.put(f"{paths.objects}data/slice/fine", b"fine")
+    checksum = f"sha256:{hashlib.sha256(b'fine').hexdigest()}"
     table = pa.Table.from_pylist(
         [
-            {"address": address, "size": 4, "outcome": "copied", "proof": "", "checksum": "", "error": ""}
+            {"address": address, "size": 4, "outcome": "copied", "proof": "", "checksum": checksum, "error": ""}
             for address in [*rows, "data/slice/fine"]
         ],
         RECORD,
