@@ -1,6 +1,7 @@
 """Random histories with collectors at work in the middle of them: never is a reachable object gone.
 
-``LAKEFS_GC_TESTS_HISTORIES`` says how many (3 by default), ``LAKEFS_GC_TESTS_SEED`` where they begin.
+``LAKEFS_GC_TESTS_HISTORIES`` says how many (3 by default, 25 where ``CI`` is set), ``LAKEFS_GC_TESTS_SEED`` where
+they begin.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from lakefs_gc_tests.assets.conftest import name_server
 from lakefs_gc_tests.collector import STAGES
 from lakefs_gc_tests.properties.history import History, Operation
 
-_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES", "3"))
+_MANY = 25
+_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 3))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 12
 _RUNS = 2
 """How many are begun at most before the last one, and how many sweeps."""
-_MANY = 25
 _BOTH_MODES_EVERY = 5
 
 logger = logging.getLogger(__name__)
