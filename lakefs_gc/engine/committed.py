@@ -18,7 +18,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
-from lakefs_gc.formats.ranges import TableKind, read_metarange, read_range, table_kind
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
 
@@ -86,7 +86,7 @@ def _write_ranges(
 
 def _named_ranges(data: bytes, file: str) -> list[str]:
     """Ids of the ranges of a metarange; of any other file none."""
-    if table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+    if known_kind(read_properties(data, file), file) is not TableKind.METARANGE:
         return []
     ids: list[str] = read_metarange(data, file).column("range_id").to_pylist()
     return ids
@@ -109,10 +109,10 @@ def live_addresses(
     """The addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
     ``entries`` is how many its metarange says it has; None when no metarange was asked, and then the file may also be
-    something other than a range, which has no addresses.  ``full_only`` is for a range of another repository, whose
-    relative addresses lie in that one's namespace.
+    something other than a range, which has no addresses, but not of a kind that nobody knows.  ``full_only`` is for a
+    range of another repository, whose relative addresses lie in that one's namespace.  Raises ``CorruptRangeError``.
     """
-    if entries is None and table_kind(read_properties(data, file)) is not TableKind.RANGE:
+    if entries is None and known_kind(read_properties(data, file), file) is not TableKind.RANGE:
         return
     batch = read_range(data, file)
     if entries is not None and batch.num_rows != entries:

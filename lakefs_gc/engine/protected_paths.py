@@ -14,7 +14,7 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.addresses import entries_below
-from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import StoreLocation
 
@@ -51,7 +51,7 @@ def _read_below(
 ) -> Batches:
     keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
     for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
-        if table_kind(read_properties(data, key)) is not TableKind.RANGE:
+        if known_kind(read_properties(data, key), key) is not TableKind.RANGE:
             continue
         entries = read_range(data, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())

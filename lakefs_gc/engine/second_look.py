@@ -149,8 +149,9 @@ class SecondLook:
         if foreign.manifest.facts["files_id"]:
             files = self._work_place.read(spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
-        self._remember(live, foreign)
-        seen_now = (staged.dataframe.select("address"), kept.dataframe.select("address"), *self._found)
+        # What is staged, too: a server whose own store fails it in the middle of a branch leaves out the rest.
+        self._remember(staged, live, foreign)
+        seen_now = (kept.dataframe.select("address"), *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
     def _remember(self, *found: Dataset) -> None:

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 4  # up to 20 MB each
 _CALLS_AT_ONCE = 16
+_MOST_LISTS = 5
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,8 @@ def uncommitted(
     just before) and ``server_seconds``, for which the server was at work.  Raises ``IncompleteAnswerError``.
     """
     began_at = clock()
-    # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
-    heads = dict(server.branch_heads(run.repository))
     asked_at = clock()
-    prepared = prepare_uncommitted(server, run.repository, safety.max_uncommitted_pages)
+    heads, prepared = _list_of_standing_branches(server, run.repository, safety.max_uncommitted_pages)
     server_seconds = round((clock() - asked_at).total_seconds(), 1)
     files = _files(open_store(run.store), run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
@@ -76,6 +75,35 @@ def uncommitted(
             "heads": heads,
             "server_seconds": server_seconds,
         },
+    )
+
+
+def _list_of_standing_branches(
+    server: LakeFSServer, repository: str, max_pages: int
+) -> tuple[dict[str, str], PreparedUncommitted]:
+    """The heads just before, and a list during which no branch went away that could have taken others with it.
+
+    A server that finds a branch deleted while it writes a page forgets that it has written anything: the page comes
+    without a file, whatever other branches have staged (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).  If it
+    was the last branch, the call fails as if there were no such repository.
+    """
+    for _ in range(_MOST_LISTS):
+        # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
+        heads = dict(server.branch_heads(repository))
+        try:
+            prepared = prepare_uncommitted(server, repository, max_pages)
+        except RepositoryNotFoundError:
+            if heads.keys() <= dict(server.branch_heads(repository)).keys():
+                raise
+        else:
+            is_whole = prepared.pages_with_file == prepared.pages
+            if is_whole or heads.keys() <= dict(server.branch_heads(repository)).keys():
+                return heads, prepared
+        logger.warning("a branch of %s was deleted while the server listed what is uncommitted: once more", repository)
+    raise IncompleteAnswerError(
+        f"branches of {repository} were deleted during each of {_MOST_LISTS} lists of what is uncommitted, and such a "
+        "list may lack what other branches have staged",
+        remedy="start a new run when fewer branches are deleted",
     )
 
 

@@ -11,6 +11,7 @@ by the audit, for that.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -23,13 +24,15 @@ from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
 
 _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
+_LONGEST_UPLOAD = timedelta(days=7)
+"""How much longer than anything else parts of an upload stay: no list has them while it is under way."""
 
 
 def unmatched(
@@ -73,7 +76,10 @@ def unmatched(
     # Who is referred to twice matches twice: that is nobody of the unmatched.
     joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
     in_store = F.col("found_in").isNull()
-    is_garbage = (F.col("last_modified") < F.lit(run.cutoff)) & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
+    is_old = F.col("last_modified") < F.when(
+        F.col("address").rlike(UPLOAD_PART_REGEX), F.lit(run.cutoff - _LONGEST_UPLOAD)
+    ).otherwise(F.lit(run.cutoff))
+    is_garbage = is_old & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
     rows = joined.where(F.when(in_store, is_garbage).otherwise(is_lost))
     of_store = F.col("found_in") == schemas.STORE

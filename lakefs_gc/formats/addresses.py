@@ -29,8 +29,16 @@ CANDIDATE_ADDRESS_REGEX = (
 ``(?![\\s\\S])`` is the very end: ``$`` would match before a final line feed, which may be part of a key.
 """
 
+UPLOAD_PART_REGEX = r"^(?:[0-9a-f]{32}-[0-9]{5}|[\s\S]+\.(?:part_[0-9]{5}|multipart))(?![\s\S])"
+"""What lakeFS keeps of uploads in parts that are under way where the store has none of its own.
+
+In local stores ``<upload>-<number>`` at the root (``pkg/block/local/adapter.go``), in Google's
+``<object>.part_<number>`` and ``<object>.multipart`` (``pkg/block/gs/adapter.go``).
+"""
+
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
+_CAPITAL_SCHEME_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://"
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
 _LOCAL_NAMESPACE, _LOCAL_STORE = "local://", "file://"
@@ -72,8 +80,14 @@ def relative_address(address: str, address_type: AddressType, namespace: str) ->
     )
     if not is_full:
         return address
-    folder = normalize_namespace(namespace)
+    address, folder = _with_small_scheme(address), normalize_namespace(namespace)
     return address.removeprefix(folder) if address.startswith(folder) else None
+
+
+def _with_small_scheme(address: str) -> str:
+    """A URL as lakeFS reads it: Go's ``url.Parse`` makes the scheme's letters small."""
+    scheme = _SCHEME.match(address)
+    return address if scheme is None else scheme[0].lower() + address[scheme.end() :]
 
 
 def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
@@ -104,6 +118,8 @@ def entries_below(batch: pa.RecordBatch, folders: tuple[str, ...], *, full_only:
         pc.and_(pc.equal(types, AddressType.BY_PREFIX), pc.match_substring_regex(addresses, _SCHEME_RE2)),
     )
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
+    if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _CAPITAL_SCHEME_RE2))).as_py():
+        addresses = pa.array([_with_small_scheme(address) for address in addresses.to_pylist()], pa.string())
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)

@@ -63,6 +63,19 @@ def table_kind(properties: TableProperties) -> TableKind:
     return kinds.get(properties.user.get("type", b""), TableKind.OTHER)
 
 
+def known_kind(properties: TableProperties, file: str) -> TableKind:
+    """What the table with these properties holds.  Raises ``CorruptRangeError`` for one that does not say."""
+    kind = table_kind(properties)
+    if kind is TableKind.OTHER:
+        # One that some lakeFS wrote without its type may be a range, whose objects are in use.
+        raise CorruptRangeError(
+            file,
+            "it does not say whether it is a range",
+            remedy="nothing was deleted; find out what wrote the file, and report it with the version of lakeFS",
+        )
+    return kind
+
+
 def read_range(data: Any, file: str, *, keys: bool = False, details: bool = False) -> pa.RecordBatch:
     """The entries of a range, as ``RANGE_SCHEMA``, in the order of their paths.
 

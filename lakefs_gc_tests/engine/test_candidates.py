@@ -254,6 +254,19 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
     assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", "root"}
 
 
+def test_parts_of_uploads_that_may_be_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    """No list has them; where the store is a folder, lakeFS would join what is left of them to an object."""
+    upload = "0123456789abcdef" * 2
+    parts = [f"{upload}-00001", "data/s/x.part_00001", "data/s/x.multipart"]
+    others = [upload, f"{upload}-1", "data/s/y.part_1", "data/s/z.multipart.x"]
+    for key in [*parts, *others]:
+        repository.put_stray(key, age_hours=5 * 24)
+    repository.put_stray(f"{upload}-00002", age_hours=9 * 24)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("candidates") == {*others, f"{upload}-00002"}
+
+
 def every_hash_the_same(column: str) -> Column:
     return F.lit(7).cast("long").alias("address_hash")
 

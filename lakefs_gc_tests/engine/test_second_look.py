@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.engine import schemas, second_look
+from lakefs_gc.engine import schemas, second_look, uncommitted
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
@@ -200,6 +200,24 @@ def test_what_looks_have_found_is_not_forgotten(
         assert found & set(keys) == set(keys[:number])
         assert len(look._found) == 1
         assert (len(look._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
+
+
+def test_what_a_look_has_found_staged_is_not_forgotten(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose own store fails it in the middle of a branch leaves out the rest, and says nothing."""
+    repository.put("a")
+    repository.commit()
+    key = repository.put_stray("data/s/x")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    repository.stage("back", key)
+    look = collector.second_look(collector.begin(), mark)
+    suspects = spark.createDataFrame([(key, 1 << 40)], "address string, size long")
+    assert key in {row["address"] for row in look(suspects).collect()}
+    monkeypatch.setattr(uncommitted, "_linked_by_folder", lambda *given: iter(()))  # other stores have no such list
+    monkeypatch.setattr(uncommitted, "_files", lambda *given: [])
+    assert key in {row["address"] for row in look(suspects).collect()}
 
 
 def an_hour_later(server: LevelledS3, request: Request) -> Answer:

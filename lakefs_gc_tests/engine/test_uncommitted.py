@@ -16,7 +16,7 @@ from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCEr
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer, UncommittedPage
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_below
-from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 PREPARE = "/gc/prepare_uncommited"
 PAGES = 4
@@ -82,6 +82,60 @@ def test_nothing_staged_is_no_file(spark: SparkSession, tmp_path: Path) -> None:
         collector.materialize("store_listing", "uncommitted")
     manifest = collector.manifest("uncommitted")
     assert (manifest.rows, manifest.facts["pages"], manifest.facts["files"]) == (0, 1, 0)
+
+
+def gone_while_listed(repository: LakeRepository, *branches: str) -> Callable[[Asked, Answered], Answered | None]:
+    """lakeFS's answer when a branch is deleted while it lists: it forgets what it has written, and ends."""
+    left = list(branches)
+
+    def spoil(asked: Asked, answer: Answered) -> Answered | None:
+        if not left:
+            return None
+        repository.delete_branch(left.pop(0))
+        return answer.with_json(gc_uncommitted_location="", continuation_token="")
+
+    return spoil
+
+
+def test_a_list_during_which_a_branch_was_deleted_is_made_again(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, gone_while_listed(repository, "dev"))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+        facts = collector.manifest("uncommitted").facts
+        assert (facts["pages"], list(facts["heads"])) == (PAGES - 1, ["main"])
+        assert proxy.count(PREPARE) == PAGES
+
+    branches = [f"b{number}" for number in range(5)]
+    for branch in branches:
+        repository.branch(branch)
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, gone_while_listed(repository, *branches))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(IncompleteAnswerError, match="deleted during each of 5 lists"):
+            collector.materialize("uncommitted")
+
+
+def test_the_last_branch_is_deleted_while_it_is_listed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        gone: list[str] = []
+
+        def spoil(asked: Asked, answer: Answered) -> Answered | None:
+            if gone:
+                return None
+            gone.append("dev")
+            repository.delete_branch("dev")
+            return refusal(404)
+
+        proxy.instead(PREPARE, spoil)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+        assert collector.manifest("uncommitted").facts["pages"] == PAGES - 1
 
 
 def later(**fields: str) -> Callable[[Asked, Answered], Answered | None]:

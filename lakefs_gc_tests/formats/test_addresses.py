@@ -172,6 +172,9 @@ RESOLVED = [
     ("s3://bucket/é/repo/root", BY_PREFIX, "root"),
     ("s3://other/root", BY_PREFIX, None),
     ("data/x://y", BY_PREFIX, "data/x://y"),
+    ("S3://bucket/é/repo/data/capital", FULL, "data/capital"),
+    ("s3://Bucket/é/repo/data/a", FULL, None),
+    ("S3://bucket/é/repo/data/a", RELATIVE, "S3://bucket/é/repo/data/a"),
 ]
 
 
@@ -212,6 +215,7 @@ def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
         ("s3://b/repo/a%2Cb", ["a%2Cb", "a,b"]),
         ("s3://b/repo/a%3Fb", ["a%3Fb", "a?b"]),
         ("s3://b/repo/%C3%A9", ["%C3%A9", "é"]),
+        ("S3://b/repo/A%2CB", ["A%2CB", "A,B"]),
         ("s3://b/repo/%C3", ["%C3"]),  # no name in UTF-8
         ("s3://b/repo/100%", ["100%"]),
         ("s3://b/r%65po/a", ["a"]),

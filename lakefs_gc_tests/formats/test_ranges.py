@@ -18,6 +18,7 @@ from lakefs_gc.formats.ranges import (
     METARANGE_SCHEMA,
     RANGE_SCHEMA,
     TableKind,
+    known_kind,
     read_metarange,
     read_range,
     table_kind,
@@ -149,6 +150,8 @@ def test_kinds(path: str, kind: TableKind) -> None:
 def test_other_tables() -> None:
     data = write_table([], {"type": "something"}).data
     assert table_kind(read_properties(data, "f")) == TableKind.OTHER
+    with pytest.raises(CorruptRangeError, match="it does not say whether it is a range"):
+        known_kind(read_properties(data, "f"), "f")
 
 
 # -- damage ---------------------------------------------------------------------------------------------------
