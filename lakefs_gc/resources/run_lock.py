@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 from dagster import AssetExecutionContext, DagsterRunStatus, RunRecord, RunsFilter
 
@@ -13,6 +15,8 @@ from lakefs_gc.errors import RunInProgressError
 
 _PARTITION_TAG = "dagster/partition"
 _PROCESS_TAG = "lakefs_gc/process"
+_PROCESS = re.compile(r"(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<place>\d+:[0-9a-f-]+))?")
+_START_AFTER_NAME = 19  # the 22nd field, counted from the one that follows the name
 
 
 def refuse_second_run(context: AssetExecutionContext) -> None:
@@ -37,7 +41,9 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
         if own is None or _was_first(record, own):
             raise RunInProgressError(
                 f"run {run.run_id} of {repository} is under way (partition {partition})",
-                remedy="wait until it ends, or terminate it in the UI; then start this one again",
+                remedy="wait until it ends, or terminate it in the UI; then start this one again.  Where its container "
+                "or machine was killed, it does not end by itself: terminate it with `Force termination immediately`, "
+                f"or say `dagster run delete {run.run_id}`",
             )
 
 
@@ -49,19 +55,50 @@ def _was_first(record: RunRecord, own: RunRecord) -> bool:
 
 
 def process_tags() -> Mapping[str, str]:
-    """The tag of a run in this process, by which a later run can tell that it was killed."""
-    return {_PROCESS_TAG: f"{socket.gethostname()}:{os.getpid()}"}
+    """The tag of a run in this process, by which a later run can tell that it was killed.
+
+    It is ``host:pid``, and where there is a ``/proc`` ``host:pid:start:namespace:boot``: containers may share a host
+    name, and their first process is 1 in each of them.
+    """
+    tag = f"{socket.gethostname()}:{os.getpid()}"
+    if _place():
+        tag = f"{tag}:{_start_of('self')}:{_place()}"
+    return {_PROCESS_TAG: tag}
 
 
 def _process_is_gone(tags: Mapping[str, str]) -> bool:
     """Whether a run belongs to a process of this machine that is no more: nobody watches runs of a command line."""
-    host, _, number = tags.get(_PROCESS_TAG, "").rpartition(":")
-    if host != socket.gethostname() or not number.isdigit():
+    told = _PROCESS.fullmatch(tags.get(_PROCESS_TAG, ""))
+    if told is None or told["host"] != socket.gethostname():
         return False
+    if told["place"] and told["place"] != _place():
+        return False  # numbers of another container's processes, or of another boot's: they say nothing here
     try:
-        os.kill(int(number), 0)
+        os.kill(int(told["pid"]), 0)
     except ProcessLookupError:
         return True
     except PermissionError:
         pass  # somebody else's, and alive
-    return False
+    start = _start_of(told["pid"]) if told["start"] else ""
+    return start not in ("", told["start"])  # another process has the number now
+
+
+def _place() -> str:
+    """Where a process number means something: the PID namespace and the boot; empty where there is no ``/proc``."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+    return f"{namespace}:{boot}"
+
+
+def _start_of(process: str) -> str:
+    """When a process was started, in ticks since the boot; empty where it cannot be seen."""
+    try:
+        if Path("/proc/self").readlink().name != str(os.getpid()):
+            return ""  # a namespace that was entered without a /proc of its own: this one has other numbers
+        stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[_START_AFTER_NAME]  # the name may hold blanks and parentheses

@@ -1,10 +1,12 @@
 """Rule 10, on the run records of a real instance."""
 
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,90 @@ def test_a_run_of_a_living_process_or_of_another_machine_is_respected(instance: 
         instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
         with pytest.raises(RunInProgressError):
             run(instance, "lake/one")
+
+
+def under_way(instance: DagsterInstance, process: str) -> str:
+    """The record of a run that a process of the command line began, by the tag of the process."""
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
+    return instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED).run_id
+
+
+def tag_of(process: subprocess.Popen[str]) -> str:
+    """The tag of the process that ``began`` started."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+_SAYS_ITS_TAG = """
+import sys
+from pathlib import Path
+from lakefs_gc.resources.run_lock import process_tags
+if Path("/proc/self/comm").exists():
+    Path("/proc/self/comm").write_text("a) S 1 (b")
+print(process_tags()["lakefs_gc/process"], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def began(*within: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that says its tag, and lives meanwhile; ``within`` is a command that runs it."""
+    command = [*within, sys.executable, "-c", _SAYS_ITS_TAG]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process  # leaving closes its input: it ends
+
+
+in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="tells processes apart by /proc")
+
+
+@in_proc
+@pytest.mark.parametrize("mounted", [["--mount-proc"], []], ids=["proc of its own", "the outer proc"])
+def test_a_run_of_another_container_is_respected(instance: DagsterInstance, mounted: list[str]) -> None:
+    """It has our host name, and its numbers are those of another PID namespace: whether it lives cannot be seen."""
+    container = ["unshare", "-rpf", *mounted]
+    if not shutil.which("unshare") or subprocess.run([*container, "true"], check=False).returncode:
+        pytest.skip("no PID namespace of our own: user namespaces are not allowed here")
+    with began(*container) as process:
+        tag = tag_of(process)
+        assert tag.startswith(f"{socket.gethostname()}:1:")
+        for number in ("1", "4194304"):  # one that is alive here, and one that cannot be
+            run_id = under_way(instance, tag.replace(":1:", f":{number}:", 1))
+            with pytest.raises(RunInProgressError, match=run_id) as refused:
+                run(instance, "lake/one")
+            assert "Force termination immediately" in refused.value.remedy
+            assert f"dagster run delete {run_id}" in refused.value.remedy
+            instance.delete_run(run_id)
+
+
+@in_proc
+def test_a_run_of_another_boot_is_respected(instance: DagsterInstance) -> None:
+    with began() as process:
+        tag = tag_of(process)
+    under_way(instance, f"{tag.rpartition(':')[0]}:00000000-0000-0000-0000-000000000000")
+    with pytest.raises(RunInProgressError):
+        run(instance, "lake/one")
+
+
+@in_proc
+def test_a_process_that_has_the_number_of_a_killed_one_is_another(instance: DagsterInstance) -> None:
+    host, number, start, *place = process_tags()["lakefs_gc/process"].split(":")
+    killed = under_way(instance, ":".join([host, number, str(int(start) - 1), *place]))
+    assert run(instance, "lake/one").success
+    left = instance.get_run_by_id(killed)
+    assert left is not None
+    assert left.status is DagsterRunStatus.FAILURE
+
+
+@in_proc
+def test_a_living_process_is_known_by_its_start_whatever_its_name(instance: DagsterInstance) -> None:
+    with began() as process:
+        tag = tag_of(process)
+        assert int(tag.split(":")[2]) >= int(process_tags()["lakefs_gc/process"].split(":")[2])
+        under_way(instance, tag)
+        with pytest.raises(RunInProgressError):
+            run(instance, "lake/one")
+    assert run(instance, "lake/one").success, "it has ended"
 
 
 @pytest.mark.parametrize("status", AT_REST, ids=lambda status: status.value)
