@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.overview import Overview
@@ -31,10 +33,11 @@ class Output:
     def __init__(self, *, as_json: bool = False, log_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
         self._log_json = log_json
+        # Keys and messages are shown as they are: `:100:` is part of a key, not a picture.
         # A pipe or a file gets whole lines: rich would fold them at 80 columns.
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-        self._out = Console(highlight=False, soft_wrap=True, width=width)
-        self._err = Console(stderr=True, highlight=False, soft_wrap=True, width=width)
+        self._out = Console(highlight=False, emoji=False, soft_wrap=True, width=width)
+        self._err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, width=width)
         # Beside a JSON result, what people read goes to standard error.
         self._people = self._err if as_json else self._out
         configure_logging(self._err, as_json=log_json, verbose=verbose)
@@ -42,7 +45,7 @@ class Output:
     def result(self, facts: Mapping[str, Any], show: Callable[[], object]) -> None:
         """Print a result: ``facts`` as JSON, or whatever ``show`` prints."""
         if self.as_json:
-            self._out.print(json.dumps(facts), markup=False)
+            typer.echo(json.dumps(facts))
         else:
             show()
 
@@ -69,8 +72,8 @@ class Output:
     @contextmanager
     def progress(self, text: str) -> Iterator[None]:
         """A spinner that names the stage under way; on a terminal only."""
-        with self._err.status(text) as status:
-            handler = _StageHandler(lambda stage: status.update(f"{text}: {stage}"))
+        with self._err.status(Text(text)) as status:
+            handler = _StageHandler(lambda stage: status.update(Text(f"{text}: {stage}")))
             logger = logging.getLogger("lakefs_gc")
             logger.addHandler(handler)
             try:
@@ -154,13 +157,13 @@ class Output:
         for finding in findings:
             style = _VERDICT_STYLE[finding.verdict]
             remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
-            table.add_row(finding.check, f"[{style}]{finding.verdict}[/]", _escaped(finding.detail + remedy))
+            table.add_row(finding.check, f"[{style}]{finding.verdict}[/]", Text(finding.detail + remedy))
         self._people.print(table)
 
     def _table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, header: bool = True) -> None:
         table = Table(*columns, box=None, show_header=header)
         for row in rows:
-            table.add_row(*(_escaped(str(value)) for value in row))
+            table.add_row(*(Text(str(value)) for value in row))
         self._people.print(table)
 
 
@@ -175,10 +178,6 @@ class _StageHandler(logging.Handler):
         stage = getattr(record, "stage", None)
         if stage:
             self._update(str(stage))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
 
 
 def _size(size_bytes: int | None) -> str:
