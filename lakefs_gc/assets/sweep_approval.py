@@ -6,6 +6,8 @@ from dagster import (
     AssetExecutionContext,
     AssetRecordsFilter,
     Config,
+    DagsterInstance,
+    DagsterRun,
     MaterializeResult,
     MetadataValue,
     ResourceParam,
@@ -24,6 +26,8 @@ from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
+
+_BACKFILL_TAGS = ("dagster/backfill", "dagster/root_backfill_id")
 
 
 class ApprovalConfig(Config):
@@ -81,12 +85,29 @@ def sweep_approval(
 
 
 def _refuse_unseen_mark(context: AssetExecutionContext) -> None:
-    """Raise ``ApprovalError`` when this very run made the mark: "Materialize all" is nobody's look at it."""
+    """Raise ``ApprovalError`` when one launch made the mark and asks for its approval: that is nobody's look at it.
+
+    "Materialize all" is such a launch, and so is its re-execution, which Dagster's daemon may begin unasked.
+    """
     records = context.instance.fetch_materializations(
         AssetRecordsFilter(asset_key=mark.key, asset_partitions=[context.partition_key]), limit=1
     ).records
-    if records and records[0].run_id == context.run.run_id:
+    if records and not _launches(context.instance, records[0].run_id).isdisjoint(_launches_of(context.run)):
         raise ApprovalError(
-            f"the mark of {context.partition_key} was made in this run, and nobody has looked at it",
-            remedy="look at the metadata of mark, then materialize sweep_approval alone for this partition",
+            f"the mark of {context.partition_key} was made in this run, or in one that this run executes again, and "
+            "nobody has looked at it",
+            remedy="look at the metadata of mark, then materialize sweep_approval alone for this partition; to execute "
+            "this run again approves nothing",
         )
+
+
+def _launches(instance: DagsterInstance, run_id: str) -> set[str]:
+    run = instance.get_run_by_id(run_id)
+    # Of a run whose record is gone, the id may still be that of the other's parent or root.
+    return _launches_of(run) if run else {run_id}
+
+
+def _launches_of(run: DagsterRun) -> set[str]:
+    """Ids that a run has in common with its re-executions, be it one by one or as a backfill."""
+    ids = (run.run_id, run.parent_run_id, run.root_run_id, *(run.tags.get(tag) for tag in _BACKFILL_TAGS))
+    return {found for found in ids if found}

@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetMaterialization, DagsterInstance, Definitions, ExecuteInProcessResult
+from dagster import (
+    AssetMaterialization,
+    AssetSelection,
+    DagsterInstance,
+    Definitions,
+    ExecuteInProcessResult,
+    JobDefinition,
+    JobExecutionResult,
+    ReexecutionOptions,
+    build_reconstructable_job,
+    define_asset_job,
+    execute_job,
+)
 
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.definitions import build_definitions
@@ -19,6 +31,13 @@ from lakefs_gc_tests.collector import Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import levelled_s3, store_in_s3
 
 __all__ = ["levelled_s3", "store_in_s3"]
+
+
+def all_assets(settings: str) -> JobDefinition:
+    """A job of every asset, as Dagster makes it anew for each run that is not in process."""
+    definitions = build_definitions(Settings.model_validate_json(settings))
+    job = define_asset_job("all_assets", AssetSelection.all())
+    return Definitions.merge(definitions, Definitions(jobs=[job])).resolve_job_def("all_assets")
 
 
 @dataclass
@@ -44,7 +63,7 @@ class CodeLocation:
             raise_on_error=False,
         )
 
-    def materialize(self, run_key: str, *assets: str) -> ExecuteInProcessResult:
+    def materialize(self, run_key: str, *assets: str, tags: dict[str, str] | None = None) -> ExecuteInProcessResult:
         """What the Materialize button does with a selection."""
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         return self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
@@ -52,7 +71,22 @@ class CodeLocation:
             instance=self.instance,
             raise_on_error=False,
             asset_selection=[key for key in _keys(self.definitions) if key.path[-1] in assets],
+            tags=tags,
         )
+
+    def re_execute(self, run_id: str, **ops: dict[str, Any]) -> JobExecutionResult:
+        """What "Re-execute from failure" does, and Dagster's daemon where runs are tried again."""
+        run = self.instance.get_run_by_id(run_id)
+        assert run is not None
+        settings = self.settings.model_dump_json(exclude_unset=True)
+        with execute_job(
+            build_reconstructable_job(__name__, "all_assets", (settings,)),
+            self.instance,
+            run_config={"ops": {op: {"config": config} for op, config in ops.items()}},
+            tags={"dagster/partition": run.tags["dagster/partition"]},
+            reexecution_options=ReexecutionOptions.from_failure(run_id, self.instance),
+        ) as result:
+            return result
 
     def sweeps_by_sensor(self, settings: SweepSettings | None = None) -> list[ExecuteInProcessResult]:
         """One tick of the sensor, and the runs that it asks for."""

@@ -15,6 +15,7 @@ from dagster import (
     ExecuteInProcessResult,
     FloatMetadataValue,
     IntMetadataValue,
+    JobExecutionResult,
     JsonMetadataValue,
     MarkdownMetadataValue,
     TimestampMetadataValue,
@@ -35,7 +36,7 @@ from lakefs_gc_tests.engine.faulty_store import StoreInS3
 RUN = "lake/first"
 
 
-def failure_of(result: ExecuteInProcessResult, step: str) -> dict[str, Any]:
+def failure_of(result: ExecuteInProcessResult | JobExecutionResult, step: str) -> dict[str, Any]:
     """The failure of a step as the UI shows it: its description, and its metadata."""
     assert not result.success
     (event,) = [event for event in result.get_step_failure_events() if event.step_key == step]
@@ -125,6 +126,43 @@ def test_materialize_all_does_not_approve_what_nobody_has_seen(
     assert location.materialize(RUN, "sweep_approval").success
     (swept,) = location.sweeps_by_sensor()
     assert swept.success
+
+
+def test_a_re_execution_of_materialize_all_approves_no_more_than_the_first(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    """From failure it holds ``sweep_approval`` and ``sweep`` alone, and Dagster's daemon may begin it unasked."""
+    first = location.materialize(RUN, *STAGES, "mark", "sweep_approval", "sweep")
+    second = location.re_execute(first.run_id)
+    third = location.re_execute(second.run_id)
+    for again in (second, third):
+        assert "nobody has looked at it" in failure_of(again, "sweep_approval")["description"]
+        assert {event.step_key for event in again.all_events if event.is_step_start} == {"sweep_approval"}
+    assert len(repository.objects()) == LIVE + GARBAGE
+    assert location.materialize(RUN, "sweep_approval").success
+
+
+def test_an_approval_that_is_executed_again_is_one(location: CodeLocation, repository: LakeRepository) -> None:
+    made = location.run("gc_mark", RUN)
+    refused = location.run("gc_approve", RUN, sweep_approval={"digest": "sha256:0"})
+    assert not refused.success
+    digest = values(materialized(made)["mark"])["digest"]
+    assert location.re_execute(refused.run_id, sweep_approval={"digest": digest}).success
+    assert len(repository.objects()) == LIVE + GARBAGE
+
+
+def test_a_backfill_and_its_re_execution_do_not_approve_their_own_mark(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    assert location.materialize(RUN, *STAGES, "mark", tags={"dagster/backfill": "one"}).success
+    for tags in (
+        {"dagster/backfill": "one"},
+        {"dagster/backfill": "two", "dagster/root_backfill_id": "one"},
+    ):
+        refused = location.materialize(RUN, "sweep_approval", tags=tags)
+        assert "nobody has looked at it" in failure_of(refused, "sweep_approval")["description"]
+    assert location.materialize(RUN, "sweep_approval", tags={"dagster/backfill": "three"}).success
+    assert len(repository.objects()) == LIVE + GARBAGE
 
 
 def test_missing_upstream_says_what_to_materialize(location: CodeLocation, repository: LakeRepository) -> None:
