@@ -27,6 +27,8 @@ from lakefs_gc.storage.urls import has_credentials
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
 _LOCAL = "local://"
+REPOSITORY_NAME = "[a-z0-9][a-z0-9-]{2,62}"
+"""lakeFS's own rule for the names of repositories, as a regular expression."""
 
 SweepPolicy = Literal["manual", "after", "immediately"]
 
@@ -349,6 +351,20 @@ class Settings(Section):
     owner: str = Field(
         default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
     )
+
+    @field_validator("repositories")
+    @classmethod
+    def _repositories_can_be_marked(cls, repositories: tuple[str, ...]) -> tuple[str, ...]:
+        """One that cannot would fail each tick of the schedule, for all."""
+        for name in repositories:
+            if not re.fullmatch(REPOSITORY_NAME, name):
+                raise ValueError(
+                    f"{name!r} is not the name of a repository; lakeFS's are 3 to 63 lower-case letters, digits and "
+                    "hyphens, and do not begin with a hyphen"
+                )
+            if repositories.count(name) > 1:
+                raise ValueError(f"{name!r} is there twice; write it once")
+        return repositories
 
     @field_validator("work_url")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from lakefs_gc.config import (
     CONFIG_VARIABLE,
@@ -15,6 +16,7 @@ from lakefs_gc.config import (
     load_settings,
     parse_duration_hours,
 )
+from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import ConfigurationError
 
 
@@ -45,13 +47,13 @@ def test_without_a_file_every_default_is_the_safe_one() -> None:
 def test_a_file_in_the_working_directory_or_where_the_variable_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, 'repositories = ["a"]\n[safety]\nmin_age_hours = 48\n')
-    assert load_settings().repositories == ("a",)
+    write(tmp_path, 'repositories = ["lake"]\n[safety]\nmin_age_hours = 48\n')
+    assert load_settings().repositories == ("lake",)
     assert load_settings().safety.min_age_hours == 48
     (tmp_path / "other").mkdir()
-    monkeypatch.setenv(CONFIG_VARIABLE, str(write(tmp_path / "other", 'repositories = ["b"]')))
-    assert load_settings().repositories == ("b",)
-    assert load_settings(tmp_path / "lakefs-gc.toml").repositories == ("a",)
+    monkeypatch.setenv(CONFIG_VARIABLE, str(write(tmp_path / "other", 'repositories = ["pond"]')))
+    assert load_settings().repositories == ("pond",)
+    assert load_settings(tmp_path / "lakefs-gc.toml").repositories == ("lake",)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,11 @@ def test_a_file_in_the_working_directory_or_where_the_variable_points(
         ("[sweep]\npolicy = 'now'", r"sweep\.policy: "),
         ("[sweep]\nobjects_per_request = 1001", r"sweep\.objects_per_request: "),
         ("repositories = 'lake'", r"repositories: write a list"),
+        ("repositories = ['lake', 'My_Repo', 'pond']", r"repositories: 'My_Repo' is not the name of a repository"),
+        ("repositories = ['-lake']", r"repositories: '-lake' is not"),
+        ("repositories = ['la']", r"repositories: 'la' is not"),
+        ('repositories = ["lake\\n"]', r"repositories: 'lake\\n' is not"),
+        ("repositories = ['lake', 'pond', 'lake']", r"repositories: 'lake' is there twice"),
         ("work_url = '/var/work'", r"work_url: '/var/work' does not begin with file:/// or s3:// or s3a://"),
         (
             "[backup]\nurl = 'gs://bucket/undo'",
@@ -78,6 +85,18 @@ def test_a_file_in_the_working_directory_or_where_the_variable_points(
 def test_bad_settings_are_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_settings(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", ["abc", "0-0", "a" * 63, "a" * 64, "ab", "a_b", "A-b", "-ab", "a.b", "a/b", "", "äöü"])
+def test_a_repository_is_configured_if_a_run_key_can_name_it(name: str) -> None:
+    """Both go by one rule: a name that only the settings take would stop the schedule at each tick."""
+    try:
+        accepted = Settings(repositories=(name,)).repositories
+    except ValidationError:
+        with pytest.raises(ConfigurationError):
+            repository_of(f"{name}/run")
+    else:
+        assert accepted == (repository_of(f"{name}/run"),)
 
 
 def test_a_file_that_is_named_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

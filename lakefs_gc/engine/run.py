@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
 from lakefs_gc.errors import (
     ClockSkewError,
@@ -22,7 +22,7 @@ from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace,
 from lakefs_gc.server import LakeFSServer, Repository
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
-_RUN_KEY = re.compile(r"(?P<repository>[a-z0-9][a-z0-9-]{2,62})/(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+_RUN_KEY = re.compile(rf"(?P<repository>{REPOSITORY_NAME})/(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{{0,99}})")
 
 
 def new_run_key(repository: str, now: datetime) -> str:
