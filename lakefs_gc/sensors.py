@@ -2,6 +2,10 @@
 
 It walks through the records of marks and approvals in the order in which they were stored, and its cursor remembers
 how far it came: two marks between two ticks are two sweeps.  (``@asset_sensor`` sees only the latest of them.)
+
+SQLite gives the storage ids of the newest records out again when their runs are deleted.  So the cursor knows the time
+of its record too: where that record is gone, what is new is told by time.  Run keys keep what is read twice from being
+started twice.
 """
 
 from __future__ import annotations
@@ -40,6 +44,8 @@ _APPROVAL = AssetKey("sweep_approval")
 _SWEEP = AssetKey("sweep")
 _PAGE = 500
 _INTERVAL_SECONDS = 30
+# Records of several machines are stored in another order than their times say; clocks differ by no more (rule 2).
+_OVERLAP_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,13 @@ class WaitingMark:
 
 @dataclass(frozen=True)
 class SensorCursor:
-    """How far the sensor came: storage ids of the last records that it saw, and the marks that wait."""
+    """How far the sensor came: storage ids and times of the last records that it saw, and the marks that wait."""
 
     mark_storage_id: int = 0
     approval_storage_id: int = 0
+    # 0: not known, in a cursor of an older version.
+    mark_epoch_seconds: float = 0.0
+    approval_epoch_seconds: float = 0.0
     waiting: tuple[WaitingMark, ...] = field(default=())
 
     def to_json(self) -> str:
@@ -106,6 +115,13 @@ class SensorCursor:
         content = json.loads(text)
         content["waiting"] = tuple(WaitingMark(**waiting) for waiting in content["waiting"])
         return cls(**content)
+
+
+class Position(NamedTuple):
+    """A record that the sensor saw last: none at all, or all are gone, with the storage id 0."""
+
+    storage_id: int
+    epoch_seconds: float
 
 
 class Tick(NamedTuple):
@@ -162,23 +178,33 @@ def evaluate(
     requests: list[RunRequest] = []
     # Marks that wait since the policy was another are for a person now.
     waiting = list(cursor.waiting) if settings.policy != "manual" else []
-    marks, mark_storage_id = _found_after(cursor.mark_storage_id, instance, _MARK)
+    marks, last_mark = _new_since(Position(cursor.mark_storage_id, cursor.mark_epoch_seconds), instance, _MARK)
     if settings.policy != "manual":
         delay_seconds = settings.delay_hours * 3600 if settings.policy == "after" else 0.0
         # There is nothing to sweep in a mark of nothing.
-        waiting += [WaitingMark.of(mark, delay_seconds) for mark in marks if mark.rows]
-    approvals, approval_storage_id = _found_after(cursor.approval_storage_id, instance, _APPROVAL)
+        found = [WaitingMark.of(mark, delay_seconds) for mark in marks if mark.rows]
+        waiting += [mark for mark in found if mark not in cursor.waiting]
+    last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
+    approvals, last_approval = _new_since(last_approval, instance, _APPROVAL)
     for approval in approvals:
         waiting = [other for other in waiting if other.digest != approval.digest]
         if not _is_swept(instance, approval, approval.storage_id):
-            # An approval that is given again, after a sweep that failed, is a new sweep: so its record is in the key.
-            key = f"{approval.run_key}:{approval.digest}:approval-{approval.storage_id}"
+            # An approval that is given again, after a sweep that failed, is a new sweep: so its record is in the key,
+            # with its time, for another record may have had the storage id.
+            key = f"{approval.run_key}:{approval.digest}:approval-{approval.storage_id}-{approval.epoch_seconds:.6f}"
             requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
     requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
     startable, gone = _with_partition(instance, requests)
-    return Tick(startable, SensorCursor(mark_storage_id, approval_storage_id, left), gone)
+    next_cursor = SensorCursor(
+        mark_storage_id=last_mark.storage_id,
+        approval_storage_id=last_approval.storage_id,
+        mark_epoch_seconds=last_mark.epoch_seconds,
+        approval_epoch_seconds=last_approval.epoch_seconds,
+        waiting=left,
+    )
+    return Tick(startable, next_cursor, gone)
 
 
 def _with_partition(instance: DagsterInstance, requests: list[RunRequest]) -> tuple[list[RunRequest], list[str]]:
@@ -197,34 +223,74 @@ def _with_partition(instance: DagsterInstance, requests: list[RunRequest]) -> tu
     return [request for request in requests if request.partition_key in partitions], gone
 
 
-def _found_after(
-    storage_id: int, instance: DagsterInstance, asset: AssetKey, partitions: Sequence[str] | None = None
-) -> tuple[list[Found], int]:
-    """What was materialized after a record, in the order in which it was stored; and the id of the last record.
+def _new_since(last: Position, instance: DagsterInstance, asset: AssetKey) -> tuple[list[Found], Position]:
+    """What was materialized since a record, in the order in which it was stored; and the last record of all."""
+    there = _found_again(last, instance, asset) if last.storage_id else last
+    if there:
+        records = _records_after(there.storage_id, instance, asset)
+        return _said_by(records, asset), _position_of(records) or there
+    records = _records_after(0, instance, asset)
+    if last.epoch_seconds:
+        new = [record for record in records if record.timestamp > last.epoch_seconds - _OVERLAP_SECONDS]
+    else:
+        # Nobody can tell what is new, and what is old may be for a person: nothing is started unasked.
+        logger.warning(
+            "the last record of %s that the sensor knows was deleted: what was stored since the last tick is not "
+            "seen; approve again what was approved and not swept",
+            asset.path[-1],
+        )
+        new = []
+    return _said_by(new, asset), _position_of(records) or Position(0, 0.0)
 
-    A materialization that somebody reported by hand says nothing of a mark, and approves nothing: it is left out.
-    """
-    found = []
+
+def _found_again(last: Position, instance: DagsterInstance, asset: AssetKey) -> Position | None:
+    """The record, if it still has its storage id; as long as it does, all that is new has a greater one."""
+    records = instance.fetch_materializations(
+        AssetRecordsFilter(asset_key=asset, storage_ids=[last.storage_id]), limit=1
+    ).records
+    found = _position_of(records)
+    return found if found and last.epoch_seconds in (0.0, found.epoch_seconds) else None
+
+
+def _position_of(records: Sequence[EventLogRecord]) -> Position | None:
+    return Position(records[-1].storage_id, records[-1].timestamp) if records else None
+
+
+def _records_after(
+    storage_id: int, instance: DagsterInstance, asset: AssetKey, partitions: Sequence[str] | None = None
+) -> list[EventLogRecord]:
+    """Materializations in the order in which they were stored."""
+    records: list[EventLogRecord] = []
     while True:
         page = instance.fetch_materializations(
             AssetRecordsFilter(asset_key=asset, after_storage_id=storage_id, asset_partitions=partitions),
             limit=_PAGE,
             ascending=True,
-        )
-        for record in page.records:
-            storage_id = record.storage_id
-            said = Found.of(record)
-            if said is None:
-                logger.warning("record %d of %s was not made by lakefs-gc: left out", storage_id, asset.path[-1])
-            else:
-                found.append(said)
-        if len(page.records) < _PAGE:
-            return found, storage_id
+        ).records
+        records += page
+        if len(page) < _PAGE:
+            return records
+        storage_id = page[-1].storage_id
+
+
+def _said_by(records: Sequence[EventLogRecord], asset: AssetKey) -> list[Found]:
+    """What records say of marks.
+
+    A materialization that somebody reported by hand says nothing of a mark, and approves nothing: it is left out.
+    """
+    found = []
+    for record in records:
+        said = Found.of(record)
+        if said is None:
+            logger.warning("record %d of %s was not made by lakefs-gc: left out", record.storage_id, asset.path[-1])
+        else:
+            found.append(said)
+    return found
 
 
 def _is_swept(instance: DagsterInstance, mark: Found | WaitingMark, after_storage_id: int = 0) -> bool:
     """Whether a sweep of this mark succeeded after a record: somebody was quicker, on the command line for instance."""
-    sweeps, _ = _found_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key])
+    sweeps = _said_by(_records_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key]), _SWEEP)
     return any(sweep.digest == mark.digest for sweep in sweeps)
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance, RunRequest, SensorResult, SkipReason, build_sensor_context
+from dagster import (
+    DagsterInstance,
+    MaterializeResult,
+    RunRequest,
+    SensorResult,
+    SkipReason,
+    asset,
+    build_sensor_context,
+)
+from dagster import materialize as materialize_assets
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
@@ -209,6 +219,107 @@ def test_materialization_reported_by_hand_neither_sweeps_nor_stops_the_sensor(
     record_by_hand(instance, asset, SECOND)
     assert swept(evaluate(instance, cursor, MANUAL, now())[0]) == [SECOND]
     assert "left out" in caplog.text
+
+
+@pytest.mark.parametrize("settings", [MANUAL, AFTER, IMMEDIATELY], ids=lambda settings: settings.policy)
+@pytest.mark.parametrize("new", [1, 5])
+def test_what_comes_after_runs_were_deleted_is_seen(
+    instance: DagsterInstance, settings: SweepSettings, new: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite gives the storage ids of the newest records out again, fewer than there were or more."""
+    monkeypatch.setattr(sensors, "_PAGE", 2)
+    # An approval takes the place of what a policy does.
+    names = ("mark", "sweep_approval") if settings == MANUAL else ("mark",)
+    materialize(instance, "lake/stays", *names)
+    runs = [materialize(instance, f"lake/trial-{number}", *names) for number in range(3)]
+    before, cursor, _ = evaluate(instance, SensorCursor(), settings, in_hours(7))
+    assert {"lake/trial-0", "lake/trial-1", "lake/trial-2"} < set(swept(before))
+    for run_id in runs:
+        instance.delete_run(run_id)
+    expected = [f"lake/real-{number}" for number in range(new)]
+    for run_key in expected:
+        materialize(instance, run_key, *names)
+    requests, cursor, _ = evaluate(instance, cursor, settings, in_hours(7))
+    # What was seen shortly before may be asked for again, under the same run key: Dagster starts no second run.
+    known = {request.run_key for request in before}
+    assert swept([request for request in requests if request.run_key not in known]) == expected
+    assert evaluate(instance, cursor, settings, in_hours(8))[0] == []
+
+
+@pytest.mark.parametrize("settings", [MANUAL, IMMEDIATELY], ids=lambda settings: settings.policy)
+def test_what_comes_after_all_runs_were_deleted_is_seen(instance: DagsterInstance, settings: SweepSettings) -> None:
+    runs = [materialize(instance, run_key) for run_key in (FIRST, SECOND)]
+    _, cursor, _ = evaluate(instance, SensorCursor(), settings, now())
+    for run_id in runs:
+        instance.delete_run(run_id)
+    requests, cursor, _ = evaluate(instance, cursor, settings, now())
+    assert requests == []
+    materialize(instance, OTHER)
+    requests, cursor, _ = evaluate(instance, cursor, settings, now())
+    assert set(swept(requests)) == {OTHER}
+    assert evaluate(instance, cursor, settings, now())[0] == []
+
+
+def test_an_approval_with_the_storage_id_of_a_deleted_one_is_another(instance: DagsterInstance) -> None:
+    run_id = materialize(instance, FIRST)
+    first, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    instance.delete_run(run_id)
+    materialize(instance, FIRST)
+    second, _, _ = evaluate(instance, cursor, MANUAL, now())
+    assert swept(first) == swept(second) == [FIRST]
+    assert first[0].run_key != second[0].run_key
+
+
+def test_old_records_are_not_taken_for_new_ones_when_runs_are_deleted(
+    instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sensors, "_OVERLAP_SECONDS", 0.0)
+    materialize(instance, FIRST)
+    last = materialize(instance, SECOND)
+    _, cursor, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
+    instance.delete_run(last)
+    requests, cursor, _ = evaluate(instance, cursor, IMMEDIATELY, now())
+    assert requests == []
+    materialize(instance, OTHER)
+    assert set(swept(evaluate(instance, cursor, IMMEDIATELY, now())[0])) == {OTHER}
+
+
+def test_a_mark_that_waits_is_not_there_twice_after_runs_were_deleted(instance: DagsterInstance) -> None:
+    record_mark(instance, FIRST)
+    last = materialize(instance, SECOND, "mark")
+    _, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
+    instance.delete_run(last)
+    _, again, _ = evaluate(instance, cursor, AFTER, now())
+    assert again.waiting == cursor.waiting
+    assert swept(evaluate(instance, again, AFTER, in_hours(7))[0]) == [FIRST, SECOND]
+
+
+def test_cursor_of_an_older_version_goes_on(instance: DagsterInstance, caplog: pytest.LogCaptureFixture) -> None:
+    """It knows no times: what was deleted before the first tick is not made up for, and nothing old is started."""
+    materialize(instance, FIRST)
+    last = materialize(instance, SECOND)
+    _, known, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    ids = {"mark_storage_id": known.mark_storage_id, "approval_storage_id": known.approval_storage_id, "waiting": []}
+    old = SensorCursor.from_json(json.dumps(ids))
+    requests, again, _ = evaluate(instance, old, MANUAL, now())
+    assert (requests, again) == ([], known)
+    instance.delete_run(last)
+    requests, cursor, _ = evaluate(instance, old, MANUAL, now())
+    assert requests == []
+    assert "approve again what was approved" in caplog.text
+    materialize(instance, OTHER)
+    assert swept(evaluate(instance, cursor, MANUAL, now())[0]) == [OTHER]
+
+
+def materialize(instance: DagsterInstance, run_key: str, *names: str) -> str:
+    """A run that makes a mark and approves it, as far as the sensor can see; its id."""
+    metadata: dict[str, Any] = {"mark_id": mark_id_of(run_key), "digest": f"sha256:{run_key}", "dagster/row_count": 3}
+    instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
+    made = [
+        asset(name=name, partitions_def=gc_runs)(lambda: MaterializeResult(metadata=metadata))
+        for name in names or ("mark", "sweep_approval")
+    ]
+    return materialize_assets(made, instance=instance, partition_key=run_key).run_id
 
 
 def tick(instance: DagsterInstance, settings: SweepSettings, cursor: str | None, at: datetime) -> SensorResult:
