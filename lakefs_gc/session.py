@@ -22,7 +22,7 @@ from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.config import Settings
 from lakefs_gc.definitions import build_definitions
-from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError
 from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
 from lakefs_gc.resources.run_lock import process_tags
@@ -48,8 +48,11 @@ class GCSession:
     def open(cls, settings: Settings) -> Iterator[GCSession]:
         """With the instance of ``DAGSTER_HOME``, or that of ``dagster.yaml`` in the working directory, which
         ``dagster dev`` uses too; where there is neither, with one that leaves nothing behind.
+
+        Raises ``ConfigurationError`` when ``DAGSTER_HOME`` names no folder.
         """
-        if os.environ.get("DAGSTER_HOME"):
+        if home := os.environ.get("DAGSTER_HOME"):
+            _refuse_unless_folder(home)
             with DagsterInstance.get() as instance:
                 yield cls(settings, instance)
         elif Path(_INSTANCE_FILE).exists():
@@ -112,6 +115,18 @@ class GCSession:
             for event in result.get_asset_materialization_events()
             if event.asset_key is not None
         }
+
+
+def _refuse_unless_folder(home: str) -> None:
+    folder = Path(home).expanduser()
+    if not folder.is_absolute():
+        raise ConfigurationError(
+            f"DAGSTER_HOME is {home!r}, a relative path", remedy="set it to the absolute path of a folder, or unset it"
+        )
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"DAGSTER_HOME is {home!r}, and no folder is there", remedy=f"say `mkdir -p {home}`, or unset it"
+        )
 
 
 def _plain(materialization: AssetMaterialization | None) -> Facts:

@@ -70,6 +70,18 @@ def test_runs_stand_in_the_instance_of_dagster_home(tmp_path: Path, monkeypatch:
         assert list(instance.get_dynamic_partitions(str(gc_runs.name))) == [RUN]
 
 
+@pytest.mark.parametrize("home", ["relative/home", "{tmp}/missing", "{tmp}/file"])
+def test_a_dagster_home_that_is_no_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DAGSTER_HOME", home.format(tmp=tmp_path))
+    with pytest.raises(ConfigurationError, match="DAGSTER_HOME") as refused, GCSession.open(Settings()):
+        pytest.fail("opened")
+    assert "unset it" in refused.value.remedy
+
+
 def test_errors_come_through_dagster_as_they_were_raised(
     connect_to_lakefs: Callable[[str], LakeFSServer], tmp_path: Path
 ) -> None:
