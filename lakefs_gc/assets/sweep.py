@@ -9,6 +9,7 @@ from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, read_approval
+from lakefs_gc.engine.backed_up import not_backed_up
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.brakes import refuse_braked
 from lakefs_gc.engine.dataset import StageOutput, utc_now
@@ -16,7 +17,6 @@ from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep_result import SweepResult, failures
-from lakefs_gc.engine.unbacked import not_backed_up
 from lakefs_gc.errors import LakeFSGCError, SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import Marked, mark_of_run

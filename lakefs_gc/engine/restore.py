@@ -20,12 +20,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.backup import read_contents
+from lakefs_gc.engine.backed_up import backed_up
 from lakefs_gc.engine.backups import COPIED, Backup
 from lakefs_gc.engine.contents import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
-from lakefs_gc.engine.local_rows import local_rows
-from lakefs_gc.engine.marks import MarkPart
 from lakefs_gc.engine.restores import RESTORED, begin_restore, ended_late, record_restored
 from lakefs_gc.engine.shown import commits_of, shown
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
@@ -49,7 +47,6 @@ restored: copied back, and proved the same.  already_there: it exists, the same.
 address, and stays.  lost: the place of the backups does not have it any more.  failed: see its error.
 """
 
-_CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
 _OUTCOME = pa.schema(
     [pa.field("address", pa.string()), pa.field("size", pa.int64())]
     + [pa.field(name, pa.string()) for name in ("outcome", "checksum", "error")]
@@ -132,7 +129,8 @@ def restore(
         )
     began_at = clock()
     records, dead = begin_restore(open_store(store), backup.mark_id, prefix, began_at, sleep)
-    copies = _read_backup(spark, backup, place)
+    contents = backed_up(spark, backup, place)
+    copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     places = shown(spark, store, namespace, commits_of(server, backup.repository), copies, cores)
     kept = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
     where_shown = kept.where(F.col("address").isNotNull())
@@ -154,23 +152,6 @@ def restore(
     _keep_result(open_store(place), backup, result, prefix, clock)
     work_place.remove(run_key)
     return result
-
-
-def _read_backup(spark: SparkSession, backup: Backup, place: StoreLocation) -> DataFrame:
-    parts = local_rows(
-        spark,
-        [(part.key, part.objects, part.size_bytes, part.sha256) for part in backup.parts],
-        "key string, objects long, size_bytes long, sha256 string",
-    )
-    contents = parts.repartition(max(1, len(backup.parts))).mapInArrow(_read_parts(place), _CONTENT)
-    return contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
-
-
-@worker
-def _read_parts(batches: Batches, place: StoreLocation) -> Batches:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield from read_contents(worker_store(place), MarkPart(**row)).to_batches()
 
 
 def _wanted(copies: DataFrame, where_shown: DataFrame, prefix: str) -> DataFrame:

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine import deletion, ledger
+from lakefs_gc.engine.backed_up import not_backed_up
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import MarkPaths
 from lakefs_gc.engine.still_there import still_there
-from lakefs_gc.engine.unbacked import not_backed_up
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
