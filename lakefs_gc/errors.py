@@ -191,6 +191,12 @@ class RestoreIncompleteError(LakeFSGCError):
     exit_code = 5
 
 
+class InterruptedRunError(LakeFSGCError):
+    """Ctrl-C or SIGTERM ended a run."""
+
+    exit_code = 130
+
+
 # -- jobs elsewhere -------------------------------------------------------------------------------------------
 
 

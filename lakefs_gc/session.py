@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from dagster import AssetKey, AssetMaterialization, AssetRecordsFilter, Config, DagsterInstance, Definitions, RunConfig
-from dagster._core.errors import DagsterAssetCheckFailedError
+from dagster._core.errors import DagsterAssetCheckFailedError, DagsterExecutionInterruptedError
+from pyspark import SparkContext
 
 from lakefs_gc.assets.backup import BackupConfig
 from lakefs_gc.assets.store_listing import ListingConfig
@@ -22,7 +24,7 @@ from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.config import Settings
 from lakefs_gc.definitions import build_definitions
-from lakefs_gc.errors import ConfigurationError, LakeFSGCError
+from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
 from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
 from lakefs_gc.resources.run_lock import process_tags
@@ -30,6 +32,7 @@ from lakefs_gc.resources.run_lock import process_tags
 Facts = dict[str, Any]
 
 _INSTANCE_FILE = "dagster.yaml"
+_JAVA_ENDS_WITHIN_SECONDS = 20
 
 # What the stages say goes through Python's logging; Dagster's own event stream stays in its instance.
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
@@ -61,7 +64,11 @@ class GCSession:
         else:
             with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
                 work_url = settings.work_url or f"file://{folder}/work"
-                yield cls(settings.model_copy(update={"work_url": work_url}), instance)
+                try:
+                    yield cls(settings.model_copy(update={"work_url": work_url}), instance)
+                except (InterruptedRunError, KeyboardInterrupt):
+                    _stop_spark()  # its tasks would go on writing into the folder while it is removed
+                    raise
 
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
         """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise.
@@ -93,7 +100,8 @@ class GCSession:
     ) -> dict[str, Facts]:
         """Run a job for one partition; the metadata of each materialization, as plain values, by asset.
 
-        ``run_id`` is the run's id; default: a new one.
+        ``run_id`` is the run's id; default: a new one.  Raises what the stages raise, and ``InterruptedRunError`` on
+        Ctrl-C and SIGTERM.
         """
         tags = {**repository_tags(run_key), **process_tags()}
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
@@ -105,6 +113,11 @@ class GCSession:
                 tags=tags,
                 run_id=run_id,
             )
+        except DagsterExecutionInterruptedError:  # no Exception, nor a KeyboardInterrupt
+            raise InterruptedRunError(
+                f"{job} of {run_key} was interrupted",
+                remedy="run the same again: it goes on with what is left, and a mark begins anew",
+            ) from None
         except Exception as error:
             cause = _cause(error)
             if cause is error:
@@ -127,6 +140,21 @@ def _refuse_unless_folder(home: str) -> None:
         raise ConfigurationError(
             f"DAGSTER_HOME is {home!r}, and no folder is there", remedy=f"say `mkdir -p {home}`, or unset it"
         )
+
+
+def _stop_spark() -> None:
+    """Stop Spark if it runs here, and wait for the end of Java, which outlives its tasks' writers."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    gateway: Any = context._gateway
+    context.stop()
+    process = getattr(gateway, "proc", None)  # none where spark-submit has started Java
+    if process is not None:
+        gateway.shutdown()
+        process.stdin.close()  # Java ends with it
+        with suppress(TimeoutExpired):
+            process.wait(_JAVA_ENDS_WITHIN_SECONDS)
 
 
 def _plain(materialization: AssetMaterialization | None) -> Facts:

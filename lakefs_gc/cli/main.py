@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -22,7 +22,7 @@ from lakefs_gc.cli.job import register as register_job
 from lakefs_gc.cli.output import Output
 from lakefs_gc.cli.packing import register as register_packing
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
-from lakefs_gc.errors import ConfigurationError, LakeFSGCError
+from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
 
 app = typer.Typer(
     name="lakefs-gc",
@@ -40,6 +40,9 @@ MinAge = Annotated[str, typer.Option("--min-age", metavar="36h", help="Younger o
 UnsafeMinAge = Annotated[
     bool, typer.Option("--unsafe-min-age", help="Accept a minimum age below the server's grace period.")
 ]
+
+
+_INTERRUPTED = InterruptedRunError.exit_code
 
 
 class _Options:
@@ -136,7 +139,7 @@ def run(
     if not made.candidates:
         out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing to sweep"))
         return
-    if not yes and not typer.confirm(f"Delete these {made.candidates} objects?", default=False, err=True):
+    if not yes and not _confirmed(f"Delete these {made.candidates} objects?"):
         out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
         return
     try:
@@ -154,6 +157,14 @@ def run(
     out.result(facts, lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return typer.confirm(question, default=False, err=True)
+    except typer.Abort:  # Ctrl-D, and Ctrl-C: no answer is no
+        typer.echo(err=True)
+        return False
 
 
 @app.command()
@@ -243,9 +254,19 @@ def main() -> None:
     """Entry point: no traceback for what a user can cause."""
     try:
         app(standalone_mode=True)
+    except InterruptedRunError as error:
+        _interrupted(f"{error.message}; {error.remedy}")
     except LakeFSGCError as error:
         _options.output().fail(error)
         sys.exit(error.exit_code)
+    except SystemExit as end:
+        if end.code != _INTERRUPTED:  # typer makes it of Ctrl-C between the stages
+            raise
+        _interrupted("interrupted; what was not finished can be run again")
     except KeyboardInterrupt:
-        _options.output().say_error("interrupted; what was not finished can be run again")
-        sys.exit(130)
+        _interrupted("interrupted; what was not finished can be run again")
+
+
+def _interrupted(text: str) -> NoReturn:
+    _options.output().say_error(text)
+    sys.exit(_INTERRUPTED)

@@ -1,0 +1,83 @@
+"""Ctrl-C and SIGTERM in the middle of a mark, and Ctrl-D at the question, to commands in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc_tests.collector import Lake
+from lakefs_gc_tests.engine.conftest import lake
+from lakefs_gc_tests.engine.test_sweep_killed import kill_session
+from lakefs_gc_tests.faults.processes import TIMEOUT_SECONDS, CommandLine
+
+__all__ = ["lake"]
+
+pytestmark = pytest.mark.long(60)
+
+
+@pytest.fixture
+def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLine:
+    return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_mark_says_so_and_leaves_nothing(
+    lake: Lake, line: CommandLine, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Without an instance or a work place: both are temporary."""
+    lake.repository().put_stray("data/x", b"garbage")
+    configuration = line.folder / "lakefs-gc.toml"
+    lines = configuration.read_text().splitlines(keepends=True)
+    configuration.write_text("".join(text for text in lines if not text.startswith("work_url")))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {name: value for name, value in line.environment().items() if name != "DAGSTER_HOME"}
+    process = subprocess.Popen(
+        line.command("mark", "lake"),
+        cwd=line.folder,
+        env={**environment, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert any("store_listing of lake/" in said for said in process.stderr)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+    finally:
+        kill_session(process)  # type: ignore[arg-type]
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    last = said.splitlines()[-1]
+    assert "gc_mark of lake/" in last
+    assert "was interrupted; run the same again" in last
+    assert list(temporary.glob("*/work")) == []
+
+
+def test_ctrl_d_at_the_question_is_a_no(lake: Lake, line: CommandLine) -> None:
+    lake.repository().put_stray("data/x", b"garbage")
+    terminal, of_command = pty.openpty()
+    os.write(terminal, b"\x04")
+    process = subprocess.run(
+        line.command("run", "lake", "--json"),
+        cwd=line.folder,
+        env=line.environment(),
+        stdin=of_command,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    os.close(terminal)
+    os.close(of_command)
+    assert process.returncode == 0, process.stderr
+    assert "Aborted" not in process.stderr
+    assert '"swept": false' in process.stdout
+    assert "nothing was deleted" not in process.stdout
