@@ -113,7 +113,7 @@ class GCSession:
                 tags=tags,
                 run_id=run_id,
             )
-        except DagsterExecutionInterruptedError:  # no Exception, nor a KeyboardInterrupt
+        except (DagsterExecutionInterruptedError, KeyboardInterrupt):  # of Dagster's handler or of Spark's
             raise InterruptedRunError(
                 f"{job} of {run_key} was interrupted",
                 remedy="run the same again: it goes on with what is left, and a mark begins anew",

@@ -25,6 +25,11 @@ def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLin
     return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
 
 
+def _hear_ctrl_c() -> None:
+    """A shell starts what it puts in the background deaf to it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_mark_says_so_and_leaves_nothing(
     lake: Lake, line: CommandLine, tmp_path: Path, number: signal.Signals
@@ -45,6 +50,7 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_hear_ctrl_c,
     )
     assert process.stderr is not None
     try:
