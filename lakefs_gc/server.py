@@ -306,7 +306,10 @@ class LakeFSServer:
         pause = _FIRST_PAUSE_SECONDS
         for attempt in range(1, _TRIES + 1):
             try:
-                return method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+                answer = method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+                if answer is None:  # what the SDK makes of a success with a status that the call does not have
+                    raise ValueError("no answer")
+                return answer
             except ValueError as error:  # pydantic's too
                 raise IncompleteAnswerError(
                     f"{what}: {self.endpoint_url} does not answer as lakeFS does ({type(error).__name__})",

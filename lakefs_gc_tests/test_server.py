@@ -216,6 +216,17 @@ def test_an_older_server_prepares_them_at_once(lake: Lake, server: LakeFSServer,
     assert proxy.count(SYNC) == 1
 
 
+def test_a_success_of_another_kind_is_no_answer(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+    """Of a 200 in place of 201 or 202 the SDK makes None."""
+    lake.repository().keep_days(7)
+    proxy.fail(ASYNC, Answered(200, b"{}"))
+    with pytest.raises(IncompleteAnswerError, match=r"prepare commits of lake: .* not answer as lakeFS does"):
+        server.prepare_commits("lake", timeout_seconds=60)
+    proxy.fail("/gc/prepare_uncommited", Answered(200, b"{}"))
+    with pytest.raises(IncompleteAnswerError, match=r"prepare uncommitted data of lake: .* not answer as lakeFS does"):
+        server.prepare_uncommitted("lake")
+
+
 def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
     """lakeFS's own client takes this for "no commit is active"."""
     lake.repository().keep_days(7)
