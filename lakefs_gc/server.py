@@ -19,6 +19,7 @@ from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.config import ServerCredentials
 from lakefs_gc.errors import (
+    ConfigurationError,
     IncompleteAnswerError,
     ReadOnlyRepositoryError,
     RepositoryNotFoundError,
@@ -253,7 +254,12 @@ class LakeFSServer:
             # Unset rules and an unknown repository are the same 404: only the repository itself tells them apart.
             self.repository(repository)
             return None
-        return rules_from_api(json.loads(answer.raw_data))
+        try:
+            return rules_from_api(json.loads(answer.raw_data))
+        except (ValueError, ConfigurationError) as error:
+            raise IncompleteAnswerError(
+                f"the rules of {repository} are not what lakeFS answers", remedy=_NOT_WHOLE
+            ) from error
 
     def prepare_uncommitted(self, repository: str, continuation_token: str = "") -> UncommittedPage:
         """Have the server write one page of its uncommitted addresses."""

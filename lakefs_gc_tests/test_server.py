@@ -187,6 +187,14 @@ def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeF
         server.retention_rules("lake")
 
 
+@pytest.mark.parametrize("body", [b"[]", b"{}", b"<html>", b"7"])
+def test_rules_of_another_shape_are_refused(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy, body: bytes) -> None:
+    lake.repository().keep_days(7)
+    proxy.fail("/settings/gc_rules", Answered(200, body))
+    with pytest.raises(IncompleteAnswerError, match="the rules of lake are not what lakeFS answers"):
+        server.retention_rules("lake")
+
+
 def commits_listed(lake: Lake, location: str) -> int:
     file = Path(lake.location.url.removeprefix("file://")) / location.removeprefix("local://")
     return len(read_active_commits(file.read_bytes(), str(file)))

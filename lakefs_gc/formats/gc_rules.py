@@ -38,12 +38,14 @@ class GCRules:
         return self.branches.get(branch, self.default_retention_days)
 
 
-def rules_from_api(body: Mapping[str, Any]) -> GCRules:
+def rules_from_api(body: Any) -> GCRules:
     """Rules from the JSON object of the API.  Of several rules for one branch the last one holds, as on the
     server.
 
     Raises ``ConfigurationError`` when a field is missing or of the wrong type, as the server refuses it.
     """
+    if not isinstance(body, Mapping):
+        raise _bad_rules("they must be a JSON object")
     branches = body.get("branches", "missing")
     if branches is None:  # how the server shows an empty list
         branches = []
