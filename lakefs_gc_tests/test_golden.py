@@ -32,8 +32,10 @@ from lakefs_gc_tests.golden import BIG, scenario, scenarios
 from lakefs_gc_tests.golden.replay import ReplayServer
 from lakefs_gc_tests.golden.restore import restore_to_folder, restore_to_s3
 
-REPOSITORIES = [*scenarios(), *(name for name in BIG if "/" not in name)]
+_BIG = [name for name in BIG if "/" not in name]
+REPOSITORIES = [*scenarios(), *_BIG]
 _BUCKET = "golden"
+_ALSO_ON_S3 = ("slices-and-copies", "esti-unified")
 _BIG_ON_S3 = "LAKEFS_GC_TESTS_BIG_ON_S3"
 
 
@@ -46,14 +48,13 @@ class Recording:
     settings: Settings
 
 
-@pytest.fixture(params=["local", "s3"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=REPOSITORIES)
-def recording(request: pytest.FixtureRequest, store_kind: str, tmp_path: Path) -> Recording:
-    folder = scenario(request.param, tmp_path / "recording")
+@pytest.fixture(
+    params=[*((name, "local") for name in REPOSITORIES), *((name, "s3") for name in (*_ALSO_ON_S3, *_BIG))],
+    ids="-".join,
+)
+def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Recording:
+    name, store_kind = request.param
+    folder = scenario(name, tmp_path / "recording")
     expected = json.loads((folder / "expected.json").read_text("utf-8"))
     namespace = expected["storage_namespace"].rstrip("/") + "/"
     work_url = (tmp_path / "work").as_uri()
@@ -61,8 +62,8 @@ def recording(request: pytest.FixtureRequest, store_kind: str, tmp_path: Path) -
         restore_to_folder(folder, tmp_path / "store")
         mounts = {namespace: (tmp_path / "store").as_uri() + "/"}
         return Recording(folder, expected, Settings(mounts=mounts, work_url=work_url))
-    if request.param in BIG and not os.environ.get(_BIG_ON_S3):
-        pytest.skip(f"uploading {request.param} object by object takes minutes; set {_BIG_ON_S3} to run it")
+    if name in _BIG and not os.environ.get(_BIG_ON_S3):
+        pytest.skip(f"uploading {name} object by object takes minutes; set {_BIG_ON_S3} to run it")
     server: SeaweedFS = request.getfixturevalue("s3_server")
     request.getfixturevalue("s3_namespace")  # sets the environment
     _restore_once(server, folder, namespace.removeprefix(f"s3://{_BUCKET}/"))

@@ -1,9 +1,7 @@
-"""Ctrl-C and SIGTERM in the middle of a mark, and Ctrl-D at the question, to commands in processes of their own."""
+"""Ctrl-C and SIGTERM in the middle of a mark, to commands in processes of their own."""
 
 from __future__ import annotations
 
-import os
-import pty
 import signal
 import subprocess
 from pathlib import Path
@@ -65,25 +63,3 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
     assert "gc_mark of lake/" in last
     assert "was interrupted; run the same again" in last
     assert list(temporary.glob("*/work")) == []
-
-
-def test_ctrl_d_at_the_question_is_a_no(lake: Lake, line: CommandLine) -> None:
-    lake.repository().put_stray("data/x", b"garbage")
-    terminal, of_command = pty.openpty()
-    os.write(terminal, b"\x04")
-    process = subprocess.run(
-        line.command("run", "lake", "--json"),
-        cwd=line.folder,
-        env=line.environment(),
-        stdin=of_command,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    os.close(terminal)
-    os.close(of_command)
-    assert process.returncode == 0, process.stderr
-    assert "Aborted" not in process.stderr
-    assert '"swept": false' in process.stdout
-    assert "nothing was deleted" not in process.stdout

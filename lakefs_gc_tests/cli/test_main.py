@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,14 @@ def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, t
     assert broken["state"].startswith("unreadable: ")
 
 
-def test_run_without_a_question_marks_and_sweeps(lake: Storyteller, run: Run) -> None:
+def test_run_marks_and_sweeps_and_no_answer_is_no(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_its_end = StringIO()
+    monkeypatch.setattr(at_its_end, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", at_its_end)  # a terminal after Ctrl-D
+    ended = run("run", REPOSITORY, "--min-age", "1s", "--json")
+    assert ended.exit_code == 0, ended.err
+    assert ended.json()["swept"] is False
+    assert "Aborted" not in ended.err
     ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
     assert ended.exit_code == 0, ended.err
     facts = ended.json()

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pyspark
-import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -53,29 +52,6 @@ def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=180,
     )
-
-
-_CONNECT = """
-from pyspark.sql import functions as F
-from lakefs_gc.engine.dataset import StageOutput, WorkPlace, utc_now
-from lakefs_gc.resources.spark import SparkResource
-
-resource = SparkResource(spark_config={"spark.remote": "local[2]", "spark.sql.shuffle.partitions": "4"})
-session = resource.session
-print(type(session).__module__, resource.cores, session.conf.get("spark.sql.session.timeZone"))
-rows = session.range(10).select(F.col("id").cast("string").alias("address"), F.lit(3).alias("size"))
-output = StageOutput(rows, utc_now(), measures={"size_bytes": F.sum("size")})
-manifest = WorkPlace("file://" + __import__("os").getcwd() + "/work").write(session, "lake/one", "committed", output)
-print(manifest.rows, manifest.facts["size_bytes"])
-"""
-
-
-def test_works_with_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real server, in a process of its own; it has no ``sparkContext`` and no ``rdd``."""
-    monkeypatch.setenv("SPARK_TESTING", "1")  # the server takes a port of its own, and the client asks for it
-    done = run_python(_CONNECT, tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split("\n")[-3:-1] == ["pyspark.sql.connect.session 2 UTC", "10 30"]
 
 
 _SUBMITTED = """
