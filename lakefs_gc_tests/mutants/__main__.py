@@ -1,0 +1,71 @@
+"""Take each safety rule out of a copy of the code and see which test fails: ``python -m lakefs_gc_tests.mutants``.
+
+``--rule N`` keeps to the mutants of one rule.  Prints a table; ends with 1 when a mutant survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from lakefs_gc_tests.mutants.table import MUTANTS, PACKAGE, Mutant
+
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache")
+_MOST_SECONDS = 900
+_SOME_TEST_FAILED = 1  # pytest's exit code
+_FAILED = re.compile(r"^(?:FAILED|ERROR) \S*::(\S+)", re.MULTILINE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lakefs_gc_tests.mutants", description=__doc__)
+    parser.add_argument("--rule", type=int, choices=sorted({mutant.rule for mutant in MUTANTS}))
+    rule = parser.parse_args().rule
+    survived = 0
+    sys.stdout.write("| rule | taken out | in | the test that fails |\n| --- | --- | --- | --- |\n")
+    with tempfile.TemporaryDirectory(prefix="lakefs-gc-mutants-") as folder:
+        for package in (PACKAGE, PACKAGE.with_name("lakefs_gc_tests")):
+            shutil.copytree(package, Path(folder) / package.name, ignore=_LEFT_OUT)
+        shutil.copy(PACKAGE.with_name("pyproject.toml"), folder)
+        for mutant in MUTANTS:
+            if rule in (None, mutant.rule):
+                killer = _killer(mutant, Path(folder))
+                survived += not killer
+                row = (str(mutant.rule), mutant.taken_out, f"`{mutant.file}`", killer or "SURVIVED")
+                sys.stdout.write(f"| {' | '.join(row)} |\n")
+                sys.stdout.flush()
+    return int(survived > 0)
+
+
+def _killer(mutant: Mutant, folder: Path) -> str:
+    """The first test that fails with the mutant in a copy of the project; empty when none does."""
+    file = folder / PACKAGE.name / mutant.file
+    source = file.read_text()
+    file.write_text(mutant.applied(source))
+    only = ["-k", mutant.only] if mutant.only else []
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *only]
+    try:
+        ended = subprocess.run(
+            [*command, f"lakefs_gc_tests/{mutant.test}"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_MOST_SECONDS,
+            check=False,
+        )
+    finally:
+        file.write_text(source)
+    if ended.returncode not in (0, _SOME_TEST_FAILED):  # no test was run: that says nothing
+        raise RuntimeError(f"{mutant.test} could not be run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    found = _FAILED.search(ended.stdout)
+    return f"`{mutant.test}`: {found[1]}" if ended.returncode and found else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
