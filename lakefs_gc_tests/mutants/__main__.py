@@ -19,7 +19,7 @@ from lakefs_gc_tests.mutants.table import MUTANTS, PACKAGE, Mutant
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache")
 _MOST_SECONDS = 900
 _SOME_TEST_FAILED = 1  # pytest's exit code
-_FAILED = re.compile(r"^(?:FAILED|ERROR) \S*::(\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) \S*::(\w+)", re.MULTILINE)
 
 
 def main() -> int:
