@@ -27,11 +27,6 @@ def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -
     java = [name for name in os.environ if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "LAKECTL"))]
     environment = {name: value for name, value in os.environ.items() if name not in java}
     environment["PATH"] = _path_without_java(tmp_path)
-    if store == "local":  # one of the two plays what compiles no plans: in a fifth less time
-        (tmp_path / "spark-defaults.conf").write_text(
-            "spark.sql.codegen.wholeStage false\nspark.sql.codegen.factoryMode NO_CODEGEN\n"
-        )
-        environment["SPARK_CONF_DIR"] = str(tmp_path)
     played = subprocess.run(
         [sys.executable, "-m", "lakefs_gc", "demo", "--store", store],
         env=environment,
