@@ -262,11 +262,11 @@ def main() -> None:
     except SystemExit as end:
         if end.code != _INTERRUPTED:  # typer makes it of Ctrl-C between the stages
             raise
-        _interrupted("interrupted; what was not finished can be run again")
+        _interrupted()
     except KeyboardInterrupt:
-        _interrupted("interrupted; what was not finished can be run again")
+        _interrupted()
 
 
-def _interrupted(text: str) -> NoReturn:
+def _interrupted(text: str = "interrupted; what was not finished can be run again") -> NoReturn:
     _options.output().say_error(text)
     sys.exit(_INTERRUPTED)

@@ -59,6 +59,8 @@ def _killer(mutant: Mutant, folder: Path) -> str:
             timeout=_MOST_SECONDS,
             check=False,
         )
+    except subprocess.TimeoutExpired:
+        return ""  # that a test does not end is no test that fails
     finally:
         file.write_text(source)
     if ended.returncode not in (0, _SOME_TEST_FAILED):  # no test was run: that says nothing
