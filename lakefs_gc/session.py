@@ -6,6 +6,7 @@ names, or in an ephemeral one.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from typing import Any
 
 from dagster import AssetKey, AssetMaterialization, AssetRecordsFilter, Config, DagsterInstance, Definitions, RunConfig
 from dagster._core.errors import DagsterAssetCheckFailedError, DagsterExecutionInterruptedError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from lakefs_gc.assets.backup import BackupConfig
@@ -31,6 +33,7 @@ from lakefs_gc.resources.run_lock import process_tags
 
 Facts = dict[str, Any]
 
+_INTERRUPTIONS = (DagsterExecutionInterruptedError, KeyboardInterrupt)
 _INSTANCE_FILE = "dagster.yaml"
 _JAVA_ENDS_WITHIN_SECONDS = 20
 
@@ -113,12 +116,13 @@ class GCSession:
                 tags=tags,
                 run_id=run_id,
             )
-        except (DagsterExecutionInterruptedError, KeyboardInterrupt):  # of Dagster's handler or of Spark's
-            raise InterruptedRunError(
-                f"{job} of {run_key} was interrupted",
-                remedy="run the same again: it goes on with what is left, and a mark begins anew",
-            ) from None
-        except Exception as error:
+        except BaseException as error:
+            # Java may have died of the same signal: the interruption is then behind the error of a clean-up.
+            if any(isinstance(behind, _INTERRUPTIONS) for behind in _behind(error)):
+                raise InterruptedRunError(
+                    f"{job} of {run_key} was interrupted",
+                    remedy="run the same again: it goes on with what is left, and a mark begins anew",
+                ) from None
             cause = _cause(error)
             if cause is error:
                 raise
@@ -148,11 +152,15 @@ def _stop_spark() -> None:
     if context is None:
         return
     gateway: Any = context._gateway
-    context.stop()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # Java may have died of the same signal
+    with suppress(Py4JError, OSError):
+        context.stop()
     process = getattr(gateway, "proc", None)  # none where spark-submit has started Java
     if process is not None:
-        gateway.shutdown()
-        process.stdin.close()  # Java ends with it
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        with suppress(OSError):
+            process.stdin.close()  # Java ends with it
         with suppress(TimeoutExpired):
             process.wait(_JAVA_ENDS_WITHIN_SECONDS)
 
@@ -165,11 +173,17 @@ def _plain(materialization: AssetMaterialization | None) -> Facts:
 
 def _cause(error: BaseException) -> BaseException:
     """The error of ours behind one of Dagster's, or the error itself."""
-    seen: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in seen:  # Dagster links some of its errors in a circle
-        if isinstance(following, LakeFSGCError):
-            return following
-        seen.append(following)
-        following = following.__cause__ or following.__context__
-    return error
+    return next((behind for behind in _behind(error) if isinstance(behind, LakeFSGCError)), error)
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and what was being handled when they were raised."""
+    seen: set[int] = set()
+    following: list[BaseException | None] = [error]
+    while following:
+        behind = following.pop()
+        if behind is None or id(behind) in seen:  # Dagster links some of its errors in a circle
+            continue
+        seen.add(id(behind))
+        yield behind
+        following += (behind.__context__, behind.__cause__)

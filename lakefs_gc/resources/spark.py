@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,7 +115,21 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
     builder: SparkSession.Builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _own_handler_of_ctrl_c():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _own_handler_of_ctrl_c() -> Iterator[None]:
+    """Leaves Ctrl-C to whoever has it: Spark's handler would stand in for Dagster's, which calls a run canceled."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _java_options(configured: str) -> str:
