@@ -379,7 +379,9 @@ def _read_address(data: bytes) -> Any:
             elif not {"%", "?"} & set(address):
                 _agree(below.to_pylist(), [], f"{kind!r} {address!r}")
             if relative is not None and relative != address:
-                _agree(addresses.normalize_namespace(namespace) + relative, address, "inside the namespace")
+                scheme, mark, rest = address.partition("://")
+                same = scheme.lower() + mark + rest  # the case of a scheme says nothing
+                _agree(addresses.normalize_namespace(namespace) + relative, same, "inside the namespace")
     with suppress(NamespaceError):
         namespace = addresses.normalize_namespace(address)
         _agree(addresses.normalize_namespace(namespace), namespace, "a namespace, normalized twice")
@@ -388,7 +390,10 @@ def _read_address(data: bytes) -> Any:
 
 def _address_seeds() -> list[bytes]:
     texts = ["data/s/id,sig", "root", "dummy", "_lakefs/x", "data/../x", "s3://bucket/ns/data/a", "s3://bucket/ns2/a"]
-    return [text.encode() for text in [*texts, "data/a\n", "local://repo/data/x", "data//x", "data/./x", "data/\0"]]
+    return [
+        text.encode()
+        for text in [*texts, "data/a\n", "local://repo/data/x", "data//x", "data/./x", "data/\0", "LOCAL://repo/a"]
+    ]
 
 
 # -- Parquet --------------------------------------------------------------------------------------------------
