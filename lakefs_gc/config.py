@@ -97,6 +97,11 @@ class SafetyParameters(Section):
         description="Read the metadata of every other repository that these credentials can see, and keep what they "
         "refer to by full address.  Costs a read of each of their ranges.",
     )
+    repositories_not_read: tuple[str, ...] = Field(
+        default=(),
+        description="Names of other repositories whose store will never answer from here: they are not asked, and "
+        "each mark warns that they may refer to objects of its own.  Only right when nothing was imported to them.",
+    )
     protect: Protections = Protections()
     longest_commit_minutes: float = Field(
         default=10.0,

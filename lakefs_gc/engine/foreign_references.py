@@ -73,7 +73,7 @@ def foreign_references(
     if not safety.check_foreign_references:
         empty = local_rows(spark, [], schemas.FOREIGN_REFERENCES)
         return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True, "files_id": ""})
-    readable, unreadable = _probe(server, settings, run.repository, unreadable_at_mark)
+    readable, unreadable = _probe(server, settings, run.repository, unreadable_at_mark, safety.repositories_not_read)
     repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
     listed = work_place.write(
         spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
@@ -89,7 +89,11 @@ def foreign_references(
 
 
 def _probe(
-    server: LakeFSServer, settings: Settings, own_name: str, unreadable_at_mark: Collection[str] | None
+    server: LakeFSServer,
+    settings: Settings,
+    own_name: str,
+    unreadable_at_mark: Collection[str] | None,
+    not_read: Collection[str],
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """(name, store URL) of each other repository whose metadata can be listed, and the reason for each that cannot."""
     readable: list[tuple[str, str]] = []
@@ -98,6 +102,8 @@ def _probe(
         if other.name == own_name:
             continue
         try:
+            if other.name in not_read:
+                raise ConfigurationError("safety.repositories_not_read names it")
             readable.append((other.name, _reachable(other, settings, server).url))
         except (StorageError, ConfigurationError) as error:
             _refuse_unknown(other.name, error, unreadable_at_mark)
@@ -115,8 +121,8 @@ def _refuse_unknown(
             # Not worth a warning that outlives it in the mark: the next try may read it.
             raise StoreUnavailableError(
                 f"repository {name} may refer to objects here, and its store does not answer: {error.message}",
-                remedy="run again when it answers; if it never will from here, and nothing was imported from here, "
-                "set safety.check_foreign_references = false",
+                remedy="run again when it answers; if it never will from here, and it has imported nothing of this "
+                "repository, name it in safety.repositories_not_read",
                 **error.facts,
             ) from error
     elif name not in unreadable_at_mark:

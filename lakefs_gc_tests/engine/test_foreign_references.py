@@ -145,8 +145,9 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
     levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
     collector.collect(until="committed")
-    with pytest.raises(StoreUnavailableError, match="repository other may refer to objects here"):
+    with pytest.raises(StoreUnavailableError, match="repository other may refer to objects here") as refused:
         collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
     levelled_s3.faults[:] = [lambda request: error(403, "AccessDenied")]
     mark = collector.collect_and_mark()
     assert mark.unreadable == {"other"}
@@ -162,3 +163,23 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
         collector.sweep(mark)
     del places["newer"]
     assert counts(collector.sweep(mark)) == {"deleted": 1}
+
+
+def test_a_repository_that_is_named_is_not_waited_for(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, levelled_s3: LevelledS3
+) -> None:
+    """A store that is down for good ends no run once its repository is named, and every mark warns of it."""
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector = Collector(
+        spark,
+        repository,
+        server=elsewhere(lake, proxy, {"other": "s3://bucket/other"}),
+        safety=SafetyParameters(repositories_not_read=("other",)),
+    )
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    assert "other_repositories_were_read" in {brake.name for brake in mark.brakes if not brake.passed}
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+    assert levelled_s3.requests == [], "it is not asked at all"
