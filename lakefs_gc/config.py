@@ -526,7 +526,7 @@ def server_root(url: str) -> str:
             "the lakeFS endpoint is not a URL",
             remedy="set LAKECTL_SERVER_ENDPOINT_URL; it must start with http:// or https://, and name a host",
         )
-    return re.sub(r"/api/v1/?$", "", url).rstrip("/")
+    return re.sub(r"(?<!:/)/api/v1/?$", "", url).rstrip("/")
 
 
 def _read_lakectl_file(file: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine, event
 
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.errors import ConfigurationError
@@ -23,6 +25,13 @@ BUCKET = "lakefs-gc-tests"
 # No test is timed, and on a busy machine the first example of one may take longer than Hypothesis likes.
 hypothesis.settings.register_profile("lakefs-gc", deadline=None)
 hypothesis.settings.load_profile("lakefs-gc")
+
+
+@event.listens_for(Engine, "connect")
+def _leave_the_disk_to_the_kernel(connection: object, _: object) -> None:
+    """Dagster's events wait for the disk 2,600 times in a mark and its sweep; no test cuts the power."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -147,6 +147,8 @@ def test_credentials_come_from_lakectls_variables_then_its_file(tmp_path: Path) 
     assert found == ServerCredentials(
         endpoint_url="https://lake.example", access_key_id="key", secret_access_key="s3cr3t"
     )
+    named_api = load_server_credentials({**VARIABLES, "LAKECTL_SERVER_ENDPOINT_URL": "http://api/v1"}, tmp_path)
+    assert named_api.endpoint_url == "http://api/v1", "a host of this name"
     (tmp_path / ".lakectl.yaml").write_text(LAKECTL)
     from_file = load_server_credentials({}, tmp_path)
     assert (from_file.endpoint_url, from_file.access_key_id, from_file.secret_access_key) == (
