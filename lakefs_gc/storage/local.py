@@ -170,11 +170,12 @@ class LocalStore(ObjectStore):
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``.  On disk (fsync) when it returns; makes the store's folder if it is not
-        there.  On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
+    def put(self, key: str, data: bytes, *, if_absent: bool = False, durable: bool = True) -> bool:
+        """See ``ObjectStore``.  On disk (fsync) when it returns, if it is to be durable; makes the store's
+        folder if it is not there.  On a file system without hard links ``if_absent`` is a look and then a
+        rename (``_name_new``).
         """
-        return self._write(key, BytesIO(data), if_absent)
+        return self._write(key, BytesIO(data), if_absent, durable=durable)
 
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         return self._write(key, source, if_absent)
@@ -186,11 +187,13 @@ class LocalStore(ObjectStore):
         with self.open_read(key) as source:
             return destination._write(destination_key, source, if_absent, whole_file=True)
 
-    def _write(self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False) -> bool:
+    def _write(
+        self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False, durable: bool = True
+    ) -> bool:
         level, name = _split(key)
         with self._errors(key):
             try:
-                folder, temporary = self._new_file(level, source, whole_file)
+                folder, temporary = self._new_file(level, source, whole_file, durable)
             except NotADirectoryError as error:
                 raise StorageError(
                     f"{self.location.folder_url}{key}: a file or a symbolic link is where a folder must be",
@@ -201,7 +204,8 @@ class LocalStore(ObjectStore):
                     _name_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-                os.fsync(folder)
+                if durable:
+                    os.fsync(folder)
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
@@ -213,9 +217,11 @@ class LocalStore(ObjectStore):
                 os.close(folder)
         return True
 
-    def _new_file(self, level: str, source: BinaryIO, whole_file: bool = False) -> tuple[int, str]:
+    def _new_file(
+        self, level: str, source: BinaryIO, whole_file: bool = False, durable: bool = True
+    ) -> tuple[int, str]:
         """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
-        disk.
+        disk if it is to be ``durable``.
 
         The folder stays while the file is in it.  Until then a delete that empties the folder may remove it:
         the file cannot be made, and the folder is made anew.
@@ -237,7 +243,8 @@ class LocalStore(ObjectStore):
                 if not (whole_file and _copied_by_kernel(source, descriptor)):
                     shutil.copyfileobj(source, file, 1024 * 1024)
                 file.flush()
-                os.fsync(descriptor)
+                if durable:
+                    os.fsync(descriptor)
         except BaseException:
             os.unlink(temporary, dir_fd=folder)
             os.close(folder)
