@@ -129,7 +129,8 @@ def _own_handler_of_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if handler is not None:  # None: it is not Python's
+            signal.signal(signal.SIGINT, handler)
 
 
 def _java_options(configured: str) -> str:
