@@ -219,7 +219,7 @@ class _PackReader:
         store = worker_store(self._cache.place)
         try:
             content = store.read(_PACKS + pack)
-            store.put(_USED + pack, b"", durable=False)
+            store.put(_USED + pack, b"")
         except ObjectNotFoundError:  # another run has made room
             return None
         except StorageError as error:
@@ -263,9 +263,8 @@ class _PackWriter:
         index = parquet_bytes(pa.RecordBatch.from_pylist(self._index, schema=INDEX_FILE))
         store = worker_store(self.cache.place)
         try:
-            # Every file of a pack is verified when it is read: waiting for the disk would take longer than decoding.
-            store.put(_PACKS + pack, b"".join(self._files), durable=False)
-            store.put(_INDEXES + pack, index, durable=False)
+            store.put(_PACKS + pack, b"".join(self._files))
+            store.put(_INDEXES + pack, index)
         except StorageError as error:
             logger.warning("the cache of ranges cannot be written to: %s", error)
         self._files, self._index, self._bytes = [], [], 0

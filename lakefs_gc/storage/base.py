@@ -209,10 +209,9 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, durable: bool = True) -> bool:
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it
-        exists.  What is not ``durable`` may be gone or damaged after a loss of power: only for what its
-        reader verifies and can do without.
+        exists.
         """
 
     @abstractmethod

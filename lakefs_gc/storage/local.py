@@ -170,12 +170,11 @@ class LocalStore(ObjectStore):
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, durable: bool = True) -> bool:
-        """See ``ObjectStore``.  On disk (fsync) when it returns, if it is to be durable; makes the store's
-        folder if it is not there.  On a file system without hard links ``if_absent`` is a look and then a
-        rename (``_name_new``).
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.  On disk (fsync) when it returns; makes the store's folder if it is not
+        there.  On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
         """
-        return self._write(key, BytesIO(data), if_absent, durable=durable)
+        return self._write(key, BytesIO(data), if_absent)
 
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         return self._write(key, source, if_absent)
@@ -187,13 +186,11 @@ class LocalStore(ObjectStore):
         with self.open_read(key) as source:
             return destination._write(destination_key, source, if_absent, whole_file=True)
 
-    def _write(
-        self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False, durable: bool = True
-    ) -> bool:
+    def _write(self, key: str, source: BinaryIO, if_absent: bool, *, whole_file: bool = False) -> bool:
         level, name = _split(key)
         with self._errors(key):
             try:
-                folder, temporary = self._new_file(level, source, whole_file, durable)
+                folder, temporary = self._new_file(level, source, whole_file)
             except NotADirectoryError as error:
                 raise StorageError(
                     f"{self.location.folder_url}{key}: a file or a symbolic link is where a folder must be",
@@ -204,8 +201,7 @@ class LocalStore(ObjectStore):
                     _name_new(folder, temporary, name)
                 else:
                     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-                if durable:
-                    os.fsync(folder)
+                os.fsync(folder)
             except BaseException as error:
                 with suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
@@ -217,11 +213,9 @@ class LocalStore(ObjectStore):
                 os.close(folder)
         return True
 
-    def _new_file(
-        self, level: str, source: BinaryIO, whole_file: bool = False, durable: bool = True
-    ) -> tuple[int, str]:
+    def _new_file(self, level: str, source: BinaryIO, whole_file: bool = False) -> tuple[int, str]:
         """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
-        disk if it is to be ``durable``.
+        disk.
 
         The folder stays while the file is in it.  Until then a delete that empties the folder may remove it:
         the file cannot be made, and the folder is made anew.
@@ -243,8 +237,7 @@ class LocalStore(ObjectStore):
                 if not (whole_file and _copied_by_kernel(source, descriptor)):
                     shutil.copyfileobj(source, file, 1024 * 1024)
                 file.flush()
-                if durable:
-                    os.fsync(descriptor)
+                os.fsync(descriptor)
         except BaseException:
             os.unlink(temporary, dir_fd=folder)
             os.close(folder)

@@ -221,8 +221,8 @@ class S3Store(ObjectStore):
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False, durable: bool = True) -> bool:
-        """See ``ObjectStore``.  Always durable.
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.
 
         ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic.  A store that
         answers 501 (NotImplemented) to that header gets a plain PUT after the HEAD: there, two writers in

@@ -389,11 +389,9 @@ def _read_address(data: bytes) -> Any:
 
 
 def _address_seeds() -> list[bytes]:
-    texts = ["data/s/id,sig", "root", "dummy", "_lakefs/x", "data/../x", "s3://bucket/ns/data/a", "s3://bucket/ns2/a"]
-    return [
-        text.encode()
-        for text in [*texts, "data/a\n", "local://repo/data/x", "data//x", "data/./x", "data/\0", "LOCAL://repo/a"]
-    ]
+    full = ["s3://bucket/ns/data/a", "s3://bucket/ns2/a", "local://repo/data/x", "LOCAL://repo/a"]
+    below = ["data/s/id,sig", "root", "dummy", "_lakefs/x", "data/../x", "data/a\n", "data//x", "data/./x", "data/\0"]
+    return [text.encode() for text in full + below]
 
 
 # -- Parquet --------------------------------------------------------------------------------------------------

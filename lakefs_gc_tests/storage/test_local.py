@@ -204,19 +204,3 @@ def test_long_listings_come_in_batches(store: LocalStore, monkeypatch: pytest.Mo
     for number in range(10):
         store.put(f"data/{number % 3}/{number}", b"")
     assert [batch.num_rows for batch in store.list()] == [4, 4, 2]
-
-
-def test_what_is_durable_is_on_disk_with_its_name(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited_for: list[str] = []
-    wait = os.fsync
-
-    def recorded(descriptor: int) -> None:
-        waited_for.append("file" if os.fstat(descriptor).st_size == 5 else "folder")
-        wait(descriptor)
-
-    monkeypatch.setattr(os, "fsync", recorded)
-    store.put("a", b"12345")
-    assert waited_for == ["file", "folder"]
-    store.put("b", b"12345", durable=False)
-    assert waited_for == ["file", "folder"]
-    assert keys_of(store.list("")) == ["a", "b"]
