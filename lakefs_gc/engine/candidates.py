@@ -17,6 +17,7 @@ from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.unmatched import unreferenced
 from lakefs_gc.engine.workers import Batches, worker
@@ -95,6 +96,9 @@ def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache
             logger.warning("a file of no active commit does not parse, and is passed over: %s", error)
             return None
 
-    for _, found in read_through(batches, cache, cores, decode):
-        for rows in found:
-            yield rows.select(["address"])
+    def addresses() -> Batches:
+        for _, found in read_through(batches, cache, cores, decode):
+            for rows in found:
+                yield rows.select(["address"])
+
+    yield from without_repeats(addresses())

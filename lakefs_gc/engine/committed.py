@@ -1,7 +1,7 @@
 """Stage 4: which addresses the active commits refer to.  Each range is read once, by an executor.
 
 Workers decode ranges and write the addresses themselves: no address passes through the JVM.  For that, rows are not
-made distinct over all ranges; an address that several ranges have, or several entries of one, may come as often.
+made distinct over all ranges: each task leaves out what it has just seen, and what several tasks meet comes as often.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.active_ranges import list_metadata, metadata_files
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.parts import PART, PartsPlace, write_parts
 from lakefs_gc.engine.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
+from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
@@ -22,13 +24,17 @@ from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
 
+COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=False)])
+"""``parts.PART``, and how many entries were read since the part before it."""
+
 
 def committed(
     run: GCRun, active_ranges: Dataset, clock: Clock, *, work_place: WorkPlace, cores: int, stage: str = "committed"
 ) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
-    ``facts`` has ``size_bytes``, of all rows: what is there twice counts twice.
+    ``facts`` has ``entries``, which is how many were read, and ``size_bytes``, of all rows: what is there twice counts
+    twice.
     Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
     (rule 3).
     """
@@ -56,12 +62,12 @@ def write_addresses(
 ) -> DataFrame:
     """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
 
-    Columns: ``parts.PART``.  A range that the cache has must be in the store all the same if ``there`` (column
+    Columns: ``COMMITTED_PART``.  A range that the cache has must be in the store all the same if ``there`` (column
     ``range_id``) lists what is.
     """
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
-    return located.mapInArrow(_write_ranges(run.store, run.folders, place, cache, cores), PART)
+    return located.mapInArrow(_write_ranges(run.store, run.folders, place, cache, cores), COMMITTED_PART)
 
 
 @worker
@@ -75,11 +81,17 @@ def _write_ranges(
             named.update(_named_ranges(data, file))
         return list(live_addresses(data, file, folders, row["entries"]))
 
+    entries = 0
+
     def addresses() -> Batches:
+        nonlocal entries
         for _, found in read_through(batches, cache, cores, decode):
+            entries += sum(rows.num_rows for rows in found)
             yield from found
 
-    yield from write_parts(addresses(), place)
+    for report in write_parts(without_repeats(addresses()), place):
+        yield report.append_column("entries", pa.array([entries]))
+        entries = 0
     if named:
         _refuse_missing(named, store)
 

@@ -51,7 +51,7 @@ class StageOutput:
 
     ``partition_by`` names a column by whose values the files lie in folders, for what is read a value at a time.
     With ``in_parts`` workers write the rows themselves, to ``WorkPlace.parts_place``: then ``dataframe`` are their
-    reports (columns ``parts.PART``), whose ``size_bytes`` becomes a fact, and there are no ``measures``.
+    reports (columns ``parts.PART`` and other counts), whose sums become facts, and there are no ``measures``.
     """
 
     dataframe: DataFrame
@@ -159,7 +159,8 @@ class WorkPlace:
         if output.in_parts:
             with driver_errors():
                 written = output.dataframe.collect()  # a row for about a million
-            sums = {name: sum(row[name] for row in written) for name in ("rows", "size_bytes")}
+            counts = (name for name in output.dataframe.columns if name != "file")
+            sums = {name: sum(row[name] for row in written) for name in counts}
             return sums, sorted(row["file"] for row in written)
         observation = Observation()
         observed = output.dataframe.observe(

@@ -8,7 +8,8 @@ up through the API, and what a branch shows is kept.
 
 Where that makes too many look-ups, only paths whose ETag may be the object's are looked up.  MD5 against MD5 tells; an
 ETag that says nothing (several parts, SSE-KMS, a client's own) may be anything's.  What is still too much to look up is
-not deleted: it is *shielded*, and counted.
+not deleted: it is *shielded*, and counted.  A task that meets too many paths lists their contents alone, each once: the
+heads of 1,000 branches have mostly the same.
 """
 
 from __future__ import annotations
@@ -44,18 +45,21 @@ _HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("
 _PATHS = StructType(
     [
         StructField("range_id", StringType(), False),
-        StructField("path", BinaryType(), False),
+        StructField("path", BinaryType()),
         StructField("size", LongType(), False),
         StructField("md5", StringType(), False),
     ]
 )
+"""Paths that heads have; without a path, a content that any number of their paths have."""
+_PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
 _CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
+_ROWS_TO_SUM = 250_000  # of contents, some 15 MB
 _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _MD5 = r"\A[0-9a-f]{32}\z"
-# Sizes are hashed to 2**24 bits (2 MiB): of a million different sizes, one strange size in 17 passes, and the join
+# Values are hashed to 2**24 bits (2 MiB): of a million different sizes, one strange size in 17 passes, and the join
 # after it removes that.
-_SIZE_BITS = 24
+_FILTER_BITS = 24
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 Heads = Mapping[str, str]
@@ -82,9 +86,11 @@ class TwinSearch:
         named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
         return self.work_place.range_cache.locate(spark, named, cores=self.cores)
 
-    def keep(self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType) -> Dataset:
-        name = f"{self.name}_{stage}"
-        return self.work_place.keep(spark, self.run.run_key, name, StageOutput(dataframe, self.clock()), schema)
+    def keep(
+        self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column
+    ) -> Dataset:
+        output = StageOutput(dataframe, self.clock(), measures=measures)
+        return self.work_place.keep(spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
 def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
@@ -99,27 +105,28 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
     if not branches:
         return _none(spark)
     with driver_errors():
-        sizes = _size_filter(suspects)
+        sizes = _filter_of(suspects.select("size"))
         if sizes is None:
             return _none(spark)
         head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
-        cache = search.work_place.range_cache
-        same_size = (
-            search.locate(spark, head_ranges.dataframe.select("range_id").distinct(), "range_id")
-            .mapInArrow(_read_paths(cache, search.cores, sizes), _PATHS)
-            .join(suspects.select("size"), "size", "left_semi")
-            .select(*_PATHS.names)
-        )
-        paths = search.keep(spark, "paths", same_size, _PATHS)
+        summed = F.count_if(F.col("path").isNull())
+        found = _paths(spark, head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
+        paths = search.keep(spark, "paths", found.select(*_PATHS.names), _PATHS, summed=summed)
         if not paths.manifest.rows:
             return _none(spark)
         alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
-        lookups = _lookups(head_ranges.dataframe, paths.dataframe, branches, search.max_lookups)
+        lookups = _lookups(head_ranges, paths, branches, search.max_lookups)
         if lookups is None:
             contents = search.keep(spark, "contents", _with_md5(alike, search), _CONTENTS)
-            narrowed = search.keep(spark, "paths_of_same_content", _alike(paths.dataframe, contents.dataframe), _PATHS)
+            same_content = _alike(paths.dataframe, contents.dataframe)
+            if paths.manifest.facts["summed"]:
+                passing = _filter_of(same_content.select("size", "md5"))
+                if passing is None:
+                    return _none(spark)
+                same_content = _alike(_paths(spark, head_ranges.dataframe, passing, search), contents.dataframe)
+            narrowed = search.keep(spark, "paths_of_same_content", same_content, _PATHS, summed=summed)
             alike = _alike(contents.dataframe, narrowed.dataframe)
-            lookups = _lookups(head_ranges.dataframe, narrowed.dataframe, branches, search.max_lookups)
+            lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
         if lookups is None:
             logger.warning(
                 "more than %d paths of %s may hide an object that no list has: all such objects are kept",
@@ -154,33 +161,57 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
 # -- which paths have a size that a suspect has ----------------------------------------------------------------
 
 
-def _size_filter(suspects: DataFrame) -> bytes | None:
-    """A bit for each size that there is, hashed; None when there is none.  Of constant size, whatever it is asked."""
-    bitmaps = [bytes(row["bitmap"]) for row in suspects.select("size").mapInArrow(_bitmap(), "bitmap binary").collect()]
+@dataclass(frozen=True)
+class _Filter:
+    """A bit for each value of ``columns`` that there is, hashed.  Of constant size, whatever it is asked."""
+
+    columns: tuple[str, ...]
+    bits: bytes
+
+    def may_pass(self, size: pa.Int64Array) -> bool:
+        """Whether it is worth while to ask for more than sizes."""
+        return "md5" in self.columns or pc.any(self.passes(size, None), min_count=0).as_py()
+
+    def passes(self, size: pa.Int64Array, md5: pa.StringArray | None) -> pa.BooleanArray:
+        """Which rows may be among the values; ``md5`` matters only if it is one of the columns."""
+        bits = np.frombuffer(self.bits, np.uint8)
+        hashed = _hashed([{"size": size, "md5": md5}[name] for name in self.columns])
+        return pa.array(
+            (bits[hashed >> np.uint64(3)] >> (np.uint64(7) - (hashed & np.uint64(7))).astype(np.uint8)) & 1 > 0
+        )
+
+
+def _filter_of(rows: DataFrame) -> _Filter | None:
+    """For the values of these columns; None when there are no rows."""
+    bitmaps = [bytes(row["bitmap"]) for row in rows.mapInArrow(_bitmap(), "bitmap binary").collect()]
     if not bitmaps:
         return None
-    return reduce(np.bitwise_or, (np.frombuffer(bitmap, np.uint8) for bitmap in bitmaps)).tobytes()
+    bits = reduce(np.bitwise_or, (np.frombuffer(bitmap, np.uint8) for bitmap in bitmaps)).tobytes()
+    return _Filter(tuple(rows.columns), bits)
 
 
 @worker
 def _bitmap(batches: Batches) -> Batches:
-    bits = np.zeros(1 << _SIZE_BITS, np.bool_)
+    bits = np.zeros(1 << _FILTER_BITS, np.bool_)
     for batch in batches:
-        bits[_hashed(batch.column("size"))] = True
+        bits[_hashed(batch.columns)] = True
     if bits.any():
         yield pa.record_batch([pa.array([np.packbits(bits).tobytes()], pa.binary())], names=["bitmap"])
 
 
-def _hashed(sizes: pa.Int64Array) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    hashed: np.ndarray[tuple[int], np.dtype[np.uint64]] = sizes.to_numpy(zero_copy_only=False).astype(np.uint64)
-    return (hashed * _GOLDEN_RATIO) >> np.uint64(64 - _SIZE_BITS)
+def _hashed(columns: Iterable[pa.Array]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    hashed = reduce(np.bitwise_xor, (_numbers(column) for column in columns))
+    return (hashed * _GOLDEN_RATIO) >> np.uint64(64 - _FILTER_BITS)
 
 
-def _passes(sizes: pa.Int64Array, bitmap: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> pa.BooleanArray:
-    hashed = _hashed(sizes)
-    return pa.array(
-        (bitmap[hashed >> np.uint64(3)] >> (np.uint64(7) - (hashed & np.uint64(7))).astype(np.uint8)) & 1 > 0
-    )
+def _numbers(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Sizes as they are; of an MD5 all of it, and of what is none the same."""
+    if pa.types.is_integer(column.type):
+        sizes: np.ndarray[tuple[int], np.dtype[np.uint64]] = column.to_numpy(zero_copy_only=False).astype(np.uint64)
+        return sizes
+    md5 = pc.if_else(pc.equal(column, ""), "0" * 32, column).cast(pa.binary()).cast(pa.binary(32))
+    words = np.frombuffer(md5.buffers()[1], np.uint64).reshape(-1, 4)[md5.offset : md5.offset + len(md5)]
+    return reduce(lambda mixed, word: (mixed ^ word) * _GOLDEN_RATIO, words.T)
 
 
 def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
@@ -198,23 +229,55 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
         yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
 
 
+def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: _Filter, search: TwinSearch) -> DataFrame:
+    """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
+    located = search.locate(spark, head_ranges.select("range_id").distinct(), "range_id")
+    read = _read_paths(search.work_place.range_cache, search.cores, wanted, search.max_lookups)
+    return located.mapInArrow(read, _PATHS)
+
+
 @worker
-def _read_paths(batches: Batches, cache: RangeCache, cores: int, sizes: bytes) -> Batches:
-    bitmap = np.frombuffer(sizes, np.uint8)
+def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: _Filter, most: int) -> Batches:
+    """Batches of ``_PATHS``; contents alone once there are more than ``most`` paths."""
+    is_summed = False
 
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
-        entries = read_range(data, file)
-        passing = _passes(entries.column("size"), bitmap)
-        if pc.any(passing, min_count=0).as_py():
-            return read_range(data, file, keys=True, details=True).filter(passing)
-        return entries.slice(0, 0)
+        if not wanted.may_pass(read_range(data, file).column("size")):
+            return pa.RecordBatch.from_pylist([], schema=_PATH_BATCH)
+        entries = read_range(data, file, keys=not is_summed, details=True)
+        sizes, md5 = entries.column("size"), _md5_of(entries.column("e_tag"))
+        paths = pa.nulls(len(sizes), pa.binary()) if is_summed else entries.column("key")
+        range_id = pa.repeat("" if is_summed else row["range_id"], len(sizes))
+        batch = pa.record_batch([range_id, paths, sizes, md5], schema=_PATH_BATCH)
+        return batch.filter(wanted.passes(sizes, md5))
 
-    for row, entries in read_through(batches, cache, cores, decode):
-        if not entries.num_rows:
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for _, paths in read_through(batches, cache, cores, decode):
+        if not paths.num_rows:
             continue
-        range_id = pa.repeat(row["range_id"], entries.num_rows)
-        columns = [range_id, entries.column("key"), entries.column("size"), _md5_of(entries.column("e_tag"))]
-        yield pa.record_batch(columns, names=_PATHS.names)
+        found.append(paths)
+        rows += paths.num_rows
+        if rows <= (_ROWS_TO_SUM if is_summed else most):
+            continue
+        is_summed = True
+        contents = _contents_of(found)
+        if contents.num_rows > _ROWS_TO_SUM // 2:  # hardly any of them was there twice
+            yield contents
+            found, rows = [], 0
+        else:
+            found, rows = [contents], contents.num_rows
+    yield from [_contents_of(found)] if is_summed and found else found
+
+
+def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
+    contents = pa.Table.from_batches(paths).group_by(["size", "md5"]).aggregate([]).combine_chunks()
+    columns = [
+        pa.repeat("", contents.num_rows),
+        pa.nulls(contents.num_rows, pa.binary()),
+        *(contents[name].chunk(0) for name in ("size", "md5")),
+    ]
+    return pa.record_batch(columns, schema=_PATH_BATCH)
 
 
 def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
@@ -262,10 +325,13 @@ class _Lookup:
 
 
 def _lookups(
-    head_ranges: DataFrame, paths: DataFrame, branches: Mapping[str, list[str]], max_lookups: int
+    head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_lookups: int
 ) -> list[_Lookup] | None:
     """Each path on each branch whose head has it; None when there are more than ``max_lookups``."""
-    rows = head_ranges.join(paths, "range_id").select("metarange_id", "path", "size", "md5").limit(max_lookups + 1)
+    if paths.manifest.facts["summed"]:
+        return None
+    in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
+    rows = in_heads.select("metarange_id", "path", "size", "md5").limit(max_lookups + 1)
     lookups = (
         _Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
         for row in rows.collect()

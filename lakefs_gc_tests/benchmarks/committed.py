@@ -65,8 +65,8 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
         ranges_seconds = time.perf_counter() - middle
     spark.stop()
     return {
-        "rows": manifest.rows,
-        "rows_per_s": round(manifest.rows / usage.wall_seconds),
+        "rows": manifest.facts["entries"],
+        "rows_per_s": round(manifest.facts["entries"] / usage.wall_seconds),
         "ranges": ranges.manifest.rows,
         "of_it_ranges_s": round(ranges_seconds, 2),
         **usage.figures(),

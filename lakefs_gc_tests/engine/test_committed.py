@@ -51,7 +51,8 @@ def test_every_address_once_with_size(collected: Collected) -> None:
     assert {row["address"] for row in rows} == collected.keys
     assert len(rows) == len(collected.keys)
     manifest = collected.collector.manifest("committed")
-    assert manifest.facts == {"mode": "rules", "ranges": 1, "size_bytes": sum(row["size"] for row in rows)}
+    size_bytes = sum(row["size"] for row in rows)
+    assert manifest.facts == {"mode": "rules", "ranges": 1, "entries": len(rows), "size_bytes": size_bytes}
     assert manifest.inputs == {"active_ranges": collected.collector.manifest("active_ranges").materialization_id}
 
 

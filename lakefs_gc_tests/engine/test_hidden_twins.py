@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine import hidden_twins
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.range_cache import RangeCache
+from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
+from lakefs_gc.formats.table_writer import write_range
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 
@@ -107,9 +113,9 @@ def test_too_many_to_look_up(spark: SparkSession, tmp_path: Path, request: pytes
             collector.collect()
             return collector
 
-        # Sixteen paths have the size, six of them the content.
+        # Sixteen paths have the size, six of them the content.  These are eleven contents.
         narrowed = collect(6)
-        assert narrowed.manifest("twins_paths").rows == 16
+        assert narrowed.manifest("twins_paths").rows == narrowed.manifest("twins_paths").facts["summed"] == 11
         assert narrowed.manifest("twins_paths_of_same_content").rows == 6
         assert set(kept(narrowed).values()) == {"shown_by_a_branch"}
         shown = set(kept(narrowed))
@@ -121,3 +127,80 @@ def test_too_many_to_look_up(spark: SparkSession, tmp_path: Path, request: pytes
         assert too_many.addresses("candidates") == {garbage, gone}
         facts = too_many.manifest("kept").facts
         assert (facts["shielded"], facts["shielded_bytes"]) == (4, 24)
+
+
+def test_too_many_branches_to_look_up(spark: SparkSession, repository: LakeRepository) -> None:
+    """Few paths, which many branches have: they are narrowed down as they are."""
+    for number in range(3):
+        repository.put(f"other/{number}", f"size-{number}")
+    repository.put("same", "size-x")
+    repository.commit()
+    repository.keep_days(10)
+    for number in range(4):
+        repository.branch(f"b{number}")
+    staged = [twin(repository, "same", branch=f"b{number}", content="size-x") for number in range(2)]
+    garbage = repository.put_stray("data/s/of-other-content", b"abcdef")
+    time.sleep(1.1)
+    safety = SafetyParameters(max_twin_lookups=5, min_age_hours=0, allow_min_age_below_grace=True)
+    collector = Collector(spark, repository, safety=safety)
+    collector.collect()
+    assert (collector.manifest("twins_paths").rows, collector.manifest("twins_paths").facts["summed"]) == (4, 0)
+    assert collector.manifest("twins_paths_of_same_content").rows == 1
+    assert kept(collector) == dict.fromkeys(staged, "shown_by_a_branch")
+    assert collector.addresses("candidates") == {garbage}
+
+
+class Heads:
+    """Ranges in a folder, and what a worker finds in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "_lakefs").mkdir()
+        self.rows: list[dict[str, str | None]] = []
+
+    def range(self, *contents: tuple[str, int, str]) -> None:
+        """Of path, size and ETag of each entry."""
+        entries = [Entry(f"data/{path}", AddressType.RELATIVE, size, 0, e_tag) for path, size, e_tag in contents]
+        table = write_range(
+            [(path.encode(), entry_identity(e), e) for (path, *_), e in zip(contents, entries, strict=True)]
+        )
+        (self.folder / "_lakefs" / table.id).write_bytes(table.data)
+        place = dict.fromkeys(("pack", "offset", "length", "digest"))
+        self.rows.append({"store_url": f"file://{self.folder}/", "range_id": table.id, **place})
+
+    def find(self, wanted: Sequence[tuple[int, str]] | Sequence[tuple[int]], *, most: int) -> list[dict[str, object]]:
+        columns = [pa.array(column) for column in zip(*wanted, strict=True)]
+        [bitmap] = hidden_twins._bitmap()(iter([pa.record_batch(columns, names=["size", "md5"][: len(columns)])]))
+        passing = hidden_twins._Filter(("size", "md5")[: len(columns)], bitmap.column(0)[0].as_py())
+        read = hidden_twins._read_paths(RangeCache(StoreLocation(f"file://{self.folder}"), 0), 1, passing, most)
+        batches = list(read(iter([pa.RecordBatch.from_pylist(self.rows)])))
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_paths_or_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker lists the paths of a size, contents when there are more, and the paths of a content again."""
+    heads, md5 = Heads(tmp_path), [f"{number:032x}" for number in range(9)]
+    for name in "abc":
+        heads.range((f"{name}/1", 10, md5[1]), (f"{name}/2", 10, f'"{md5[2].upper()}"'), (f"{name}/3", 11, md5[3]))
+    heads.range(("d/1", 10, "parts-2"), ("d/2", 12, md5[1]))
+
+    def contents(found: list[dict[str, object]]) -> set[tuple[object, object]]:
+        assert {(row["range_id"], row["path"]) for row in found} == {("", None)}
+        return {(row["size"], row["md5"]) for row in found}
+
+    def paths_of(found: list[dict[str, object]]) -> set[object]:
+        assert len({row["path"] for row in found}) == len(found)
+        return {row["path"] for row in found}
+
+    paths = heads.find([(10,)], most=7)
+    assert paths_of(paths) == {b"a/1", b"a/2", b"b/1", b"b/2", b"c/1", b"c/2", b"d/1"}
+    assert {row["range_id"] for row in paths} == {row["range_id"] for row in heads.rows}
+    of_size = {(10, md5[1]), (10, md5[2]), (10, "")}
+    summed = heads.find([(10,)], most=6)
+    assert contents(summed) == of_size
+    assert len(summed) == 3
+    monkeypatch.setattr(hidden_twins, "_ROWS_TO_SUM", 2)
+    assert contents(heads.find([(10,)], most=0)) == of_size, "in windows, of which none is lost"
+    assert paths_of(heads.find([(10, ""), (11, md5[1])], most=9)) == {b"d/1"}
+    assert paths_of(heads.find([(10, md5[2]), (12, md5[1])], most=9)) == {b"a/2", b"b/2", b"c/2", b"d/2"}
+    assert heads.find([(13,)], most=0) == []
