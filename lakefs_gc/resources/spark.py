@@ -24,6 +24,16 @@ from lakefs_gc.resources.java_cache import java_cache_options
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
 _COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
+_COMPILER_OPTION = re.compile(r"-XX:\S*Tier|-Xint\b|-Xcomp\b")
+
+# Ten times what Java sets: its thorough compiler is for what runs for minutes.  On two cores, 10 million objects took
+# 138 s of processor time and not 151 (149 and 153 s by the clock), 103,000 took 75 s and not 83 (63 and 66 s).
+_COMPILE_LATER = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 
 _MANY = 1_000_000
 
@@ -138,6 +148,8 @@ def _java_options(configured: str) -> str:
     if not _COLLECTOR_OPTION.search(configured):
         # No pause matters here: 20 million objects are matched in an eighth less time than with Java's default.
         options.insert(1, "-XX:+UseParallelGC")
+    if not _COMPILER_OPTION.search(configured):
+        options[1:1] = _COMPILE_LATER
     options[1:1] = java_cache_options(configured)
     return " ".join(options).strip()
 

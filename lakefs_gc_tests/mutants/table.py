@@ -91,6 +91,14 @@ MUTANTS = (
         "engine/test_committed.py",
         "differs",
     ),
+    Mutant(
+        3,
+        "an address is left out only when it came before",
+        "engine/repeats.py",
+        "        yield once\n",
+        "        yield once.slice(1)\n",
+        "engine/test_repeats.py",
+    ),
     _never(
         3,
         "a list that starts again is refused",
@@ -175,6 +183,15 @@ MUTANTS = (
         "StageOutput(protected, clock())",
         "engine/test_second_look.py",
         "twin",
+    ),
+    Mutant(
+        6,
+        "every content of the heads is compared",
+        "engine/hidden_twins.py",
+        "[_contents_of(found)] if is_summed and found else found",
+        "[] if is_summed else found",
+        "engine/test_hidden_twins.py",
+        "contents or too_many",
     ),
     Mutant(
         6,

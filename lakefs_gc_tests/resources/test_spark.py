@@ -43,6 +43,13 @@ def test_java_collects_its_garbage_in_the_quickest_way_unless_told_another(spark
     assert "ParallelGC" not in _java_options(configured)
 
 
+def test_java_compiles_thoroughly_what_runs_for_long_unless_told_otherwise() -> None:
+    assert "-XX:Tier4CompileThreshold=150000" in _java_options("-Xss4m").split()
+    for configured in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:Tier3DelayOn=7", "-Xint"):
+        assert "Tier4" not in _java_options(configured)
+        assert _java_options(configured).endswith(configured)
+
+
 def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
