@@ -59,6 +59,7 @@ def test_objects_that_have_gaps_are_no_key_file(tmp_path: Path) -> None:
         write_key_file(tmp_path / "keys", Shape(turnover=2))
 
 
+@pytest.mark.of_ci
 def test_a_mark_finds_what_is_stale(repository: GeneratedRepository, simulated: SimulatedStore, tmp_path: Path) -> None:
     with sandbox_process(repository.state) as (credentials, pid):
         figures = in_fresh_process(marked, tmp_path, credentials, pid, "1g")

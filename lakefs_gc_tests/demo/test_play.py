@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 600
 pytestmark = pytest.mark.long(210)
 
 
-@pytest.mark.parametrize("store", ["local", "s3"])
+@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.of_ci), "s3"])
 def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -> None:
     if store == "s3":
         try:

