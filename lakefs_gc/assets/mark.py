@@ -68,7 +68,8 @@ def mark(
     made = write_mark(
         run,
         candidates=candidates,
-        counts={dataset.manifest.stage: dataset.manifest.rows for dataset in inputs},
+        # Of what is committed the entries: how many rows they leave depends on who read which range.
+        counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
         clock=utc_now,
         brakes=evaluate(evidence, safety),
