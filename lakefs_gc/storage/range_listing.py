@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +23,8 @@ from lakefs_gc.storage.pace import Pace
 
 _FREE_PROBES = 16
 _PAGES_PER_PROBE = 6
+_PAGES_HANDED_OVER = 8
+"""At once, from a thread to whoever takes them: each time two threads take turns at the interpreter."""
 """Looking for cuts may take one request for so many pages, beyond the first few: they are the price of the gain."""
 
 
@@ -82,7 +85,7 @@ class RangeLister:
         self._lock = threading.Condition()
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
-        self._results: queue.Queue[pa.RecordBatch | None] = queue.Queue(maxsize=2 * limits.requests_at_once)
+        self._results: queue.Queue[list[pa.RecordBatch] | None] = queue.Queue(maxsize=limits.requests_at_once)
         self._pace = Pace(limits.requests_at_once)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -112,7 +115,7 @@ class RangeLister:
                 if result is None:
                     working -= 1
                 else:
-                    yield result
+                    yield from (objects for objects in result if objects.num_rows)
             if self._failures:
                 raise self._failures[0]
             self.left_over += [KeyRange(folder) for folder in sorted(self._folders)]
@@ -142,7 +145,7 @@ class RangeLister:
         finally:
             self._hand_over(None)
 
-    def _hand_over(self, result: pa.RecordBatch | None) -> None:
+    def _hand_over(self, result: list[pa.RecordBatch] | None) -> None:
         while not self._stop.is_set():
             try:
                 self._results.put(result, timeout=0.1)
@@ -187,22 +190,29 @@ class RangeLister:
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
         """List as asked; a range to go on with from here, as one level, where that is what is wanted now."""
         pages = self._store.pages(asked.prefix, start_after=asked.start_after, one_level=asked.one_level)
-        # One place for all pages: to hand it on after each of them takes a tenth of the processor time.
-        with self._pace.request() as done:
-            while not self._stop.is_set():
-                page = next(pages, None)
-                done(page.objects.num_rows if page else 0, self._store.slow_downs)
-                if page is None:
-                    return None
-                objects, ends, as_level = self._take(listing, page)
-                if objects.num_rows:
-                    self._hand_over(objects)
-                if ends:
-                    return None
-                if as_level:
-                    return listing.range
-                self._pace.give_way()
-        return None
+        held: list[pa.RecordBatch] = []
+        try:
+            # One place for all pages: to hand it on after each of them takes a tenth of the processor time.
+            with self._pace.request() as done:
+                while not self._stop.is_set():
+                    page = next(pages, None)
+                    done(page.objects.num_rows if page else 0, self._store.slow_downs)
+                    if page is None:
+                        return None
+                    objects, ends, as_level = self._take(listing, page)
+                    held.append(objects)
+                    if len(held) == _PAGES_HANDED_OVER:
+                        self._hand_over(held)
+                        held = []
+                    if ends:
+                        return None
+                    if as_level:
+                        return listing.range
+                    self._pace.give_way()
+            return None
+        finally:
+            if held:
+                self._hand_over(held)
 
     def _take(self, listing: _Listing, page: ListingPage) -> tuple[pa.RecordBatch, bool, bool]:
         """Note a page; what of it belongs to the range, whether that is all, and whether to go on by level."""
@@ -296,9 +306,13 @@ class RangeLister:
             self._lock.notify_all()
 
 
-def _any_in_folder(names: pa.Array, prefix: str) -> bool:
-    below = pc.utf8_slice_codeunits(names, start=len(prefix))
-    return bool(pc.any(pc.match_substring(below, "/"), min_count=0).as_py())
+def _any_in_folder(names: pa.StringArray, prefix: str) -> bool:
+    """Whether any of names that all begin with ``prefix`` goes on with a folder."""
+    if not len(names):
+        return False
+    offsets = np.frombuffer(names.buffers()[1], np.int32)[names.offset : names.offset + len(names) + 1]
+    content = memoryview(names.buffers()[2])[offsets[0] : offsets[-1]]
+    return bytes(content).count(b"/") > len(names) * prefix.count("/")  # an eighth of what Arrow takes for it
 
 
 def _ascending(names: pa.Array, after: str) -> bool:

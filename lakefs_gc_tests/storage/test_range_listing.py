@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakefs_gc.errors import StorageError, StoreUnavailableError
+from lakefs_gc.storage import range_listing
 from lakefs_gc.storage.base import ListingPage, ObjectStore, StoreLocation
 from lakefs_gc.storage.key_ranges import KeyRange, find_cuts
 from lakefs_gc.storage.open import open_store
@@ -239,3 +241,9 @@ def small_pages(store: ObjectStore) -> None:
     lister = store._s3().lister  # type: ignore[attr-defined]
     ask = lister.list_objects_v2
     lister.list_objects_v2 = lambda **request: ask(**{"MaxKeys": 3, **request})
+
+
+@given(st.sampled_from(["", "data/", "data/é/"]), st.lists(st.text("/aé", max_size=4)), st.integers(0, 3))
+def test_folders_are_seen_in_names(prefix: str, rests: list[str], skipped: int) -> None:
+    names = pa.array([prefix + rest for rest in rests], pa.string())[skipped:]
+    assert range_listing._any_in_folder(names, prefix) == any("/" in rest for rest in rests[skipped:])
