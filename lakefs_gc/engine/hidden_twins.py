@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,6 +31,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import NamespaceError, ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -57,10 +57,6 @@ _ROWS_TO_SUM = 250_000  # of contents, some 15 MB
 _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _MD5 = r"\A[0-9a-f]{32}\z"
-# Values are hashed to 2**24 bits (2 MiB): of a million different sizes, one strange size in 17 passes, and the join
-# after it removes that.
-_FILTER_BITS = 24
-_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 Heads = Mapping[str, str]
 """Branch to commit id."""
@@ -105,7 +101,7 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
     if not branches:
         return _none(spark)
     with driver_errors():
-        sizes = _filter_of(suspects.select("size"))
+        sizes = filter_of(suspects.select("size"))
         if sizes is None:
             return _none(spark)
         head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
@@ -120,7 +116,7 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
             contents = search.keep(spark, "contents", _with_md5(alike, search), _CONTENTS)
             same_content = _alike(paths.dataframe, contents.dataframe)
             if paths.manifest.facts["summed"]:
-                passing = _filter_of(same_content.select("size", "md5"))
+                passing = filter_of(same_content.select("size", "md5"))
                 if passing is None:
                     return _none(spark)
                 same_content = _alike(_paths(spark, head_ranges.dataframe, passing, search), contents.dataframe)
@@ -161,59 +157,6 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
 # -- which paths have a size that a suspect has ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Filter:
-    """A bit for each value of ``columns`` that there is, hashed.  Of constant size, whatever it is asked."""
-
-    columns: tuple[str, ...]
-    bits: bytes
-
-    def may_pass(self, size: pa.Int64Array) -> bool:
-        """Whether it is worth while to ask for more than sizes."""
-        return "md5" in self.columns or pc.any(self.passes(size, None), min_count=0).as_py()
-
-    def passes(self, size: pa.Int64Array, md5: pa.StringArray | None) -> pa.BooleanArray:
-        """Which rows may be among the values; ``md5`` matters only if it is one of the columns."""
-        bits = np.frombuffer(self.bits, np.uint8)
-        hashed = _hashed([{"size": size, "md5": md5}[name] for name in self.columns])
-        return pa.array(
-            (bits[hashed >> np.uint64(3)] >> (np.uint64(7) - (hashed & np.uint64(7))).astype(np.uint8)) & 1 > 0
-        )
-
-
-def _filter_of(rows: DataFrame) -> _Filter | None:
-    """For the values of these columns; None when there are no rows."""
-    bitmaps = [bytes(row["bitmap"]) for row in rows.mapInArrow(_bitmap(), "bitmap binary").collect()]
-    if not bitmaps:
-        return None
-    bits = reduce(np.bitwise_or, (np.frombuffer(bitmap, np.uint8) for bitmap in bitmaps)).tobytes()
-    return _Filter(tuple(rows.columns), bits)
-
-
-@worker
-def _bitmap(batches: Batches) -> Batches:
-    bits = np.zeros(1 << _FILTER_BITS, np.bool_)
-    for batch in batches:
-        bits[_hashed(batch.columns)] = True
-    if bits.any():
-        yield pa.record_batch([pa.array([np.packbits(bits).tobytes()], pa.binary())], names=["bitmap"])
-
-
-def _hashed(columns: Iterable[pa.Array]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    hashed = reduce(np.bitwise_xor, (_numbers(column) for column in columns))
-    return (hashed * _GOLDEN_RATIO) >> np.uint64(64 - _FILTER_BITS)
-
-
-def _numbers(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Sizes as they are; of an MD5 all of it, and of what is none the same."""
-    if pa.types.is_integer(column.type):
-        sizes: np.ndarray[tuple[int], np.dtype[np.uint64]] = column.to_numpy(zero_copy_only=False).astype(np.uint64)
-        return sizes
-    md5 = pc.if_else(pc.equal(column, ""), "0" * 32, column).cast(pa.binary()).cast(pa.binary(32))
-    words = np.frombuffer(md5.buffers()[1], np.uint64).reshape(-1, 4)[md5.offset : md5.offset + len(md5)]
-    return reduce(lambda mixed, word: (mixed ^ word) * _GOLDEN_RATIO, words.T)
-
-
 def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
     metaranges = local_rows(spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
     located = search.locate(spark, metaranges, "metarange_id")
@@ -229,7 +172,7 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
         yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
 
 
-def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: _Filter, search: TwinSearch) -> DataFrame:
+def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
     """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
     located = search.locate(spark, head_ranges.select("range_id").distinct(), "range_id")
     read = _read_paths(search.work_place.range_cache, search.cores, wanted, search.max_lookups)
@@ -237,7 +180,7 @@ def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: _Filter, search:
 
 
 @worker
-def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: _Filter, most: int) -> Batches:
+def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFilter, most: int) -> Batches:
     """Batches of ``_PATHS``; contents alone once there are more than ``most`` paths."""
     is_summed = False
 

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine import hidden_twins
+from lakefs_gc.engine import hidden_twins, value_filter
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.range_cache import RangeCache
+from lakefs_gc.engine.value_filter import ValueFilter
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.table_writer import write_range
 from lakefs_gc.storage.base import StoreLocation
@@ -170,8 +171,8 @@ class Heads:
 
     def find(self, wanted: Sequence[tuple[int, str]] | Sequence[tuple[int]], *, most: int) -> list[dict[str, object]]:
         columns = [pa.array(column) for column in zip(*wanted, strict=True)]
-        [bitmap] = hidden_twins._bitmap()(iter([pa.record_batch(columns, names=["size", "md5"][: len(columns)])]))
-        passing = hidden_twins._Filter(("size", "md5")[: len(columns)], bitmap.column(0)[0].as_py())
+        [bitmap] = value_filter._bitmap()(iter([pa.record_batch(columns, names=["size", "md5"][: len(columns)])]))
+        passing = ValueFilter(("size", "md5")[: len(columns)], bitmap.column(0)[0].as_py())
         read = hidden_twins._read_paths(RangeCache(StoreLocation(f"file://{self.folder}"), 0), 1, passing, most)
         batches = list(read(iter([pa.RecordBatch.from_pylist(self.rows)])))
         return [row for batch in batches for row in batch.to_pylist()]
