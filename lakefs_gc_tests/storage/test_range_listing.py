@@ -107,7 +107,7 @@ def many_keys(count: int = 3000) -> set[str]:
 
 def test_one_large_slice_is_listed_by_many() -> None:
     store = PagedStore(many_keys(), 10)
-    store.latency_seconds = 0.002
+    store.latency_seconds = 0.01  # beside whatever else the machine does
     found = list_all(store, [KeyRange("data/s/")], ListingLimits(16, 4))
     assert sorted(found) == sorted(many_keys())
     assert store.most_at_once >= 4
