@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 _WINDOW_ROWS = 500_000  # of addresses some 40 MB
-_RARE = 0.9
+_NEARLY_ALL = 0.9
 _WINDOWS_PASSED_OVER = 7
 """Windows after one of nearly all different addresses.  To look costs 0.3 µs for one that is new (that is a quarter of
 reading and writing it) and 0.04 µs for one that is not."""
@@ -22,7 +22,8 @@ reading and writing it) and 0.04 µs for one that is not."""
 def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches (column ``address`` among others) with the first row of each address, of those that were compared.
 
-    Any batch with rows leaves at least one row in what follows until the end.
+    After a batch with rows there comes at least one row more, however often they came before: whoever counts what goes
+    in can report it beside what comes out.
     """
     held: list[pa.RecordBatch] = []
     rows = unseen = 0
@@ -39,7 +40,7 @@ def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         if once.num_rows <= _WINDOW_ROWS // 2:
             held, rows = [once], once.num_rows  # room for more to compare with
             continue
-        if once.num_rows > _RARE * rows:
+        if once.num_rows > _NEARLY_ALL * rows:
             unseen = _WINDOWS_PASSED_OVER * _WINDOW_ROWS
         yield once
         held, rows = [], 0

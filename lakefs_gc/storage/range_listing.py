@@ -23,9 +23,9 @@ from lakefs_gc.storage.pace import Pace
 
 _FREE_PROBES = 16
 _PAGES_PER_PROBE = 6
+"""Looking for cuts may take one request for so many pages, beyond the first few: they are the price of the gain."""
 _PAGES_HANDED_OVER = 8
 """At once, from a thread to whoever takes them: each time two threads take turns at the interpreter."""
-"""Looking for cuts may take one request for so many pages, beyond the first few: they are the price of the gain."""
 
 
 @dataclass(frozen=True)
