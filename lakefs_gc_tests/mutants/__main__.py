@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lakefs_gc_tests.mutants.table import MUTANTS, PACKAGE, Mutant
+from lakefs_gc_tests.mutants.mutant import PACKAGE, Mutant
+from lakefs_gc_tests.mutants.table import MUTANTS
 
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache")
 _MOST_SECONDS = 900

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from lakefs_gc_tests.mutants.mutant import Mutant, never
+from lakefs_gc_tests.mutants.unknown import addresses, approvals, evidence, metadata, sweeping
 
-import lakefs_gc
-
-PACKAGE = Path(lakefs_gc.__file__).parent
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one place: in ``file`` (below ``lakefs_gc/``), where it stands once, ``code`` becomes ``instead``.
-
-    ``test`` is a file below ``lakefs_gc_tests/``; ``only`` selects from it, as pytest's ``-k`` does.
-    """
-
-    rule: int
-    taken_out: str
-    file: str
-    code: str
-    instead: str
-    test: str
-    only: str = ""
-
-    def applied(self, source: str) -> str:
-        """The source, changed.  Raises ``ValueError`` where the code does not stand there once."""
-        if source.count(self.code) != 1:
-            raise ValueError(f"{self.file} has {source.count(self.code)} times {self.code!r}")
-        return source.replace(self.code, self.instead)
-
-
-def _never(rule: int, taken_out: str, file: str, condition: str, test: str, only: str = "") -> Mutant:
-    """A check that never strikes: ``condition`` is what stands behind its ``if``."""
-    return Mutant(rule, taken_out, file, f"if {condition}:", "if False:", test, only)
-
-
-MUTANTS = (
-    _never(
+_RULES_1_TO_11 = (
+    never(
         1,
         "stages that were read in another order are refused",
         "engine/run.py",
         "later.began_at < earlier.ended_at",
         "engine/test_run.py",
     ),
-    _never(
+    never(
         1,
         "inputs that were not made from each other are refused",
         "engine/run.py",
@@ -53,14 +21,14 @@ MUTANTS = (
         "engine/test_candidates.py",
         "do_not_fit",
     ),
-    _never(
+    never(
         2,
         "the server's grace period holds",
         "engine/run.py",
         "min_age_seconds >= grace_period_seconds or safety.allow_min_age_below_grace",
         "engine/test_run.py",
     ),
-    _never(
+    never(
         2,
         "clocks too far apart stop the run",
         "engine/run.py",
@@ -75,7 +43,7 @@ MUTANTS = (
         "    return local_time\n",
         "engine/test_run.py",
     ),
-    _never(
+    never(
         3,
         "that nothing is committed is no proof",
         "engine/unmatched.py",
@@ -83,7 +51,7 @@ MUTANTS = (
         "engine/test_candidates.py",
         "no_proof",
     ),
-    _never(
+    never(
         3,
         "a range has as many entries as its metarange says",
         "engine/committed.py",
@@ -99,7 +67,7 @@ MUTANTS = (
         "        yield once.slice(1)\n",
         "engine/test_repeats.py",
     ),
-    _never(
+    never(
         3,
         "a list that starts again is refused",
         "engine/uncommitted.py",
@@ -124,7 +92,7 @@ MUTANTS = (
         "engine/test_candidates.py",
         "only_what_can_be",
     ),
-    _never(
+    never(
         4,
         "a sweep refuses what no mark of data can name",
         "engine/sweep.py",
@@ -132,7 +100,7 @@ MUTANTS = (
         "engine/test_sweep.py",
         "other_places",
     ),
-    _never(
+    never(
         5,
         "overlapping namespaces are refused",
         "engine/run.py",
@@ -202,21 +170,21 @@ MUTANTS = (
         "engine/test_hidden_twins.py",
         "too_many",
     ),
-    _never(
+    never(
         6,
         "what was written again is not deleted",
         "engine/deletion.py",
         "info.last_modified > newest",
         "engine/test_sweep.py",
     ),
-    _never(
+    never(
         6,
         "no delete begins when its look has grown old",
         "engine/deletion.py",
         "is_over()",
         "engine/test_deletion.py",
     ),
-    _never(
+    never(
         6,
         "a sweep waits for commits that were under way",
         "engine/sweep.py",
@@ -224,15 +192,15 @@ MUTANTS = (
         "engine/test_sweep.py",
         "waits",
     ),
-    _never(
+    never(
         7,
         "what is live and not there is listed",
         "engine/missing.py",
         'unmatched.manifest.facts["not_in_store"]',
         "engine/test_missing.py",
     ),
-    _never(7, "and keeps the mark from being swept", "engine/brakes.py", "seen.lost", "engine/test_brakes.py"),
-    _never(8, "a brake that is on refuses the sweep", "engine/brakes.py", "left", "engine/test_brakes.py"),
+    never(7, "and keeps the mark from being swept", "engine/brakes.py", "seen.lost", "engine/test_brakes.py"),
+    never(8, "a brake that is on refuses the sweep", "engine/brakes.py", "left", "engine/test_brakes.py"),
     Mutant(
         8,
         "the sweep reads the brakes of its mark",
@@ -242,24 +210,24 @@ MUTANTS = (
         "assets/test_brakes.py",
         "keeps",
     ),
-    _never(
+    never(
         9,
         "a mark that was changed is refused",
         "engine/marks.py",
         "digest_of(mark) != mark.digest or mark.to_json() != data",
         "engine/test_marks.py",
     ),
-    _never(
+    never(
         9,
         "and so is a changed part of it",
         "engine/marks.py",
         "hashlib.sha256(content).hexdigest() != part.sha256",
         "engine/test_marks.py",
     ),
-    _never(
+    never(
         9, "who approves names the digest", "engine/approval.py", "digest != mark.digest", "engine/test_approval.py"
     ),
-    _never(
+    never(
         9,
         "a sweep with a failed delete is no success",
         "engine/sweep_result.py",
@@ -291,7 +259,7 @@ MUTANTS = (
         "return is_late()",
         "engine/test_restores.py",
     ),
-    _never(
+    never(
         10,
         "the later of two runs ends",
         "resources/run_lock.py",
@@ -315,4 +283,13 @@ MUTANTS = (
         "    check_foreign_references: bool = Field(\n        default=False",
         "test_config.py",
     ),
+)
+
+MUTANTS = (
+    *_RULES_1_TO_11,
+    *addresses.MUTANTS,
+    *metadata.MUTANTS,
+    *evidence.MUTANTS,
+    *approvals.MUTANTS,
+    *sweeping.MUTANTS,
 )

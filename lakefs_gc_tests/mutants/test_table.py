@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.mutants.table import MUTANTS, PACKAGE, Mutant
+from lakefs_gc_tests.mutants.mutant import PACKAGE, Mutant
+from lakefs_gc_tests.mutants.table import MUTANTS
 
 _RULES = 11
 
