@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec
 
-from lakefs_gc.engine.brakes import BRAKES, WARNINGS, Brake
+from lakefs_gc.engine.brakes import BRAKES, Brake
 
 
 def brake_specs(asset: str) -> list[AssetCheckSpec]:
-    """A check for each brake; those that do not only warn block what comes after in the same run."""
-    return [
-        AssetCheckSpec(name, asset=asset, description=says, blocking=name not in WARNINGS)
-        for name, says in BRAKES.items()
-    ]
+    """A check for each brake.  One with the severity ERROR that has not passed blocks what follows in the same run."""
+    return [AssetCheckSpec(name, asset=asset, description=says, blocking=True) for name, says in BRAKES.items()]
 
 
 def brake_results(asset: str, brakes: tuple[Brake, ...]) -> list[AssetCheckResult]:
@@ -23,7 +20,7 @@ def brake_results(asset: str, brakes: tuple[Brake, ...]) -> list[AssetCheckResul
             check_name=brake.name,
             passed=brake.passed,
             severity=AssetCheckSeverity.ERROR if brake.blocks else AssetCheckSeverity.WARN,
-            metadata={"message": brake.message},
+            metadata={"answer": brake.answer.value, "message": brake.message},
         )
         for brake in brakes
     ]

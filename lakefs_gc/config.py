@@ -95,12 +95,14 @@ class SafetyParameters(Section):
     check_foreign_references: bool = Field(
         default=True,
         description="Read the metadata of every other repository that these credentials can see, and keep what they "
-        "refer to by full address.  Costs a read of each of their ranges.",
+        "refer to by full address.  Costs a read of each of their ranges.  When it is off, each mark needs an override "
+        "of other_repositories_were_read.",
     )
     repositories_not_read: tuple[str, ...] = Field(
         default=(),
         description="Names of other repositories whose store will never answer from here: they are not asked, and "
-        "each mark warns that they may refer to objects of its own.  Only right when nothing was imported to them.",
+        "each mark warns that they may refer to its objects.  Only right when nothing was imported to them.  One "
+        "that cannot be read and is not named here blocks every sweep.",
     )
     protect: Protections = Protections()
     longest_commit_minutes: float = Field(
@@ -118,7 +120,15 @@ class SafetyParameters(Section):
         "overridden the brake.",
     )
     share_counts_from_objects: int = Field(
-        default=1000, ge=0, description="Marks of up to so many objects may be any share: small repositories are that."
+        default=1000,
+        ge=0,
+        description="Marks of up to so many objects, and of up to share_counts_from_bytes, may be any share of a small "
+        "repository.",
+    )
+    share_counts_from_bytes: int = Field(
+        default=1024**3,
+        ge=0,
+        description="Marks of more bytes than this count for max_marked_share, however few their objects are.",
     )
     max_mark_age_days: float = Field(
         default=30.0, gt=0, description="An older mark is not swept before a person has overridden the brake."
@@ -126,15 +136,16 @@ class SafetyParameters(Section):
     head_sample_objects: int = Field(
         default=500,
         ge=0,
-        description="How many objects that branches show are looked for in each mark, as a last check of all else.",
+        description="How many objects that branches show are looked for in each mark, as a last check of all else.  "
+        "With 0 each mark needs an override of no_head_object_marked.",
     )
     max_commits: int = Field(
         default=200_000,
         ge=0,
         description="Compute the active commits here too, and keep what either this or the server's list has, in "
         "repositories of up to so many commits: the server's own list leaves out commits that the rules retain, "
-        "depending on the order of their ids.  Beyond that the server's list is trusted, and the mark "
-        "warns that it was not checked; protections of commits are refused then.",
+        "depending on the order of their ids.  Beyond that the server's list cannot be checked: each mark needs an "
+        "override of server_list_is_complete, and protections of commits are refused.",
     )
     max_twin_lookups: int = Field(
         default=10_000,

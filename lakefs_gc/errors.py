@@ -96,6 +96,10 @@ class StoreUnavailableError(StorageError):
     transient = True
 
 
+class OtherRepositoryError(StorageError):
+    """Another repository, which may refer to objects of the one at hand, could not be read."""
+
+
 # -- the lakeFS server ----------------------------------------------------------------------------------------
 
 

@@ -46,13 +46,17 @@ _POLL_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository as the server describes it; ``storage_namespace`` as it was given, with or without final slash."""
+    """A repository as the server describes it; ``storage_namespace`` as it was given, with or without final slash.
+
+    ``created_at`` is UTC, to the second.
+    """
 
     name: str
     storage_namespace: str
     storage_id: str
     default_branch: str
     read_only: bool
+    created_at: datetime
 
 
 @dataclass(frozen=True)
@@ -345,6 +349,7 @@ def _repository(answer: Any) -> Repository:
         storage_id=answer.storage_id or "",
         default_branch=answer.default_branch,
         read_only=bool(answer.read_only),
+        created_at=datetime.fromtimestamp(answer.creation_date, UTC),
     )
 
 

@@ -34,7 +34,7 @@ from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark, read_mark, read_part
 from lakefs_gc.engine.missing import missing
 from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
-from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
+from lakefs_gc.engine.second_look import Accepted, SecondLook, seen_at_mark
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.engine.sweep import Look, sweep
 from lakefs_gc.engine.sweep_result import SweepResult
@@ -345,7 +345,8 @@ class Collector:
             store=self.repository.store,
             head_sample_objects=self.safety.head_sample_objects,
         )
-        return write_mark(
+        foreign = self.manifest("foreign_references").facts
+        mark = write_mark(
             self.run,
             candidates=self.dataset("candidates"),
             counts={stage: self.manifest(stage).rows for stage in STAGES[:4]},
@@ -353,9 +354,12 @@ class Collector:
             clock=self.clock,
             brakes=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
-            unreadable=evidence.unreadable,
+            unreadable=foreign["unreadable"],
+            not_asked=foreign["not_asked"],
             protections=evidence.protections,
         )
+        self.work_place.record_mark(self.run_key, mark.mark_id, mark.digest)
+        return mark
 
     def collect_and_mark(self) -> Mark:
         self.collect()
@@ -391,11 +395,13 @@ class Collector:
         known_restores: frozenset[str] = frozenset(),
         sleep: Callable[[float], None] = time.sleep,
         not_backed_up: DataFrame | None = None,
+        overrides: Iterable[str] = (),
         **settings: float,
     ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
 
-        Looks again first, unless ``live`` says what is referenced.  ``settings`` are of ``SweepSettings``.
+        Looks again first, unless ``live`` says what is referenced.  ``overrides`` are the brakes that the approval
+        overrides.  ``settings`` are of ``SweepSettings``.
         """
         run = self.begin()
         if live is not None:
@@ -405,7 +411,7 @@ class Collector:
             self.spark,
             run,
             mark,
-            look or self.second_look(run, mark),
+            look or self.second_look(run, mark, overrides),
             work_place=self.work_place,
             settings=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings}),
             clock=self.clock,
@@ -422,7 +428,8 @@ class Collector:
             raise ValueError("an object has more than one outcome")
         return result
 
-    def second_look(self, run: GCRun, mark: Mark) -> SecondLook:
+    def second_look(self, run: GCRun, mark: Mark, overrides: Iterable[str] = ()) -> SecondLook:
+        overrides = set(overrides)
         return SecondLook(
             self.spark,
             run,
@@ -433,7 +440,7 @@ class Collector:
             safety=self.safety,
             clock=self.clock,
             cores=CORES,
-            unreadable_at_mark=mark.unreadable,
+            accepted=Accepted.of(mark, overrides),
         )
 
     def _frame(self, addresses: Iterable[str]) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dagster import MaterializeResult, MetadataValue, asset
+from dagster import MaterializeResult, MetadataValue, ResourceParam, asset
 
 from lakefs_gc.checks import brake_results, brake_specs
 from lakefs_gc.engine.brakes import evaluate
@@ -15,6 +15,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import Metadata, human_bytes, table
 from lakefs_gc.partitions import gc_runs
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
@@ -40,6 +41,7 @@ def mark(
     lakefs: LakeFSResource,
     settings: SettingsResource,
     spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
 ) -> MaterializeResult:  # type: ignore[type-arg]  # with checks, Dagster takes no other annotation
     """The candidates, written to the namespace with a digest, for a person to look at.  Nothing is deleted.
 
@@ -74,9 +76,11 @@ def mark(
         clock=utc_now,
         brakes=evaluate(evidence, safety),
         rules=active_ranges.manifest.facts.get("rules"),
-        unreadable=evidence.unreadable,
+        unreadable=foreign_references.manifest.facts["unreadable"],
+        not_asked=foreign_references.manifest.facts["not_asked"],
         protections=evidence.protections,
     )
+    parquet.work_place.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(
         metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)
     )

@@ -8,16 +8,19 @@ from pydantic import Field
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
-from lakefs_gc.engine.approval import approve, read_approval
+from lakefs_gc.engine.approval import approve, is_approved, read_approval
 from lakefs_gc.engine.backed_up import not_backed_up
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.brakes import refuse_braked
+from lakefs_gc.engine.client_marks import ClientMarkChecks
 from lakefs_gc.engine.dataset import StageOutput, utc_now
+from lakefs_gc.engine.foreign_references import probe
+from lakefs_gc.engine.marks import refuse_unfit
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
-from lakefs_gc.engine.second_look import SecondLook, seen_at_mark
+from lakefs_gc.engine.second_look import Accepted, SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep_result import SweepResult, failures
-from lakefs_gc.errors import LakeFSGCError, SweepIncompleteError
+from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import Marked, mark_of_run
 from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
@@ -72,8 +75,18 @@ def sweep(
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
     backup = require_backup(configured, found.mark)
+    # What makes the sweep impossible is found before it waits.
+    before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
+    refuse_unfit(found.mark, before)
+    accepted = Accepted.of(found.mark, approval.overrides)
+    brakes = found.mark.brakes
+    if not found.mark.is_ours:
+        checks = ClientMarkChecks(
+            spark.session, server, configured, configured.safety, parquet.work_place, utc_now, spark.cores
+        )
+        brakes, accepted = checks.evaluate(before, found.mark, accepted)
     refuse_braked(
-        found.mark.brakes,
+        brakes,
         approval.overrides,
         repository=found.mark.repository,
         mark_id=found.mark.mark_id,
@@ -81,9 +94,11 @@ def sweep(
         now=utc_now(),
         safety=configured.safety,
     )
+    probe(server, configured, configured.safety, found.mark.repository, accepted.others)
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
     stage.wait_for_commits(found.mark, configured.safety.longest_commit_minutes, utc_now)
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
+    refuse_unfit(found.mark, run)
     look = SecondLook(
         spark.session,
         run,
@@ -94,7 +109,7 @@ def sweep(
         safety=configured.safety,
         clock=utc_now,
         cores=spark.cores,
-        unreadable_at_mark=found.mark.unreadable,
+        accepted=accepted,
     )
     output, result = stage.sweep(
         spark.session,
@@ -123,7 +138,7 @@ def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
 
     Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored.
     """
-    if config.approve_digest and not _is_approved(found):
+    if config.approve_digest and not is_approved(found.store, found.mark):
         if config.approved_via.startswith(POLICY):
             refuse_restored(found.store, found.mark.mark_id, frozenset())
         approve(
@@ -134,15 +149,6 @@ def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
             via=config.approved_via,
             now=utc_now(),
         )
-
-
-def _is_approved(found: Marked) -> bool:
-    """Whether an approval stands already: it may have overrides, which a second one would take back."""
-    try:
-        read_approval(found.store, found.mark)
-    except LakeFSGCError:
-        return False
-    return True
 
 
 def sweep_metadata(result: SweepResult) -> Metadata:

@@ -109,12 +109,19 @@ def approve(
 
 
 @app.command()
-def sweep(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
+def sweep(
+    repository: Repository,
+    mark_id: MarkId,
+    digest: Annotated[
+        str, typer.Option(help="Digest of the mark; needed for a mark that was made by another installation.")
+    ] = "",
+    json: AsJSON = False,
+) -> None:
     """Delete what a mark says.  Naming the mark here is its approval.  Sweeping it again goes on with what is left."""
     from lakefs_gc.cli import work
 
     out = _options.output(json)
-    swept = work.sweep(_options.settings(), out, repository, mark_id)
+    swept = work.sweep(_options.settings(), out, repository, mark_id, digest)
     out.result(work.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
@@ -148,7 +155,7 @@ def run(
             if backed_up.incomplete is not None:
                 out.show_errors(backed_up.facts["errors"])
                 raise backed_up.incomplete
-        swept = work.sweep(settings, out, repository, made.mark_id)
+        swept = work.sweep(settings, out, repository, made.mark_id, made.digest)
     except LakeFSGCError:
         # The mark is there all the same.
         out.result({**work.mark_facts(made), "swept": False}, lambda: None)

@@ -11,12 +11,13 @@ from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.approval import is_approved
+from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.restores import notes
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import CorruptFileError, MarkError, SweepIncompleteError
+from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SweepIncompleteError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.auth import new_credentials
@@ -100,18 +101,35 @@ def approve(
     }
 
 
-def sweep(settings: Settings, out: Output, repository: str, mark_id: str) -> Swept:
-    """Sweep a mark.  Raises what the stage raises, but for failed deletes."""
+def sweep(settings: Settings, out: Output, repository: str, mark_id: str, digest: str = "") -> Swept:
+    """Sweep a mark.  Raises what the stage raises, except for failed deletes.
+
+    Without ``digest`` the mark must have been made here, or be approved: otherwise ``ApprovalError``, with the digest.
+    """
     found = _open(settings, repository, mark_id)
-    config = SweepConfig(mark_id=mark_id, approve_digest=found.mark.digest, approved_via=_VIA)
+    config = SweepConfig(mark_id=mark_id, approve_digest=digest or found.mark.digest, approved_via=_VIA)
     try:
         with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
+            if not digest:
+                _refuse_unknown_mark(found, WorkPlace(session.settings.resolved_work_url()))
             session.sweep(found.mark.run_key, config)
     except SweepIncompleteError as error:
         if "outcomes" not in error.facts:
             raise
         return Swept(mark_id, error.facts["outcomes"], error.facts.get("errors", []), error)
     return Swept(mark_id, _json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
+
+
+def _refuse_unknown_mark(found: Marked, work_place: WorkPlace) -> None:
+    """Naming a mark approves it as it was made: what was made elsewhere may have been rewritten since."""
+    mark = found.mark
+    if work_place.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(found.store, mark):
+        return
+    raise ApprovalError(
+        f"mark {mark.mark_id} of {mark.repository} was not made by this installation.  Its digest is {mark.digest}",
+        remedy="compare the digest with the one that was shown when the mark was made, and pass it: "
+        f"`lakefs-gc sweep {mark.repository} --mark {mark.mark_id} --digest {mark.digest}`",
+    )
 
 
 def sweep_facts(swept: Swept) -> dict[str, Any]:

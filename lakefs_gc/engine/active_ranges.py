@@ -71,7 +71,7 @@ def active_ranges(
     rules = server.retention_rules(run.repository)
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     if rules is None:
-        every = {"mode": ALL_COMMITS, "protections": protections}
+        every = {"mode": ALL_COMMITS, "protections": protections, "missed_by_rules": 0}
         return StageOutput(metadata_files(spark, run.store), began_at, every, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)

@@ -86,6 +86,15 @@ def approve(
     return approval
 
 
+def is_approved(store: ObjectStore, mark: Mark) -> bool:
+    """Whether an approval stands: it may have overrides, which a second one would take back."""
+    try:
+        read_approval(store, mark)
+    except (ApprovalError, CorruptFileError):
+        return False
+    return True
+
+
 def read_approval(store: ObjectStore, mark: Mark) -> Approval:
     """The approval of a mark.
 

@@ -2,6 +2,9 @@
 
 The brakes are evaluated when the mark is made and kept in it, bound by its digest; the sweep reads them there.  An
 approval may override a brake by its name, with a reason, and the override is kept with the approval.
+
+Each has one of three answers (rule 12).  What could not be looked at, was switched off, or had nothing to look at is
+unknown, and blocks like a failure.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.answers import Answer, Unknown
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 
@@ -27,9 +31,14 @@ class Brake:
     """One thing that was checked.  ``blocks``: the sweep is refused while it has not passed and is not overridden."""
 
     name: str
-    passed: bool
+    answer: Answer
     message: str
     blocks: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is proved safe."""
+        return self.answer is Answer.SAFE
 
 
 BRAKES: Mapping[str, str] = {
@@ -39,30 +48,56 @@ BRAKES: Mapping[str, str] = {
     RULES_NOT_LOOSER: "No branch is kept for fewer days, and nothing is protected less, than at the mark before.",
     "nothing_newer_than_cutoff": "Every marked object is older than the cutoff.",
     "no_head_object_marked": "No object that a branch shows, of a sample, is marked.",
-    "live_objects_are_there": "Every object that is referenced exists, but for those that a sweep of ours deleted.",
-    "other_repositories_were_read": "The metadata of every visible repository could be read.",
+    "live_objects_are_there": "Every referenced object exists, except those that an earlier sweep deleted.",
+    "other_repositories_were_read": "The metadata of every visible repository was read.",
     "nothing_shielded": "No object was kept only because it could not be looked up.",
     "server_list_is_complete": "The server lists every commit that its rules retain.",
 }
 """The brakes of a mark, by name, and what each says when it passes."""
 
-WARNINGS = frozenset({"other_repositories_were_read", "nothing_shielded", "server_list_is_complete"})
-"""Brakes that only warn.
+KEPT_ONLY = frozenset({"nothing_shielded", "server_list_is_complete"})
+"""Brakes whose failure says that more was kept than had to be: that only warns.  Unknown blocks here, too."""
 
-``nothing_shielded`` and ``server_list_is_complete`` find what was kept.  Where there are too many commits to compare,
-the latter says that nobody looked, and what the list lacks can be lost: that warns only, since every mark of such a
-repository has it.  What a repository that could not be read imported from here can be lost: that warns only, since one
-that nobody here may read would end all collecting.  Whoever approves reads its name, and one that the mark does not
-name ends the sweep (``second_look``).
-"""
+
+@dataclass(frozen=True)
+class HeadSample:
+    """Objects that branches show, looked for among the marked ones.
+
+    ``marked`` are those that are marked.  ``unread`` has each branch that could not be asked, with the reason.
+    """
+
+    objects: int
+    marked: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OtherRepositories:
+    """Which other repositories were looked at for references to objects of this one.
+
+    ``unreadable`` and ``not_asked`` map a repository to the reason.  Those that are ``not_asked`` are named in
+    ``safety.repositories_not_read``: a person has answered for them.
+    """
+
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    not_asked: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EarlierMark:
+    """The mark before this one, by which the rules are compared; ``rules`` are None where none were set."""
+
+    mark_id: str
+    rules: GCRules | None
+    protections: Protections
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What the brakes of a mark are evaluated from; sizes in bytes, counts of objects.
 
-    ``heads_unread`` has the branches whose sample could not be had, with the reason.  ``server_missed`` is None where
-    the server's list was not compared with anything.
+    What may be impossible to tell is ``Unknown`` then.  ``earlier`` is None for the first mark of a repository, and
+    ``server_missed`` counts the active commits that the server does not list.
     """
 
     cutoff: datetime
@@ -74,83 +109,139 @@ class Evidence:
     committed: int
     has_metadata: bool
     rules: GCRules | None
-    earlier_rules: GCRules | None
-    earlier_mark_id: str
-    heads_sampled: int
-    heads_marked: list[str]
+    earlier: EarlierMark | Unknown | None
+    heads: HeadSample | Unknown
     lost: int
     lost_to_our_sweeps: int
-    heads_unread: Mapping[str, str] = field(default_factory=dict)
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    shielded: int = 0
-    server_missed: int | None = 0
+    others: OtherRepositories | Unknown
+    shielded: int
+    server_missed: int | Unknown
     protections: Protections = field(default_factory=Protections)
-    earlier_protections: Protections = field(default_factory=Protections)
+
+
+class _Problem(NamedTuple):
+    """A brake that has not passed."""
+
+    name: str
+    answer: Answer
+    message: str
+    blocks: bool = True
 
 
 def evaluate(evidence: Evidence, safety: SafetyParameters) -> tuple[Brake, ...]:
     """The brakes of a mark, in the order of ``BRAKES``."""
-    problems = dict(_problems(evidence, safety))
+    problems = {problem.name: problem for problem in _problems(evidence, safety)}
     return tuple(
-        Brake(name, name not in problems, problems.get(name, says), name not in WARNINGS)
+        Brake(*problems[name]) if name in problems else Brake(name, Answer.SAFE, says, name not in KEPT_ONLY)
         for name, says in BRAKES.items()
     )
 
 
-def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[tuple[str, str]]:
-    """Name and message of each brake that is on."""
-    if seen.marked > safety.share_counts_from_objects:
+def _unknown(name: str, unknown: Unknown) -> _Problem:
+    return _Problem(name, Answer.UNKNOWN, unknown.reason)
+
+
+def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[_Problem]:
+    """What each brake that has not passed says."""
+    unsafe = Answer.UNSAFE
+    if seen.marked > safety.share_counts_from_objects or seen.marked_bytes > safety.share_counts_from_bytes:
         for name, part, whole, unit in (
             ("share_of_objects", seen.marked, seen.listed, "objects"),
             ("share_of_bytes", seen.marked_bytes, seen.listed_bytes, "bytes"),
         ):
             if part > whole * safety.max_marked_share:
-                yield name, f"{part:,} of {whole:,} {unit} are marked, more than {safety.max_marked_share:.0%}"
+                yield _Problem(
+                    name, unsafe, f"{part:,} of {whole:,} {unit} are marked, more than {safety.max_marked_share:.0%}"
+                )
     if seen.marked and not seen.committed and seen.has_metadata:
-        yield "something_is_committed", "nothing is committed, though the repository has metadata of commits"
-    looser = _looser(seen.rules, seen.earlier_rules), _dropped(seen.protections, seen.earlier_protections)
-    if seen.earlier_mark_id and any(looser):
-        yield RULES_NOT_LOOSER, f"since mark {seen.earlier_mark_id} " + "; ".join(filter(None, looser))
+        yield _Problem(
+            "something_is_committed", unsafe, "nothing is committed, though the repository has metadata of commits"
+        )
+    yield from _rules_problem(seen)
     if seen.newest_marked is not None and seen.newest_marked >= seen.cutoff:
-        yield "nothing_newer_than_cutoff", f"an object of {seen.newest_marked} is marked, the cutoff is {seen.cutoff}"
-    if seen.heads_marked:
-        yield (
-            "no_head_object_marked",
-            f"{len(seen.heads_marked)} of {seen.heads_sampled} objects that branches show are marked, "
-            f"e.g. {seen.heads_marked[0]}",
+        yield _Problem(
+            "nothing_newer_than_cutoff",
+            unsafe,
+            f"an object of {seen.newest_marked} is marked, the cutoff is {seen.cutoff}",
         )
-    elif seen.heads_unread:
-        branch, why = min(seen.heads_unread.items())
-        yield (
-            "no_head_object_marked",
-            f"whether an object that a branch shows is marked was not checked on {len(seen.heads_unread)} branches, "
-            f"e.g. {branch}: {why} (start a new run when lakeFS answers)",
-        )
+    yield from _head_problem(seen.heads)
     if seen.lost:
-        yield (
+        yield _Problem(
             "live_objects_are_there",
-            f"{seen.lost:,} referenced objects do not exist, and no sweep of ours deleted them: data were lost "
-            "(asset missing lists them)",
+            unsafe,
+            f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
+            "(the asset missing lists them)",
         )
-    if seen.unreadable:
-        names = ", ".join(sorted(seen.unreadable))
-        yield "other_repositories_were_read", f"these may refer to objects here, and could not be read: {names}"
+    yield from _others_problem(seen.others)
     if seen.shielded:
-        yield (
+        yield _Problem(
             "nothing_shielded",
+            unsafe,
             f"{seen.shielded:,} objects were kept since too many paths would have to be looked up "
             "(raise safety.max_twin_lookups to decide them)",
+            blocks=False,
         )
-    if seen.server_missed is None:
-        yield (
-            "server_list_is_complete",
-            "the server's list of active commits was not checked, and some servers leave out commits that the rules "
-            "retain: there are more than safety.max_commits (raise it; each takes about 1 kB of the driver's memory)",
-        )
+    if isinstance(seen.server_missed, Unknown):
+        yield _unknown("server_list_is_complete", seen.server_missed)
     elif seen.server_missed:
-        yield (
+        yield _Problem(
             "server_list_is_complete",
-            f"the server's list lacks {seen.server_missed:,} active commits; they were kept",
+            unsafe,
+            f"the server's list omits {seen.server_missed:,} active commits; their objects were kept",
+            blocks=False,
+        )
+
+
+def _rules_problem(seen: Evidence) -> Iterator[_Problem]:
+    earlier = seen.earlier
+    if isinstance(earlier, Unknown):
+        yield _unknown(RULES_NOT_LOOSER, earlier)
+    elif earlier is not None:
+        looser = _looser(seen.rules, earlier.rules), _dropped(seen.protections, earlier.protections)
+        if any(looser):
+            message = f"since mark {earlier.mark_id} " + "; ".join(filter(None, looser))
+            yield _Problem(RULES_NOT_LOOSER, Answer.UNSAFE, message)
+
+
+def _head_problem(heads: HeadSample | Unknown) -> Iterator[_Problem]:
+    name = "no_head_object_marked"
+    if isinstance(heads, Unknown):
+        yield _unknown(name, heads)
+    elif heads.marked:
+        yield _Problem(
+            name,
+            Answer.UNSAFE,
+            f"{len(heads.marked)} of {heads.objects} objects that branches show are marked, e.g. {heads.marked[0]}",
+        )
+    elif heads.unread:
+        branch, why = min(heads.unread.items())
+        yield _Problem(
+            name,
+            Answer.UNKNOWN,
+            f"whether an object that a branch shows is marked was not checked on {len(heads.unread)} branches, "
+            f"e.g. {branch}: {why} (start a new run when lakeFS answers)",
+        )
+
+
+def _others_problem(others: OtherRepositories | Unknown) -> Iterator[_Problem]:
+    name = "other_repositories_were_read"
+    if isinstance(others, Unknown):
+        yield _unknown(name, others)
+    elif others.unreadable:
+        repositories = ", ".join(sorted(others.unreadable))
+        yield _Problem(
+            name,
+            Answer.UNKNOWN,
+            f"these repositories may refer to objects of this one, and could not be read: {repositories} (restore the "
+            "access; or, if they imported nothing from here, name them in safety.repositories_not_read)",
+        )
+    elif others.not_asked:
+        repositories = ", ".join(sorted(others.not_asked))
+        yield _Problem(
+            name,
+            Answer.UNKNOWN,
+            f"not read, because safety.repositories_not_read names them: {repositories}",
+            blocks=False,
         )
 
 
@@ -197,8 +288,12 @@ def refuse_braked(
 ) -> None:
     """Raise ``SafetyError`` unless each brake that blocks is off or overridden (name to reason)."""
     age = now - created_at
-    limit = timedelta(days=safety.max_mark_age_days)
-    recent = Brake(MARK_AGE, age <= limit, f"the mark is {age.days} days old, more than {safety.max_mark_age_days:g}")
+    is_recent = age <= timedelta(days=safety.max_mark_age_days)
+    recent = Brake(
+        MARK_AGE,
+        Answer.SAFE if is_recent else Answer.UNSAFE,
+        f"the mark is {age.days} days old, more than {safety.max_mark_age_days:g}",
+    )
     on = [brake for brake in (*brakes, recent) if brake.blocks and not brake.passed]
     for brake in on:
         if brake.name in overrides:

@@ -33,6 +33,7 @@ from lakefs_gc.storage.open import open_store
 logger = logging.getLogger(__name__)
 
 _START_ANEW = "start a new run"
+_MARK_RECORD = "mark_digest.json"
 
 Clock = Callable[[], datetime]
 
@@ -285,6 +286,21 @@ class WorkPlace:
                 "machines), wait until it ends, and start this one again",
             )
         return kept
+
+    def record_mark(self, run_key: str, mark_id: str, digest: str) -> None:
+        """Remember the digest of a mark that was made from the stages of this run."""
+        content = {"mark_id": mark_id, "digest": digest}
+        self._store().put(f"{run_key}/{_MARK_RECORD}", json.dumps(content, indent=2).encode())
+
+    def has_made(self, run_key: str, mark_id: str, digest: str) -> bool:
+        """Whether the stages of this run are those that a mark with this very digest was made from."""
+        key = f"{run_key}/{_MARK_RECORD}"
+        try:
+            content = read_json_object(self._store().read(key), key, "the record of a mark")
+        except (ObjectNotFoundError, CorruptFileError) as error:
+            logger.info("the mark %s is not known here: %s", mark_id, error.message)
+            return False
+        return (content.get("mark_id"), content.get("digest")) == (mark_id, digest)
 
     def remove(self, run_key: str) -> None:
         """Remove everything that a run left, manifests and all."""

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER
-from lakefs_gc.engine.brakes import RULES_NOT_LOOSER, Evidence, protections_from_json, rules_from_json
+from lakefs_gc.engine.answers import Unknown
+from lakefs_gc.engine.brakes import (
+    RULES_NOT_LOOSER,
+    EarlierMark,
+    Evidence,
+    HeadSample,
+    OtherRepositories,
+    protections_from_json,
+    rules_from_json,
+)
 from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.local_rows import local_rows
-from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
+from lakefs_gc.engine.marks import MarkPaths, list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import LakeFSGCError, NamespaceError, RepositoryNotFoundError
+from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, NamespaceError, RepositoryNotFoundError
+from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
 
@@ -55,11 +65,10 @@ def gather_evidence(
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
     facts = candidates.manifest.facts
     newest_us = facts["newest_us"]
-    shown, unread = _shown_by_heads(run, uncommitted.manifest.facts["heads"], server, head_sample_objects)
-    earlier = _mark_before(store, run, mark_id)
     # By what the stages went, whatever is configured where the mark is made.
     prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
     protections = active_ranges.manifest.facts.get("protections", {}) | prefixes
+    heads: dict[str, str] = uncommitted.manifest.facts["heads"]
     return Evidence(
         cutoff=run.cutoff,
         listed=listing.manifest.rows,
@@ -70,19 +79,35 @@ def gather_evidence(
         committed=committed.manifest.rows,
         has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
         rules=rules_from_json(active_ranges.manifest.facts.get("rules")),
-        earlier_rules=rules_from_json(earlier.rules) if earlier else None,
-        earlier_mark_id=earlier.mark_id if earlier else "",
-        heads_sampled=len(shown),
-        heads_marked=_marked_among(spark, shown, candidates),
+        earlier=_mark_before(store, run, mark_id),
+        heads=_head_sample(spark, run, heads, server, store, head_sample_objects, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
-        heads_unread=unread,
-        unreadable=foreign_references.manifest.facts["unreadable"],
+        others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
-        server_missed=active_ranges.manifest.facts.get("missed_by_rules", 0),
+        server_missed=_missed_by_server(active_ranges),
         protections=protections_from_json(protections),
-        earlier_protections=protections_from_json(earlier.run.get("protections") if earlier else None),
     )
+
+
+def _other_repositories(foreign_references: Dataset) -> OtherRepositories | Unknown:
+    facts = foreign_references.manifest.facts
+    if facts["switched_off"]:
+        return Unknown(
+            "other repositories were not read, because safety.check_foreign_references is off: they may refer to "
+            "objects of this one"
+        )
+    return OtherRepositories(facts["unreadable"], facts["not_asked"])
+
+
+def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
+    missed: int | None = active_ranges.manifest.facts.get("missed_by_rules")
+    if missed is None:
+        return Unknown(
+            "the active commits were not checked, and some servers omit commits that the rules retain: the repository "
+            "has more than safety.max_commits (raise it; each takes about 1 kB of the driver's memory)"
+        )
+    return missed
 
 
 def _has_metadata(store: ObjectStore) -> bool:
@@ -90,16 +115,56 @@ def _has_metadata(store: ObjectStore) -> bool:
     return bool(files.num_rows)
 
 
-def _shown_by_heads(
-    run: GCRun, heads: dict[str, Any], server: LakeFSServer, amount: int
-) -> tuple[list[str], dict[str, str]]:
-    """Addresses that some branches show, relative to the namespace; and each branch that cannot be asked, and why."""
-    if not amount or not heads:
-        return [], {}
+def _head_sample(
+    spark: SparkSession,
+    run: GCRun,
+    heads: dict[str, str],
+    server: LakeFSServer,
+    store: ObjectStore,
+    amount: int,
+    candidates: Dataset,
+) -> HeadSample | Unknown:
+    """Look for objects that branches show among the candidates.  ``heads`` maps each branch to its commit."""
+    if not amount:
+        return Unknown("objects that branches show were not looked for: safety.head_sample_objects is 0")
     # Spread over the names, the same ones for the same branches.
     branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
-    each = min(1000, max(1, amount // len(branches)))
+    each = min(1000, max(1, amount // max(1, len(branches))))
+    sampled = _shown_by(run, branches, server, each)
+    if not sampled.objects and not sampled.unread:
+        # Branches that show nothing prove nothing about the others.
+        others = [branch for branch in sorted(heads) if branch not in branches]
+        more = _shown_by(run, others, server, each, until_shown=True)
+        sampled = _Shown(more.addresses, more.objects, more.unread, {**sampled.gone, **more.gone})
+    if not sampled.objects and not sampled.unread:
+        if heads and len(sampled.gone) == len(heads):
+            return HeadSample(0, unread=sampled.gone)
+        with_content = _branch_with_content(run, heads, server, store)
+        if with_content:
+            return Unknown(
+                f"no branch shows an object, though branch {with_content} has committed ones: there was nothing to "
+                "compare the marked objects with"
+            )
+    return HeadSample(sampled.objects, tuple(_marked_among(spark, sampled.addresses, candidates)), sampled.unread)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What branches show: ``addresses`` relative to the namespace, of so many ``objects`` in all.
+
+    ``unread`` and ``gone`` map a branch that could not be asked, and one that was deleted meanwhile, to the reason.
+    """
+
+    addresses: list[str]
+    objects: int
+    unread: dict[str, str]
+    gone: dict[str, str]
+
+
+def _shown_by(run: GCRun, branches: list[str], server: LakeFSServer, each: int, *, until_shown: bool = False) -> _Shown:
+    """Ask branches for ``each`` of their objects; ``until_shown``: until one shows something."""
     found: list[str] = []
+    objects = 0
     gone: dict[str, str] = {}
     unread: dict[str, str] = {}
     for branch in branches:
@@ -112,13 +177,26 @@ def _shown_by_heads(
             logger.warning("branch %s cannot be sampled: %s", branch, error.message)
             unread[branch] = error.message
             continue
+        objects += len(urls)
         for url in urls:
             try:
                 found.append(run.key_of(url))
             except NamespaceError:
                 continue
-    # All of them gone is no sample.
-    return found, gone if len(gone) == len(branches) else unread
+        if until_shown and objects:
+            break
+    return _Shown(found, objects, unread, gone)
+
+
+def _branch_with_content(run: GCRun, heads: dict[str, str], server: LakeFSServer, store: ObjectStore) -> str:
+    """A branch whose head has entries; empty when every head is empty."""
+    for branch, commit_id in sorted(heads.items()):
+        metarange_id = server.metarange_of(run.repository, commit_id)
+        if metarange_id:
+            file = METADATA_FOLDER + metarange_id
+            if read_metarange(store.read(file), file).num_rows:
+                return branch
+    return ""
 
 
 def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:
@@ -130,22 +208,21 @@ def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) ->
     return sorted(row["address"] for row in rows)
 
 
-def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> Mark | None:
-    """The newest mark of ours before this one by whose rules somebody has meant to collect.
+def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | Unknown | None:
+    """The newest mark of lakefs-gc before this one by whose rules somebody has meant to collect.
 
     A mark that was stopped for its rules, and never swept, is passed over: or a second try would be let through.
+    Unknown when a newer one than that cannot be read.
     """
     for earlier_id in list_marks(store):
-        if earlier_id == mark_id:
+        if earlier_id == mark_id or not made_by_us(store, earlier_id):
             continue
         try:
             earlier = read_mark(store, run.repository, run.namespace, earlier_id)
-        except LakeFSGCError as error:
-            logger.warning("mark %s cannot be read: %s", earlier_id, error.message)
-            continue
-        if earlier.made_by != "lakefs-gc":
-            continue
+        except (MarkError, CorruptFileError) as error:
+            return Unknown(f"the rules of the mark before, {earlier_id}, are not known: {error.message}")
         stopped = any(brake.name == RULES_NOT_LOOSER and not brake.passed for brake in earlier.brakes)
         if not stopped or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
-            return earlier
+            protections = protections_from_json(earlier.run.get("protections"))
+            return EarlierMark(earlier_id, rules_from_json(earlier.rules), protections)
     return None

@@ -8,7 +8,9 @@ Entries that another repository has staged, and not committed yet, are not in an
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +27,9 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import (
     ConfigurationError,
+    CorruptFileError,
+    NamespaceError,
+    OtherRepositoryError,
     RepositoryNotFoundError,
     SafetyError,
     ServerError,
@@ -43,7 +48,35 @@ FILES = "foreign_files"
 FILE = StructType([StructField(name, StringType(), False) for name in ("repository", "store_url", "range_id")])
 """Columns of the stage ``FILES``: a metadata file of another repository."""
 _FILE_SCHEMA = pa.schema([("repository", pa.string()), ("store_url", pa.string()), ("range_id", pa.string())])
+OTHER_REPOSITORIES_WERE_READ = "other_repositories_were_read"
+"""The brake that an approval overrides to sweep although other repositories could not be read."""
+_NAME_IT = (
+    "if it can never be read from here, and it has imported nothing of this repository, name it in "
+    "safety.repositories_not_read"
+)
 _REFERENCE = pa.schema([pa.field("address", pa.string(), False), pa.field("repository", pa.string(), False)])
+
+
+@dataclass(frozen=True)
+class AcceptedUnknown:
+    """What a person accepted for a mark although it is unknown.
+
+    ``others_unread``: the approval overrides ``OTHER_REPOSITORIES_WERE_READ``.  ``unreadable`` and ``not_asked`` are
+    the repositories of which the mark says so.
+    """
+
+    others_unread: bool
+    unreadable: frozenset[str]
+    not_asked: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The other repositories: (name, store URL) of those that can be listed, and the reason for each of the others."""
+
+    readable: list[tuple[str, str]]
+    unreadable: dict[str, str]
+    not_asked: dict[str, str]
 
 
 def foreign_references(
@@ -58,22 +91,29 @@ def foreign_references(
     cores: int,
     name: str = FILES,
     seen: DataFrame | None = None,
-    unreadable_at_mark: Collection[str] | None = None,
+    accepted: AcceptedUnknown | None = None,
 ) -> StageOutput:
     """Find the addresses of this namespace in other repositories.  Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``checked`` (how many repositories), ``unreadable`` (repository to reason: what could not be proved)
-    and ``files_id``.  The list of the files is kept as stage ``name`` (columns ``FILE``); files that are ``seen`` are
-    not read.
+    ``facts`` has ``checked`` (how many repositories), ``unreadable`` (repository to reason: what could not be proved),
+    ``not_asked`` (likewise, those that the settings exempt), ``switched_off`` and ``files_id``.  The list of the files
+    is kept as stage ``name`` (columns ``FILE``); files that are ``seen`` are not read.
 
-    Raises ``StoreUnavailableError`` when the store of another repository does not answer.  With ``unreadable_at_mark``
-    raises ``SafetyError`` instead for each that is not among these, whyever it cannot be read.
+    Raises ``StoreUnavailableError`` when the store of another repository does not answer.  With ``accepted`` (before a
+    sweep) raises ``SafetyError`` instead for everything unknown that is not accepted.
     """
     began_at = clock()
-    if not safety.check_foreign_references:
-        empty = local_rows(spark, [], schemas.FOREIGN_REFERENCES)
-        return StageOutput(empty, began_at, {"checked": 0, "unreadable": {}, "switched_off": True, "files_id": ""})
-    readable, unreadable = _probe(server, settings, run.repository, unreadable_at_mark, safety.repositories_not_read)
+    neighbours = probe(server, settings, safety, run.repository, accepted)
+    switched_off = not safety.check_foreign_references
+    facts = {
+        "checked": len(neighbours.readable),
+        "unreadable": neighbours.unreadable,
+        "not_asked": neighbours.not_asked,
+        "switched_off": switched_off,
+    }
+    if switched_off:
+        return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
+    readable = neighbours.readable
     repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
     listed = work_place.write(
         spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
@@ -84,53 +124,66 @@ def foreign_references(
     cache = work_place.range_cache
     located = cache.locate(spark, files, cores=cores)
     references = located.mapInArrow(_read_files(run.folders, cache, cores), schemas.FOREIGN_REFERENCES)
-    facts = {"checked": len(readable), "unreadable": unreadable, "switched_off": False}
     return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
 
-def _probe(
+def probe(
     server: LakeFSServer,
     settings: Settings,
+    safety: SafetyParameters,
     own_name: str,
-    unreadable_at_mark: Collection[str] | None,
-    not_read: Collection[str],
-) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """(name, store URL) of each other repository whose metadata can be listed, and the reason for each that cannot."""
+    accepted: AcceptedUnknown | None = None,
+) -> Neighbours:
+    """See which other repositories can be read; raises as ``foreign_references`` does.
+
+    A sweep asks before it waits, so that it does not wait in vain.
+    """
     readable: list[tuple[str, str]] = []
     unreadable: dict[str, str] = {}
+    not_asked: dict[str, str] = {}
+    if not safety.check_foreign_references:
+        if accepted is not None and not accepted.others_unread:
+            raise SafetyError(
+                "other repositories are not read, because safety.check_foreign_references is off here: what they "
+                "imported since the mark would be deleted",
+                remedy="switch it on and sweep again, or approve the mark with an override of "
+                f"{OTHER_REPOSITORIES_WERE_READ}",
+            )
+        return Neighbours([], {}, {})
     for other in server.repositories():
         if other.name == own_name:
             continue
         try:
-            if other.name in not_read:
-                raise ConfigurationError("safety.repositories_not_read names it")
+            if other.name in safety.repositories_not_read:
+                not_asked[other.name] = "safety.repositories_not_read names it"
+                if accepted is not None and other.name not in accepted.not_asked:
+                    raise ConfigurationError("safety.repositories_not_read names it here, and did not for the mark")
+                continue
             readable.append((other.name, _reachable(other, settings, server).url))
-        except (StorageError, ConfigurationError) as error:
-            _refuse_unknown(other.name, error, unreadable_at_mark)
+        except (StorageError, ConfigurationError, NamespaceError) as error:
+            _refuse_unknown(other.name, error, accepted)
             unreadable[other.name] = error.message
             logger.warning("cannot read repository %s: it may refer to objects here: %s", other.name, error.message)
-    return readable, unreadable
+    return Neighbours(readable, unreadable, not_asked)
 
 
 def _refuse_unknown(
-    name: str, error: StorageError | ConfigurationError, unreadable_at_mark: Collection[str] | None
+    name: str, error: StorageError | ConfigurationError | NamespaceError, accepted: AcceptedUnknown | None
 ) -> None:
-    """Raise, unless a person is warned of this by the mark."""
-    if unreadable_at_mark is None:
+    """Raise, unless a person has answered for it."""
+    if accepted is None:
         if error.transient:
-            # Not worth a warning that outlives it in the mark: the next try may read it.
+            # Not worth a check that fails for good: the next try may read it.
             raise StoreUnavailableError(
                 f"repository {name} may refer to objects here, and its store does not answer: {error.message}",
-                remedy="run again when it answers; if it never will from here, and it has imported nothing of this "
-                "repository, name it in safety.repositories_not_read",
+                remedy=f"run again when it answers; {_NAME_IT}",
                 **error.facts,
             ) from error
-    elif name not in unreadable_at_mark:
+    elif not (accepted.others_unread and name in accepted.unreadable):
         raise SafetyError(
-            f"repository {name} cannot be read, and the mark does not say so: what it imported from here since the "
-            f"mark would be deleted: {error.message}",
-            remedy="wait until it can be read again, or restore the access, and sweep again; if it is to stay "
-            "unreadable, mark again, and look at what other_repositories_were_read says",
+            f"repository {name} cannot be read, and this was not accepted for this mark: what it imported from here "
+            f"would be deleted: {error.message}",
+            remedy=f"restore the access, and sweep again; {_NAME_IT}, and mark again",
             repository=name,
         ) from error
 
@@ -149,19 +202,47 @@ def _reachable(other: Repository, settings: Settings, server: LakeFSServer) -> S
 def _has_content(server: LakeFSServer, repository: str) -> bool:
     try:
         return any(server.metarange_of(repository, commit_id) for _, commit_id in server.branch_heads(repository))
-    except RepositoryNotFoundError:  # deleted meanwhile
-        return False
+    except RepositoryNotFoundError:
+        # Deleted meanwhile, or a commit of it that the server does not find: only the repository itself tells.
+        return _exists(server, repository)
     except ServerError as error:
         if error.transient:
             raise
         return True  # for all that these credentials may know
 
 
+def _exists(server: LakeFSServer, repository: str) -> bool:
+    try:
+        server.repository(repository)
+    except RepositoryNotFoundError:
+        return False
+    return True
+
+
+@contextmanager
+def _naming(repositories: Mapping[str, str]) -> Iterator[None]:
+    """Say in an error whose store failed, and the way out: the repository at hand is not at fault.
+
+    ``repositories`` maps store URLs to the repositories that are read.
+    """
+    try:
+        yield
+    except (StorageError, CorruptFileError) as error:
+        named = {name for url, name in repositories.items() if url in error.message} or set(repositories.values())
+        kind = StoreUnavailableError if error.transient else OtherRepositoryError
+        raise kind(
+            f"repository {', '.join(sorted(named))} may refer to objects here, and could not be read: {error.message}",
+            remedy=f"run again once it can be read; {_NAME_IT}",
+            **error.facts,
+        ) from error
+
+
 @worker
 def _list_files(batches: Batches) -> Batches:
     for batch in batches:
         for row in batch.to_pylist():
-            ids = list_metadata(StoreLocation(row["store_url"])).column("range_id")
+            with _naming({row["store_url"]: row["repository"]}):
+                ids = list_metadata(StoreLocation(row["store_url"])).column("range_id")
             columns = [pa.repeat(row["repository"], len(ids)), pa.repeat(row["store_url"], len(ids)), ids]
             yield pa.record_batch(columns, schema=_FILE_SCHEMA)
 
@@ -171,8 +252,16 @@ def _read_files(batches: Batches, folders: tuple[str, ...], cache: RangeCache, c
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         return list(live_addresses(data, f"{row['store_url']}{file}", folders, None, full_only=True))
 
-    for row, found in read_through(batches, cache, cores, decode):
-        for rows in found:
-            addresses = rows.column("address")
-            if len(addresses):
-                yield pa.record_batch([addresses, pa.repeat(row["repository"], len(addresses))], schema=_REFERENCE)
+    repositories: dict[str, str] = {}
+
+    def remembered() -> Batches:
+        for batch in batches:
+            repositories.update(zip(batch["store_url"].to_pylist(), batch["repository"].to_pylist(), strict=True))
+            yield batch
+
+    with _naming(repositories):
+        for row, found in read_through(remembered(), cache, cores, decode):
+            for rows in found:
+                addresses = rows.column("address")
+                if len(addresses):
+                    yield pa.record_batch([addresses, pa.repeat(row["repository"], len(addresses))], schema=_REFERENCE)

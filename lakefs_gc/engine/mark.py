@@ -29,7 +29,7 @@ from lakefs_gc.engine.run import GCRun, check_inputs
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.formats.report import DELETED_SCHEMA, Summary, deleted_parquet, deleted_text
+from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_US, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -52,15 +52,17 @@ def write_mark(
     brakes: tuple[Brake, ...] = (),
     rules: dict[str, Any] | None = None,
     unreadable: Iterable[str] = (),
+    not_asked: Iterable[str] = (),
     protections: Protections | None = None,
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
     want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
-    ``unreadable`` the other repositories that could not be read, ``protections`` what was protected beyond the rules.
-    Writing the same mark again changes nothing.  Raises ``MarkError`` when another
-    mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates were made.
+    ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
+    ``protections`` what was protected beyond the rules.  Writing the same mark again changes nothing.  Raises
+    ``MarkError`` when another mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates
+    were made.
     """
     check_inputs(run.run_key, candidates)
     if candidates.manifest.facts["cutoff"] != run.cutoff.isoformat():
@@ -86,7 +88,7 @@ def write_mark(
         repository=run.repository,
         namespace=run.namespace,
         folder=paths.report.folder,
-        made_by="lakefs-gc",
+        made_by=MADE_BY_US,
         created_at=clock(),
         cutoff=run.cutoff,
         digest="",
@@ -101,6 +103,7 @@ def write_mark(
         | {
             "deleted_bytes": str(deleted_bytes(store)),
             "unreadable": sorted(unreadable),
+            "not_asked": sorted(not_asked),
             "protections": protections.model_dump(mode="json") if protections else None,
         },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
@@ -201,4 +204,5 @@ def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
         start_time=run.started_at,
         cutoff_time=mark.cutoff,
         num_deleted_objects=mark.candidates,
+        made_by=MADE_BY_US,
     )

@@ -15,11 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.brakes import Brake
+from lakefs_gc.engine.run import GCRun, refuse_other_server
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.formats.parquet import parquet_bytes, read_columns
+from lakefs_gc.formats.parquet import has_column, parquet_bytes, read_columns
 from lakefs_gc.formats.report import (
+    MADE_BY_US,
     ReportPaths,
     Summary,
     find_report_layouts,
@@ -28,11 +31,13 @@ from lakefs_gc.formats.report import (
 )
 from lakefs_gc.storage.base import ObjectStore
 
-_VERSION = 2
+_VERSION = 3
+_TWO_ANSWERS = 2
+"""The version before: its checks have passed or not, and say nothing of what could not be looked at."""
 _DIGEST_PREFIX = "sha256:"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _UNIFIED_FOLDER = "_lakefs/retention/gc/unified/"
-_PART = pa.schema(
+PART_SCHEMA = pa.schema(
     [
         pa.field("address", pa.string(), nullable=False),
         pa.field("size", pa.int64()),
@@ -110,6 +115,7 @@ class Mark:
     run: dict[str, Any]
     inputs: dict[str, str]
     versions: dict[str, str]
+    format_version: int = _VERSION
 
     @property
     def location(self) -> str:
@@ -122,9 +128,24 @@ class Mark:
         return str(self.run.get("run_key") or f"{self.repository}/{self.mark_id}")
 
     @property
+    def is_ours(self) -> bool:
+        """Whether lakefs-gc made the mark, and not lakeFS's own client."""
+        return self.made_by == MADE_BY_US
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the mark records all that a sweep of this version goes by."""
+        return self.format_version == _VERSION
+
+    @property
     def unreadable(self) -> frozenset[str]:
         """The other repositories of which the mark says that they could not be read; none if it says nothing."""
         return frozenset(self.run.get("unreadable", ()))
+
+    @property
+    def not_asked(self) -> frozenset[str]:
+        """The other repositories that ``safety.repositories_not_read`` named when the mark was made."""
+        return frozenset(self.run.get("not_asked", ()))
 
     def to_json(self) -> bytes:
         content = _content(self) | {"digest": self.digest}
@@ -135,12 +156,12 @@ class Mark:
         """Raises ``CorruptFileError`` for what is no manifest, and ``MarkError`` for one that was changed."""
         try:
             content = read_json_object(data, file, "a mark manifest")
-            if content.pop("format_version") != _VERSION:
+            if content["format_version"] not in (_VERSION, _TWO_ANSWERS):
                 raise CorruptFileError(
                     file, "written by another version of lakefs-gc", remedy="sweep it with that version, or mark again"
                 )
             content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
-            content["brakes"] = tuple(Brake(**brake) for brake in content["brakes"])
+            content["brakes"] = tuple(_brake(brake, content["format_version"]) for brake in content["brakes"])
             for name in ("created_at", "cutoff"):
                 content[name] = datetime.fromisoformat(content[name])
             mark = cls(**content)
@@ -155,13 +176,22 @@ class Mark:
         return mark
 
 
+def _brake(content: dict[str, Any], format_version: int) -> Brake:
+    if format_version == _TWO_ANSWERS:
+        passed = content.pop("passed")
+        return Brake(answer=Answer.SAFE if passed else Answer.UNSAFE, **content)
+    return Brake(**content | {"answer": Answer(content["answer"])})
+
+
 def _content(mark: Mark) -> dict[str, Any]:
     content = asdict(mark) | {
-        "format_version": _VERSION,
         "created_at": mark.created_at.isoformat(),
         "cutoff": mark.cutoff.isoformat(),
     }
     del content["digest"]
+    if mark.format_version == _TWO_ANSWERS:
+        for brake in content["brakes"]:
+            brake["passed"] = brake.pop("answer") == Answer.SAFE
     return content
 
 
@@ -190,6 +220,12 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
                 remedy="a mark is only swept where it was made; mark again here",
             )
         return mark
+    if made_by_us(store, mark_id):
+        raise MarkError(
+            f"mark {mark_id} was made by lakefs-gc, and its manifest {paths.manifest} is missing: its checks are lost "
+            "with it",
+            remedy="mark again, and find out what deletes files below _lakefs/retention/",
+        )
     for layout in find_report_layouts(mark_id):
         mark_of_client = _read_client_mark(store, repository, namespace, layout, mark_id)
         if mark_of_client is not None:
@@ -198,6 +234,40 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
         f"there is no mark {mark_id} in {namespace}",
         remedy=f"`lakefs-gc history {repository}` lists the marks that are there",
     )
+
+
+def refuse_unfit(mark: Mark, run: GCRun) -> None:
+    """Raise ``MarkError`` for a mark that this version does not sweep, or that another server was asked for.
+
+    A mark of lakeFS's own client records no server: the checks that are made before its sweep stand for that.
+    """
+    if not mark.is_current:
+        raise MarkError(
+            f"mark {mark.mark_id} was made by an older lakefs-gc, whose checks do not say what could not be looked at",
+            remedy="mark again",
+        )
+    if mark.is_ours:
+        refuse_other_server(run, mark.run.get("server"), mark.mark_id)
+
+
+def made_by_us(store: ObjectStore, mark_id: str) -> bool:
+    """Whether anything in the folder of a mark says that lakefs-gc made it: manifest, summary, or parts.
+
+    One sign is enough: a mark that has lost its manifest must not pass for one of lakeFS's client, which has no checks.
+    """
+    paths = MarkPaths.of(mark_id)
+    found = store.stat_many([paths.manifest, paths.summary])
+    if paths.manifest in found:
+        return True
+    if paths.summary in found and Summary.from_json(store.read(paths.summary), paths.summary).made_by == MADE_BY_US:
+        return True
+    return any(has_column(content, "size", key) for key, content in store.read_many(_part_keys(store, paths.report)))
+
+
+def _part_keys(store: ObjectStore, layout: ReportPaths) -> list[str]:
+    """Keys of the Parquet files of a mark, in order."""
+    keys = (key for batch in store.list(layout.deleted) for key in batch.column("address").to_pylist())
+    return sorted(key for key in keys if key.endswith(".parquet"))
 
 
 def list_marks(store: ObjectStore) -> Iterator[str]:
@@ -213,12 +283,7 @@ def _read_client_mark(
     store: ObjectStore, repository: str, namespace: str, layout: ReportPaths, mark_id: str
 ) -> Mark | None:
     """A mark that lakeFS's own client left in ``layout``; None when there is none."""
-    keys = sorted(
-        key
-        for batch in store.list(layout.deleted)
-        for key in batch.column("address").to_pylist()
-        if key.endswith(".parquet")
-    )
+    keys = _part_keys(store, layout)
     summary: Summary | None = None
     if layout.summary and store.stat_many([layout.summary]):
         summary = _read_summary(store, layout.summary, mark_id)
@@ -287,4 +352,4 @@ def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
 
 def part_rows(content: bytes, file: str) -> pa.Table:
     """What a Parquet file of a mark says.  Columns as ``read_part``.  Raises ``CorruptFileError``."""
-    return read_columns(content, _PART, file, optional=("size", "last_modified"))
+    return read_columns(content, PART_SCHEMA, file, optional=("size", "last_modified"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,6 +15,7 @@ from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
     InputOrderError,
+    MarkError,
     NamespaceError,
     ReadOnlyRepositoryError,
     SafetyError,
@@ -42,6 +44,22 @@ def repository_of(run_key: str) -> str:
 
 
 @dataclass(frozen=True)
+class ServerIdentity:
+    """Which server a run asked, and which repository of that name: a copy of a server has the same names.
+
+    ``repository_created_at`` is in ISO 8601, UTC.
+    """
+
+    endpoint_url: str
+    repository_created_at: str
+
+    @classmethod
+    def of(cls, server: LakeFSServer, repository: Repository) -> ServerIdentity:
+        """Of a repository as the server describes it now."""
+        return cls(server.endpoint_url, repository.created_at.isoformat())
+
+
+@dataclass(frozen=True)
 class GCRun:
     """What a run is about, fixed when its listing begins.
 
@@ -57,6 +75,7 @@ class GCRun:
     grace_period_seconds: int
     min_age_seconds: float
     server_version: str
+    server: ServerIdentity
 
     def to_facts(self) -> dict[str, Any]:
         """As JSON, for the manifest of the listing."""
@@ -70,14 +89,21 @@ class GCRun:
     def of(cls, listing: DatasetManifest) -> GCRun:
         """The run that a listing began."""
         facts: dict[str, Any] = listing.facts["run"]
-        return cls(
-            **facts
-            | {
-                "store": StoreLocation(facts["store"]),
-                "started_at": datetime.fromisoformat(facts["started_at"]),
-                "cutoff": datetime.fromisoformat(facts["cutoff"]),
-            }
-        )
+        try:
+            return cls(
+                **facts
+                | {
+                    "store": StoreLocation(facts["store"]),
+                    "started_at": datetime.fromisoformat(facts["started_at"]),
+                    "cutoff": datetime.fromisoformat(facts["cutoff"]),
+                    "server": ServerIdentity(**facts["server"]),
+                }
+            )
+        except (TypeError, KeyError):
+            raise InputOrderError(
+                f"the listing of run {listing.run_key} was made by another version of lakefs-gc",
+                remedy="start a new run",
+            ) from None
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -134,6 +160,26 @@ def begin_run(
         grace_period_seconds=grace_period_seconds,
         min_age_seconds=min_age_seconds,
         server_version=server.version(),
+        server=ServerIdentity.of(server, repository),
+    )
+
+
+def refuse_other_server(run: GCRun, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
+    """Raise ``MarkError`` unless a mark was made with the server and the repository that the run asks.
+
+    ``marked_with`` is the ``ServerIdentity`` that the mark records, as JSON.
+    """
+    now = asdict(run.server)
+    if marked_with == now:
+        return
+    if marked_with is None:
+        raise MarkError(f"mark {mark_id} does not record the lakeFS server that it was made with", remedy="mark again")
+    before = f"{marked_with.get('endpoint_url')} (repository created {marked_with.get('repository_created_at')})"
+    raise MarkError(
+        f"mark {mark_id} of {run.repository} was made with the lakeFS server {before}, but this is "
+        f"{run.server.endpoint_url} (repository created {run.server.repository_created_at}): what that server refers "
+        "to is not known here",
+        remedy="set LAKECTL_SERVER_ENDPOINT_URL to the same URL as for the mark, or mark again with this server",
     )
 
 

@@ -21,7 +21,13 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
 from lakefs_gc.engine.committed import write_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.foreign_references import FILE, FILES, foreign_references
+from lakefs_gc.engine.foreign_references import (
+    FILE,
+    FILES,
+    OTHER_REPOSITORIES_WERE_READ,
+    AcceptedUnknown,
+    foreign_references,
+)
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.protected_paths import protected_paths
@@ -29,7 +35,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.errors import InputOrderError
+from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 
@@ -41,6 +47,27 @@ _MOST_FOUND = 8
 _SIZED = "address string, size long"
 
 
+SERVER_LIST_IS_COMPLETE = "server_list_is_complete"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What a person accepted as unknown when approving a mark.
+
+    ``commits_unchecked``: the approval overrides ``SERVER_LIST_IS_COMPLETE``.
+    """
+
+    others: AcceptedUnknown
+    commits_unchecked: bool
+
+    @classmethod
+    def of(cls, mark: Mark, overrides: Collection[str]) -> Accepted:
+        """For a mark, by the names of the brakes that its approval overrides."""
+        others_unread = OTHER_REPOSITORIES_WERE_READ in overrides
+        others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked)
+        return cls(others, SERVER_LIST_IS_COMPLETE in overrides)
+
+
 @dataclass(frozen=True)
 class SeenAtMark:
     """What was read for a mark: its ranges, and the metadata files of other repositories."""
@@ -50,10 +77,17 @@ class SeenAtMark:
 
 
 def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> SeenAtMark | None:
-    """What need not be read again; None when the work place no longer has it, or another tool made the mark."""
+    """What need not be read again; None when nothing proves that this very mark was made from it.
+
+    Ranges that were read for a mark hold none of its objects only if the mark is still the one that was made then: its
+    digest must be the one that the work place recorded.  A mark whose files were rewritten names its run all the same.
+    """
     if "run_key" not in mark.run:
         return None
     run_key = mark.run["run_key"]
+    if not work_place.has_made(run_key, mark.mark_id, mark.digest):
+        logger.info("mark %s was not made with this work place: every active range is read again", mark.mark_id)
+        return None
     try:
         ranges = work_place.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
         foreign = work_place.manifest(run_key, "foreign_references")
@@ -72,8 +106,8 @@ def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> Seen
 class SecondLook:
     """Looks, as often as it is asked, each time at what no look before has seen.
 
-    What one look found is kept alive in all later ones.  ``unreadable_at_mark`` names the other repositories of which
-    whoever approved the mark could know that they are not looked at.
+    What one look found is kept alive in all later ones.  ``accepted`` is what a person accepted as unknown: anything
+    else that cannot be looked at ends the sweep.
     """
 
     def __init__(
@@ -88,11 +122,11 @@ class SecondLook:
         safety: SafetyParameters,
         clock: Clock,
         cores: int,
-        unreadable_at_mark: Collection[str],
+        accepted: Accepted,
     ) -> None:
         self._spark, self._run, self._work_place, self._server = spark, run, work_place, server
         self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
-        self._unreadable_at_mark = unreadable_at_mark
+        self._accepted = accepted
         # For the mark, and by the last look: what went away in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -104,7 +138,7 @@ class SecondLook:
         """Every address that is referenced now, and may be one of ``suspects``.  Columns: ``address``, not distinct.
 
         ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise,
-        and ``SafetyError`` when a repository cannot be read that is not among ``unreadable_at_mark``.
+        and ``SafetyError`` for what cannot be looked at and was not accepted.
         """
         spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
         cache = self._work_place.range_cache
@@ -114,6 +148,7 @@ class SecondLook:
             "active_ranges",
             active_ranges(spark, run, staged, self._server, safety, clock, cache=cache, cores=cores, must_exist=False),
         )
+        self._refuse_unchecked_commits(ranges)
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
@@ -135,7 +170,7 @@ class SecondLook:
                 cores=cores,
                 name=self._name(FILES),
                 seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
-                unreadable_at_mark=self._unreadable_at_mark,
+                accepted=self._accepted.others,
             ),
         )
         search = TwinSearch(
@@ -153,6 +188,14 @@ class SecondLook:
         self._remember(staged, live, foreign)
         seen_now = (kept.dataframe.select("address"), *self._found)
         return reduce(DataFrame.unionByName, seen_now)
+
+    def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
+        if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:
+            raise SafetyError(
+                f"the active commits of {self._run.repository} were not checked: it has more than safety.max_commits, "
+                "and commits that the server omits could be lost",
+                remedy=f"raise safety.max_commits, or approve the mark with an override of {SERVER_LIST_IS_COMPLETE}",
+            )
 
     def _remember(self, *found: Dataset) -> None:
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]

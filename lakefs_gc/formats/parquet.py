@@ -32,6 +32,12 @@ def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
     return strings
 
 
+def has_column(data: bytes, column: str, file: str) -> bool:
+    """Whether a Parquet file has a column of this name.  Raises ``CorruptFileError`` when it does not parse."""
+    with _refusing(file):
+        return column in pq.read_schema(pa.BufferReader(data)).names
+
+
 def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[str, ...] = ()) -> pa.Table:
     """The columns of ``schema``, cast to it; those of ``optional`` are null where the file does not have them.
 

@@ -28,6 +28,9 @@ from lakefs_gc.formats.parquet import parquet_bytes, read_strings
 DELETED_SCHEMA = pa.schema([pa.field("address", pa.string())])
 """The column of the Parquet files below ``deleted/``."""
 
+MADE_BY_US = "lakefs-gc"
+"""What our marks say of their origin, so that one that has lost its manifest is not taken for the client's."""
+
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _LINE_BREAK = re.compile(r"[\n\r]")
 _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
@@ -52,7 +55,8 @@ class Summary:
     """The content of ``summary.json``.
 
     ``first_slice`` is the newest slice with a marked object (empty when there is none), ``cutoff_time`` the
-    time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*.
+    time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*.  ``made_by`` is
+    ``MADE_BY_US`` in ours, and empty in the client's, which ignores it.
     """
 
     run_id: str
@@ -61,6 +65,7 @@ class Summary:
     start_time: datetime
     cutoff_time: datetime
     num_deleted_objects: int
+    made_by: str = ""
 
     def to_json(self) -> bytes:
         """As the client writes it: on one line, without blanks, fields in this order, times in ISO 8601."""
@@ -71,6 +76,7 @@ class Summary:
             "start_time": _format_instant(self.start_time),
             "cutoff_time": _format_instant(self.cutoff_time),
             "num_deleted_objects": self.num_deleted_objects,
+            **({"made_by": self.made_by} if self.made_by else {}),
         }
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -87,6 +93,7 @@ class Summary:
             start_time=_parse_instant(_field(fields, "start_time", str, file), file),
             cutoff_time=_parse_instant(_field(fields, "cutoff_time", str, file), file),
             num_deleted_objects=_field(fields, "num_deleted_objects", int, file),
+            made_by=str(fields.get("made_by", "")),
         )
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakefs_gc.config import Protections
-from lakefs_gc.engine.brakes import BRAKES, WARNINGS, protections_from_json
+from lakefs_gc.engine.brakes import BRAKES, KEPT_ONLY, protections_from_json
 from lakefs_gc.engine.marks import MarkPaths, read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.session import GCSession
@@ -27,7 +27,7 @@ def test_a_brake_that_is_on_keeps_the_mark_from_being_swept(
     checks = {check.check_name: check for check in marked.get_asset_check_evaluations()}
     assert checks.keys() == BRAKES.keys()
     assert {name for name, check in checks.items() if not check.passed} == {"live_objects_are_there"}
-    assert {name for name, check in checks.items() if check.severity.value == "WARN"} == WARNINGS
+    assert {name for name, check in checks.items() if check.severity.value == "WARN"} == KEPT_ONLY
     mark = values(materialized(marked)["mark"])
     assert "1 referenced objects do not exist" in str(checks["live_objects_are_there"].metadata["message"].value)
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import ServerCredentials
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Dataset, DatasetManifest, StageOutput, WorkPlace
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.unmatched import unmatched
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.server import LakeFSServer
@@ -29,9 +29,11 @@ from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 
 _ROWS_PER_FILE = 1_000_000
+_SERVER = ServerIdentity("", "")
 _NOW = datetime(2026, 6, 1, tzinfo=UTC)
 _STAGES = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references")
 _INPUTS = {"uncommitted": (), "active_ranges": ("uncommitted",), "committed": ("active_ranges",)}
+_SERVER = ServerIdentity("", "")
 
 
 def write_tables(folder: Path, listed: int, committed: int, staged: int) -> None:
@@ -68,7 +70,18 @@ def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str
     resource = SparkResource(spark_config={"spark.driver.memory": memory})
     spark = resource.session
     datasets = _datasets(spark, folder, counts)
-    run = GCRun("bench/1", "bench", "local://bench/", StoreLocation("file:///"), _NOW, _NOW, 0, 0, "generated")
+    run = GCRun(
+        "bench/1",
+        "bench",
+        "local://bench/",
+        StoreLocation("file:///"),
+        _NOW,
+        _NOW,
+        0,
+        0,
+        "generated",
+        ServerIdentity("", ""),
+    )
     if by_address:
         output = StageOutput(_joined_by_address(datasets, run), _NOW)
     else:

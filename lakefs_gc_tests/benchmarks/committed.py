@@ -21,7 +21,7 @@ from lakefs_gc.engine.active_ranges import ranges_of
 from lakefs_gc.engine.committed import live_addresses, write_addresses
 from lakefs_gc.engine.dataset import Dataset, StageOutput, WorkPlace, utc_now
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.resources.spark import SparkResource
@@ -37,7 +37,7 @@ def run_of(folder: Path) -> GCRun:
     """A run over a generated namespace."""
     now = datetime(2026, 6, 1, tzinfo=UTC)
     store = StoreLocation(f"file://{folder}")
-    return GCRun("bench/1", "bench", "local://bench/", store, now, now, 0, 0, "generated")
+    return GCRun("bench/1", "bench", "local://bench/", store, now, now, 0, 0, "generated", ServerIdentity("", ""))
 
 
 def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool) -> dict[str, Figure]:

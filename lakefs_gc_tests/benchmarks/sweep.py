@@ -21,7 +21,7 @@ from lakefs_gc.engine.listing_rounds import list_in_rounds
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.parts import PartsPlace
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.sweep import sweep
 from lakefs_gc.resources.spark import start_spark
 from lakefs_gc.storage.base import StoreLocation
@@ -31,8 +31,10 @@ from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
 
 _OBJECTS_PER_SLICE = 50_000
+_SERVER = ServerIdentity("", "")
 _NOW = datetime(2026, 6, 1, tzinfo=UTC)
 _MARK_ID = "g" * 20
+_SERVER = ServerIdentity("", "")
 
 
 def swept(objects: int, latency_ms: float, requests_per_second: float, requests_at_once: int) -> dict[str, Figure]:
@@ -43,7 +45,18 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
     with simulated, simulated.environment(), TemporaryDirectory() as folder:
         spark = start_spark({"spark.master": f"local[{cores}]"})
         work_place = WorkPlace(f"file://{folder}")
-        run = GCRun("bench/1", "bench", "s3://simulated/namespace/", simulated.location, _NOW, _NOW, 0, 0, "simulated")
+        run = GCRun(
+            "bench/1",
+            "bench",
+            "s3://simulated/namespace/",
+            simulated.location,
+            _NOW,
+            _NOW,
+            0,
+            0,
+            "simulated",
+            ServerIdentity("", ""),
+        )
         listed = PartsPlace(StoreLocation(f"file://{folder}"), "listed/")
         list_in_rounds(spark, simulated.location, listed, ListingLimits(), cores=cores)
         rows = spark.read.schema(schemas.STORE_LISTING).parquet(f"{folder}/listed")

@@ -105,7 +105,12 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert sum(prefix["objects"] for prefix in shown["largest_prefixes"]) == made["candidates"]
     assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "marked"
 
-    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--json")
+    # Without an instance of Dagster nothing records here that the mark is the one that was made.
+    refused = run("sweep", REPOSITORY, "--mark", made["mark_id"])
+    assert refused.exit_code == 3
+    assert f"--digest {made['digest']}" in refused.err
+    assert run("sweep", REPOSITORY, "--mark", made["mark_id"], "--digest", "sha256:other").exit_code == 3
+    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--digest", made["digest"], "--json")
     assert swept.exit_code == 0, swept.err
     outcomes = swept.json()
     assert outcomes["mark_id"] == made["mark_id"]

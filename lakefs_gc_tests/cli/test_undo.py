@@ -33,7 +33,7 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     live = list(lake.live_objects())
     made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
     mark_id = made["mark_id"]
-    refused = run("sweep", REPOSITORY, "--mark", mark_id)
+    refused = run("sweep", REPOSITORY, "--mark", mark_id, "--digest", made["digest"])
     assert refused.exit_code == 3
     assert f"lakefs-gc backup {REPOSITORY} --mark {mark_id}" in refused.err
     assert run("backups", "--json").json() == {"backups": []}
@@ -120,7 +120,7 @@ def test_what_the_backup_does_not_hold_is_kept_and_counted(
     backed_up = run("backup", REPOSITORY, "--mark", made["mark_id"], "--json").json()
     assert backed_up["outcomes"]["already_gone"]["objects"] == 1
     (tmp_path / "elsewhere").rename(victim)  # as old as it was
-    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--json")
+    swept = run("sweep", REPOSITORY, "--mark", made["mark_id"], "--digest", made["digest"], "--json")
     assert swept.exit_code == 0, swept.err
     assert swept.json()["not_backed_up"] == 1
     assert swept.json()["deleted"] == made["candidates"] - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,11 +11,15 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.answers import Answer, Unknown
 from lakefs_gc.engine.brakes import (
     BRAKES,
-    WARNINGS,
+    KEPT_ONLY,
     Brake,
+    EarlierMark,
     Evidence,
+    HeadSample,
+    OtherRepositories,
     evaluate,
     protections_from_json,
     refuse_braked,
@@ -34,12 +39,13 @@ FINE = Evidence(
     committed=1,
     has_metadata=True,
     rules=GCRules(10, {"main": 20}),
-    earlier_rules=GCRules(10, {"main": 20}),
-    earlier_mark_id="before",
-    heads_sampled=5,
-    heads_marked=[],
+    earlier=EarlierMark("before", GCRules(10, {"main": 20}), Protections()),
+    heads=HeadSample(5),
     lost=0,
     lost_to_our_sweeps=3,
+    others=OtherRepositories(),
+    shielded=0,
+    server_missed=0,
 )
 
 
@@ -53,6 +59,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"marked": 10, "listed": 10}, ""),
     ({"marked": 11, "listed": 11}, "share_of_objects"),
     ({"marked_bytes": 5_001}, "share_of_bytes"),
+    ({"marked": 10, "listed": 20, "marked_bytes": 5 * 2**30, "listed_bytes": 6 * 2**30}, "share_of_bytes"),
+    ({"marked": 10, "listed": 20, "marked_bytes": 2**30, "listed_bytes": 2**30}, ""),
     ({"committed": 0}, "something_is_committed"),
     ({"committed": 0, "has_metadata": False}, ""),
     ({"committed": 0, "marked": 0, "marked_bytes": 0}, ""),
@@ -63,17 +71,21 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"rules": GCRules(11, {"main": 21, "dev": 10})}, "rules_not_looser"),
     ({"rules": GCRules(11, {"main": 21, "dev": 11})}, ""),
     ({"rules": None}, ""),
-    ({"earlier_rules": None}, "rules_not_looser"),
-    ({"earlier_rules": None, "earlier_mark_id": ""}, ""),
+    ({"earlier": EarlierMark("before", None, Protections())}, "rules_not_looser"),
+    ({"earlier": None}, ""),
+    ({"earlier": Unknown("damaged")}, "rules_not_looser"),
     ({"newest_marked": NOW}, "nothing_newer_than_cutoff"),
     ({"newest_marked": None, "marked": 0}, ""),
-    ({"heads_marked": ["data/s/x"]}, "no_head_object_marked"),
-    ({"heads_unread": {"main": "denied"}}, "no_head_object_marked"),
+    ({"heads": HeadSample(5, ("data/s/x",))}, "no_head_object_marked"),
+    ({"heads": HeadSample(0, unread={"main": "denied"})}, "no_head_object_marked"),
+    ({"heads": Unknown("switched off")}, "no_head_object_marked"),
     ({"lost": 1}, "live_objects_are_there"),
-    ({"unreadable": {"other": "denied"}}, "other_repositories_were_read"),
+    ({"others": OtherRepositories(unreadable={"other": "denied"})}, "other_repositories_were_read"),
+    ({"others": OtherRepositories(not_asked={"other": "named"})}, "other_repositories_were_read"),
+    ({"others": Unknown("switched off")}, "other_repositories_were_read"),
     ({"shielded": 1}, "nothing_shielded"),
     ({"server_missed": 2}, "server_list_is_complete"),
-    ({"server_missed": None}, "server_list_is_complete"),
+    ({"server_missed": Unknown("too many")}, "server_list_is_complete"),
 ]
 
 
@@ -108,16 +120,18 @@ PROTECTED = Protections(
 )
 def test_protections_that_are_dropped(changes: dict[str, Any], dropped: str) -> None:
     now = PROTECTED.model_copy(update=changes)
-    seen = replace(FINE, protections=now, earlier_protections=PROTECTED)
+    before = EarlierMark("before", GCRules(10, {"main": 20}), PROTECTED)
+    seen = replace(FINE, protections=now, earlier=before)
     on_now = {brake.name: brake.message for brake in evaluate(seen, SAFETY) if not brake.passed}
     said = f"since mark before safety.protect no longer has {dropped}"
     assert on_now == ({"rules_not_looser": said} if dropped else {})
-    assert not on(replace(seen, earlier_mark_id=""))
-    assert not on(replace(seen, earlier_protections=Protections()))
+    assert not on(replace(seen, earlier=None))
+    assert not on(replace(seen, earlier=replace(before, protections=Protections())))
 
 
 def test_a_configuration_that_is_not_found_drops_them_all() -> None:
-    seen = replace(FINE, earlier_protections=PROTECTED, rules=GCRules(10))
+    before = EarlierMark("before", GCRules(10, {"main": 20}), PROTECTED)
+    seen = replace(FINE, earlier=before, rules=GCRules(10))
     [said] = [brake.message for brake in evaluate(seen, SAFETY) if not brake.passed]
     assert said == (
         "since mark before branch main is kept for 10 days, before for 20; safety.protect no longer has "
@@ -136,17 +150,55 @@ def test_protections_as_a_mark_keeps_them() -> None:
 def test_all_are_there_and_every_one_has_a_case() -> None:
     assert [brake.name for brake in evaluate(FINE, SAFETY)] == list(BRAKES)
     assert {brake for _, brake in CASES} - {""} == set(BRAKES)
-    assert {brake.name for brake in evaluate(FINE, SAFETY) if not brake.blocks} == WARNINGS
+    assert {brake.name for brake in evaluate(FINE, SAFETY) if not brake.blocks} == KEPT_ONLY
 
 
 def test_what_was_not_checked_has_not_passed() -> None:
-    brakes = evaluate(replace(FINE, heads_unread={"main": "denied", "dev": "refused"}, server_missed=None), SAFETY)
+    unread = HeadSample(0, unread={"main": "denied", "dev": "refused"})
+    brakes = evaluate(replace(FINE, heads=unread), SAFETY)
     said = {brake.name: brake.message for brake in brakes if not brake.passed}
     assert "was not checked on 2 branches, e.g. dev: refused (start a new run" in said["no_head_object_marked"]
-    assert "was not checked" in said["server_list_is_complete"]
-    assert "safety.max_commits" in said["server_list_is_complete"]
     with pytest.raises(SafetyError, match="--override no_head_object_marked --why"):
         refuse(brakes, {})
+
+
+UNKNOWN: list[dict[str, Any]] = [
+    {"earlier": Unknown("the reason")},
+    {"heads": Unknown("the reason")},
+    {"heads": HeadSample(5, unread={"main": "the reason"})},
+    {"others": Unknown("the reason")},
+    {"others": OtherRepositories(unreadable={"the reason": "denied"})},
+    {"server_missed": Unknown("the reason")},
+]
+
+
+@pytest.mark.parametrize("changes", UNKNOWN, ids=lambda changes: next(iter(changes)))
+def test_unknown_never_passes_and_blocks(changes: dict[str, Any]) -> None:
+    """Rule 12: for every sweep, until a person overrides it by its name."""
+    brakes = evaluate(replace(FINE, **changes), SAFETY)
+    [unknown] = [brake for brake in brakes if brake.answer is Answer.UNKNOWN]
+    assert (unknown.passed, unknown.blocks) == (False, True)
+    assert "the reason" in unknown.message
+    with pytest.raises(SafetyError, match="the reason"):
+        refuse(brakes, {})
+    with pytest.raises(SafetyError, match="the reason"):
+        refuse(brakes, dict.fromkeys(BRAKES.keys() - {unknown.name}, "another"))
+    refuse(brakes, {unknown.name: "looked at by hand"})
+
+
+def test_what_the_settings_exempt_only_warns_and_has_not_passed() -> None:
+    brakes = evaluate(replace(FINE, others=OtherRepositories(not_asked={"dead": "named"})), SAFETY)
+    [exempt] = [brake for brake in brakes if not brake.passed]
+    assert (exempt.answer, exempt.blocks) == (Answer.UNKNOWN, False)
+    assert "safety.repositories_not_read names them: dead" in exempt.message
+    refuse(brakes, {})
+
+
+def test_an_answer_survives_a_worker() -> None:
+    unknown = Unknown("denied")
+    assert pickle.loads(pickle.dumps(unknown)) == unknown
+    with pytest.raises(AttributeError):
+        unknown.reason = "other"  # type: ignore[misc]
 
 
 def refuse(brakes: tuple[Brake, ...], overrides: dict[str, str], *, age_days: float = 1) -> None:

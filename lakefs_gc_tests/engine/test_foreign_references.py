@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.errors import CorruptRangeError, SafetyError, StoreUnavailableError
+from lakefs_gc.engine.answers import Answer
+from lakefs_gc.engine.foreign_references import OTHER_REPOSITORIES_WERE_READ as OTHERS
+from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts
 from lakefs_gc_tests.engine.faulty_store import LevelledS3
-from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
+from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 from lakefs_gc_tests.storage.faulty_s3 import error
 
 
@@ -103,8 +106,9 @@ def test_a_damaged_range_of_another_repository_fails_the_run(
     other.store.put(file, other.store.read(file)[:-1])
     collector = Collector(spark, repository)
     collector.materialize("store_listing")
-    with pytest.raises(CorruptRangeError, match=f"lake/objects/other/{file}"):
+    with pytest.raises(OtherRepositoryError, match=f"repository other .*lake/objects/other/{file}") as refused:
         collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
 
 
 @pytest.mark.parametrize("created", ["before the mark", "after the mark"])
@@ -120,7 +124,7 @@ def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
     other.stage("x", f"local://lake/{imported}")
     other.commit()
     away = other.folder.rename(other.folder.with_name("not-mounted"))
-    with pytest.raises(SafetyError, match="repository other cannot be read, and the mark does not say so") as refused:
+    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted") as refused:
         collector.sweep(mark)
     assert "mark again" in refused.value.remedy
     assert repository.objects() >= {imported, garbage}
@@ -152,17 +156,20 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     mark = collector.collect_and_mark()
     assert mark.unreadable == {"other"}
     assert collector.read_mark(mark.mark_id) == mark
-    assert "other_repositories_were_read" in {brake.name for brake in mark.brakes if not brake.passed}
+    [unread] = [brake for brake in mark.brakes if not brake.passed and brake.blocks]
+    assert (unread.name, unread.answer) == (OTHERS, Answer.UNKNOWN)
+    with pytest.raises(SafetyError, match="repository other cannot be read"):
+        collector.sweep(mark)
     says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
     with pytest.raises(SafetyError, match="repository other cannot be read"):
-        collector.sweep(says_nothing)
+        collector.sweep(says_nothing, overrides=[OTHERS])
     levelled_s3.faults[:] = [lambda request: error(503, "ServiceUnavailable")]
     lake.repository("newer")
     places["newer"] = "s3://bucket/newer"
     with pytest.raises(SafetyError, match="repository newer cannot be read"):
-        collector.sweep(mark)
+        collector.sweep(mark, overrides=[OTHERS])
     del places["newer"]
-    assert counts(collector.sweep(mark)) == {"deleted": 1}
+    assert counts(collector.sweep(mark, overrides=[OTHERS])) == {"deleted": 1}
 
 
 def test_a_repository_that_is_named_is_not_waited_for(
@@ -179,7 +186,51 @@ def test_a_repository_that_is_named_is_not_waited_for(
         safety=SafetyParameters(repositories_not_read=("other",)),
     )
     mark = collector.collect_and_mark()
-    assert mark.unreadable == {"other"}
-    assert "other_repositories_were_read" in {brake.name for brake in mark.brakes if not brake.passed}
+    assert (sorted(mark.unreadable), sorted(mark.not_asked)) == ([], ["other"])
+    [exempt] = [brake for brake in mark.brakes if not brake.passed]
+    assert (exempt.name, exempt.answer, exempt.blocks) == (OTHERS, Answer.UNKNOWN, False)
+    not_named_then = replace(mark, run=mark.run | {"not_asked": []})
+    with pytest.raises(SafetyError, match="names it here, and did not for the mark"):
+        collector.sweep(not_named_then)
     assert counts(collector.sweep(mark)) == {"deleted": 1}
     assert levelled_s3.requests == [], "it is not asked at all"
+
+
+def test_a_check_that_was_switched_off_has_not_passed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """The other repository imports an object that the mark has: nobody looks, so nothing is swept unasked."""
+    imported = repository.put_stray("data/s/imported")
+    off = SafetyParameters(check_foreign_references=False)
+    collector = Collector(spark, repository, safety=off)
+    mark = collector.collect_and_mark()
+    [unread] = [brake for brake in mark.brakes if not brake.passed]
+    assert (unread.name, unread.answer, unread.blocks) == (OTHERS, Answer.UNKNOWN, True)
+    assert "safety.check_foreign_references is off" in unread.message
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+        collector.sweep(mark)
+    # Switched off for the sweep alone, after a mark for which they were read.
+    looked = Collector(spark, repository)
+    read_for = looked.collect_and_mark()
+    other = lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    looked.safety = off
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+        looked.sweep(read_for)
+    assert imported in repository.objects()
+
+
+def test_a_namespace_that_has_lost_its_files_is_not_empty(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """A commit that the server does not find says nothing of the repository: only the repository itself does."""
+    repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    other.put("a")
+    other.commit()
+    shutil.rmtree(other.folder / "_lakefs")
+    proxy.spoil.append(lambda asked, real: refusal(404) if "/repositories/other/commits/" in asked.path else None)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    mark = Collector(spark, repository, server=server).collect_and_mark()
+    assert mark.unreadable == {"other"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import shutil
@@ -15,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of, list_marks, read_mark, read_part
+from lakefs_gc.engine.answers import Answer
+from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of, list_marks, read_mark, read_part, refuse_unfit
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import LakeFSGCError, MarkError
-from lakefs_gc.formats.report import Summary
+from lakefs_gc.formats.report import Summary, deleted_parquet
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake
@@ -32,6 +35,7 @@ class Made:
 
     mark: Mark
     folder: Path
+    run: GCRun
 
     @property
     def store(self) -> ObjectStore:
@@ -55,13 +59,14 @@ def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         repository = lake.repository()
         for key in KEYS:
             repository.put_stray(key)
-        yield Made(Collector(spark, repository).mark_objects(*KEYS), repository.folder)
+        collector = Collector(spark, repository)
+        yield Made(collector.mark_objects(*KEYS), repository.folder, collector.begin())
 
 
 @pytest.fixture
 def made(original: Made, tmp_path: Path) -> Made:
     shutil.copytree(original.folder, tmp_path / "copy")
-    return Made(original.mark, tmp_path / "copy")
+    return Made(original.mark, tmp_path / "copy", original.run)
 
 
 def test_a_mark_is_read_as_it_was_made(made: Made) -> None:
@@ -155,6 +160,48 @@ def test_an_id_names_no_other_place(made: Made) -> None:
     for bad in ("../x", "a/b", "", ".."):
         with pytest.raises(MarkError, match="is no mark id"):
             read_mark(made.store, "lake", NAMESPACE, bad)
+
+
+@pytest.mark.parametrize("lost", ["summary and parts say it", "only the summary", "only the parts"])
+def test_a_lost_manifest_does_not_make_it_a_mark_of_the_client(made: Made, lost: str) -> None:
+    """The client's marks have no checks: ours would lose them with its manifest (rule 12)."""
+    made.store.delete_many([made.paths.manifest])
+    [part] = made.mark.parts
+    if lost == "only the summary":
+        addresses = read_part(made.store, part).select(["address"])
+        made.store.put(part.key, deleted_parquet(addresses.to_batches()[0]))
+    if lost == "only the parts":
+        summary = Summary.from_json(made.store.read(made.paths.summary), made.paths.summary)
+        made.store.put(made.paths.summary, replace(summary, made_by="").to_json())
+    with pytest.raises(MarkError, match=r"was made by lakefs-gc, and its manifest .* is missing"):
+        made.read()
+
+
+def test_a_mark_of_the_version_before(made: Made) -> None:
+    """It can be shown and restored from; its checks do not say what could not be looked at, so it is not swept."""
+    content = json.loads(made.store.read(made.paths.manifest)) | {"format_version": 2}
+    content["brakes"] = [{"name": "share_of_bytes", "passed": True, "message": "fine", "blocks": True}]
+    del content["digest"]
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    content["digest"] = "sha256:" + hashlib.sha256(canonical).hexdigest()
+    made.store.put(made.paths.manifest, json.dumps(content, indent=2, sort_keys=True).encode())
+    mark = made.read()
+    assert [(brake.name, brake.answer) for brake in mark.brakes] == [("share_of_bytes", Answer.SAFE)]
+    with pytest.raises(MarkError, match="made by an older lakefs-gc"):
+        refuse_unfit(mark, made.run)
+
+
+def test_a_mark_is_swept_with_its_own_server_only(made: Made) -> None:
+    """A copy of a server has the same names; what it refers to is another matter (rule 12)."""
+    refuse_unfit(made.mark, made.run)
+    elsewhere = replace(made.run.server, endpoint_url="http://copy.example:8000")
+    anew = replace(made.run.server, repository_created_at="2020-01-01T00:00:00+00:00")
+    for server in (elsewhere, anew):
+        with pytest.raises(MarkError, match="was made with the lakeFS server"):
+            refuse_unfit(made.mark, replace(made.run, server=server))
+    unbound = replace(made.mark, run={name: fact for name, fact in made.mark.run.items() if name != "server"})
+    with pytest.raises(MarkError, match="does not record the lakeFS server"):
+        refuse_unfit(unbound, made.run)
 
 
 # -- marks of lakeFS's own client

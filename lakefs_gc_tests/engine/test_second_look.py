@@ -9,11 +9,14 @@ from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas, second_look, uncommitted
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import PART_SCHEMA, MarkPaths, digest_of, part_content
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
@@ -317,6 +320,56 @@ def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repos
         assert repository.read("a") == b"content"
         for other in keys:
             repository.put_stray(other, b"content")
+
+
+def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repository: LakeRepository) -> None:
+    """Ranges that were read for a mark are left out only for the mark that was made then (rule 12).
+
+    A part and the manifest are rewritten, consistently, to name a live object of an older commit.
+    """
+    live = repository.put("old")
+    repository.commit(age_days=5)
+    repository.put("new")
+    repository.commit()
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {garbage}
+    info = repository.store.stat_many([live])[live]
+    [part] = mark.parts
+    rows = pa.table(
+        {"address": [live], "size": [info.size_bytes], "last_modified": [info.last_modified]}, schema=PART_SCHEMA
+    )
+    content = part_content(rows)
+    repository.store.put(part.key, content)
+    forged = replace(
+        mark,
+        parts=(replace(part, sha256=hashlib.sha256(content).hexdigest(), size_bytes=info.size_bytes),),
+        candidate_bytes=info.size_bytes,
+    )
+    forged = replace(forged, digest=digest_of(forged))
+    repository.store.put(MarkPaths.of(mark.mark_id).manifest, forged.to_json())
+    read = collector.read_mark(mark.mark_id)
+    assert marked(repository, read) == {live}, "nothing in the mark's own files shows it"
+    collector.approve(read)
+    assert counts(collector.sweep(read)) == {"resurrected": 1}
+    assert live in repository.objects()
+
+
+def test_commits_that_were_not_checked_end_the_sweep(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=5)
+    repository.put("b")
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    collector.safety = SafetyParameters(max_commits=1)
+    with pytest.raises(SafetyError, match="were not checked"):
+        collector.sweep(mark)
+    assert garbage in repository.objects()
+    assert counts(collector.sweep(mark, overrides=["server_list_is_complete"])) == {"deleted": 1}
 
 
 def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:

@@ -546,6 +546,7 @@ def _read_summary(data: bytes) -> Any:
 
 
 def _mark() -> Any:
+    from lakefs_gc.engine.answers import Answer
     from lakefs_gc.engine.brakes import Brake
     from lakefs_gc.engine.marks import Mark, MarkPart, digest_of
 
@@ -563,7 +564,7 @@ def _mark() -> Any:
         candidate_bytes=30,
         counts={"store_listing": 5},
         reasons={"expired": {"objects": 2, "size_bytes": 30}},
-        brakes=(Brake("share_of_objects", True, "fine"),),
+        brakes=(Brake("share_of_objects", Answer.SAFE, "fine"),),
         rules={"default_retention_days": 7},
         run={"run_key": "lake/one"},
         inputs={"candidates": "x"},

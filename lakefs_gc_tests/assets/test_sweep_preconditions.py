@@ -1,0 +1,84 @@
+"""What makes a sweep impossible is found before it waits, and a mark of lakeFS's client is checked as ours are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from datetime import timedelta
+
+import pytest
+
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import MarkPaths
+from lakefs_gc.errors import MarkError, SafetyError
+from lakefs_gc_tests.assets.conftest import GARBAGE, CodeLocation, materialized, values
+from lakefs_gc_tests.assets.test_pipeline import RUN, failure_of
+from lakefs_gc_tests.collector import Lake, LakeRepository
+from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
+
+CLIENT_RUN = "lake/m1"
+
+
+def approve(location: CodeLocation, run_key: str, repository: LakeRepository, mark_id: str, *overrides: str) -> None:
+    config = {"mark_id": mark_id, "overrides": list(overrides), "why": "a test"}
+    assert location.run("gc_approve", run_key, sweep_approval=config).success
+
+
+def test_a_mark_of_the_client_is_checked_when_it_is_swept(location: CodeLocation, repository: LakeRepository) -> None:
+    safety = location.settings.safety.model_copy(update={"max_marked_share": 0.1, "share_counts_from_objects": 0})
+    location = CodeLocation.of(location.settings.model_copy(update={"safety": safety}), location.instance)
+    garbage = sorted(key for key in repository.objects() if key.startswith("data/garbage"))
+    write_client_mark(repository.store, UNIFIED, garbage, cutoff=utc_now() - timedelta(hours=24))
+    before = repository.objects()
+    approve(location, CLIENT_RUN, repository, "m1")
+    failure = failure_of(location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"}), "sweep")
+    assert failure["error"] == SafetyError.__name__
+    assert f"{GARBAGE} of {len(before)} objects are marked" in failure["description"]
+    assert repository.objects() == before
+    approve(location, CLIENT_RUN, repository, "m1", "share_of_objects", "share_of_bytes")
+    swept = location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"})
+    assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
+
+
+def test_a_mark_of_the_client_with_a_live_object(location: CodeLocation, repository: LakeRepository) -> None:
+    """The client marked an object that a branch shows: its own mark says nothing of that."""
+    live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
+    write_client_mark(repository.store, UNIFIED, live[:1], cutoff=utc_now() - timedelta(hours=24))
+    approve(location, CLIENT_RUN, repository, "m1")
+    failure = failure_of(location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"}), "sweep")
+    assert "--override no_head_object_marked" in failure["what_to_do"]
+    assert live[0] in repository.objects()
+
+
+@pytest.mark.parametrize("reason", ["another server", "a repository that cannot be read"])
+def test_nothing_is_waited_for_in_vain(
+    location: CodeLocation, lake: Lake, repository: LakeRepository, reason: str
+) -> None:
+    other = lake.repository("other")
+    other.put("a")
+    other.commit()
+    made = values(materialized(location.run("gc_mark", RUN))["mark"])
+    approve(location, RUN, repository, made["mark_id"])
+    waiting = location.settings.safety.model_copy(update={"longest_commit_minutes": 60.0})
+    location = CodeLocation.of(location.settings.model_copy(update={"safety": waiting}), location.instance)
+    before = repository.objects()
+    if reason == "another server":
+        manifest = MarkPaths.of(made["mark_id"]).manifest
+        content = json.loads(repository.store.read(manifest))
+        assert content["run"]["server"]["endpoint_url"] == lake.credentials.endpoint_url
+        # As a copy of the server under another name sees the mark.
+        with pytest.MonkeyPatch.context() as patch:
+            copy = lake.credentials.endpoint_url.replace("127.0.0.1", "localhost")
+            patch.setenv("LAKECTL_SERVER_ENDPOINT_URL", copy)
+            began = time.monotonic()
+            failure = failure_of(location.run("gc_sweep", RUN), "sweep")
+        assert (failure["error"], "localhost" in failure["description"]) == (MarkError.__name__, True)
+    else:
+        shutil.rmtree(other.folder)
+        began = time.monotonic()
+        failure = failure_of(location.run("gc_sweep", RUN), "sweep")
+        assert (failure["error"], "repository other" in failure["description"]) == (SafetyError.__name__, True)
+        assert "safety.repositories_not_read" in failure["what_to_do"]
+    assert time.monotonic() - began < 600
+    assert repository.objects() == before
