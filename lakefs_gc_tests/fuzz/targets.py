@@ -545,7 +545,7 @@ def _read_summary(data: bytes) -> Any:
     return summary
 
 
-def _mark() -> Any:
+def _mark(format_version: int = 3) -> Any:
     from lakefs_gc.engine.answers import Answer
     from lakefs_gc.engine.brakes import Brake
     from lakefs_gc.engine.marks import Mark, MarkPart, digest_of
@@ -569,6 +569,7 @@ def _mark() -> Any:
         run={"run_key": "lake/one"},
         inputs={"candidates": "x"},
         versions={"lakefs-gc": "0"},
+        format_version=format_version,
     )
     return replace(mark, digest=digest_of(mark))
 
@@ -714,7 +715,7 @@ TARGETS: dict[str, Target] = {
         Target("inventory_parquet", _inventory_rows("parquet"), lambda: [_inventory_parquet()]),
         Target("inventory_manifest", _read_inventory_manifest, lambda: [json.dumps(_INVENTORY_MANIFEST).encode()]),
         Target("summary", _read_summary, _summary_seeds),
-        Target("mark", _read_mark, lambda: [_mark().to_json()], _SEALED_JSON, sealed=True),
+        Target("mark", _read_mark, lambda: [_mark(version).to_json() for version in (3, 2)], _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),
         Target("approval", _read_approval, lambda: [_approval().to_json()]),
         Target("manifest", _read_manifest, _manifest_seeds, (CorruptFileError, InputOrderError)),
