@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
+from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.committed import write_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.foreign_references import FILE, FILES, foreign_references
@@ -29,7 +30,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.errors import InputOrderError
+from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
 
@@ -47,6 +48,8 @@ class SeenAtMark:
 
     ranges: DataFrame
     foreign_files: DataFrame | None
+    all_commits_seen: bool = False
+    """Whether the mark looked at every commit, rather than at the first ``safety.max_commits`` of them."""
 
 
 def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> SeenAtMark | None:
@@ -66,7 +69,11 @@ def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> Seen
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None
-    return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
+    return SeenAtMark(
+        ranges.dataframe.select("range_id"),
+        files.dataframe if files else None,
+        ranges.manifest.facts.get("missed_by_rules") is not None,
+    )
 
 
 class SecondLook:
@@ -97,6 +104,8 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
+        self._all_commits_at_mark = seen is not None and seen.all_commits_seen
+        self._graph = CommitGraph(safety.max_commits)  # histories only grow: each look reads what is new
         self._found: list[DataFrame] = []
         self._looks = 0
 
@@ -112,13 +121,31 @@ class SecondLook:
         staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
         ranges = self._keep(
             "active_ranges",
-            active_ranges(spark, run, staged, self._server, safety, clock, cache=cache, cores=cores, must_exist=False),
+            active_ranges(
+                spark,
+                run,
+                staged,
+                self._server,
+                safety,
+                clock,
+                cache=cache,
+                cores=cores,
+                must_exist=False,
+                graph=self._graph,
+            ),
         )
+        if self._all_commits_at_mark and ranges.manifest.facts["missed_by_rules"] is None:
+            raise SafetyError(
+                f"{run.repository} now has more than {safety.max_commits:,} commits, and had fewer when the mark was "
+                "made. What the others refer to is unknown.",
+                remedy="raise safety.max_commits (each takes about 1 kB of the driver's memory), and sweep again",
+            )
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
         place = self._work_place.parts_place(run.run_key, self._name("committed"))
-        written = write_addresses(unseen, run, place, cache, cores)
+        listed = self._work_place.files_of(ranges.manifest)
+        written = write_addresses(unseen, run, place, cache, cores, listed=listed)
         live = self._keep("committed", StageOutput(written, clock(), in_parts=True))
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(self._server, run)

@@ -35,4 +35,3 @@ class Mutant:
 def never(rule: int, taken_out: str, file: str, condition: str, test: str, only: str = "") -> Mutant:
     """A check that never strikes: ``condition`` is what stands behind its ``if``."""
     return Mutant(rule, taken_out, file, f"if {condition}:", "if False:", test, only)
-

@@ -224,9 +224,7 @@ _RULES_1_TO_11 = (
         "hashlib.sha256(content).hexdigest() != part.sha256",
         "engine/test_marks.py",
     ),
-    never(
-        9, "who approves names the digest", "engine/approval.py", "digest != mark.digest", "engine/test_approval.py"
-    ),
+    never(9, "who approves names the digest", "engine/approval.py", "digest != mark.digest", "engine/test_approval.py"),
     never(
         9,
         "a sweep with a failed delete is no success",
