@@ -9,16 +9,38 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from lakefs_gc.storage.urls import has_credentials
 
-# As Spark itself redacts them, but for names of files with secrets, and of Kubernetes' own.
+# As Spark itself redacts them, and as passwords are abbreviated.  Not: what says where a secret lies, or of what kind
+# it is, the working directory, and names of Kubernetes' own.
 _SECRET_NAME = re.compile(
-    r"(?i)(?!.*file$)(?!spark[.]kubernetes[.](?!.*oauthtoken)).*(secret|passw|token|access[.]?key|account[.]key)"
+    r"(?i)(?!.*(file|path|provider|binding|class|type|bit_?length|enabled)$)(?!(.*[.])?(old)?pwd$(?-i:(?<=PWD)))"
+    r"(?!spark[.]kubernetes[.](?!.*oauthtoken))"
+    r".*(secret|passw|passphrase|token|access[.]?key|account[._-]?key|api[._-]?key|private[._-]?key"
+    r"|pwd$|pgpass$|(?<![a-z])pass$|(?-i:[a-z]Pass$))"
 )
-_SECRET_PARAMETER = re.compile(r"(?i)[;?&](token|password|secret)=")
+_PARAMETER = re.compile(
+    r"""(?P<dash>--?D?)?(?P<name>[A-Za-z_][\w.-]*)(?:\s*=\s*|["']\s*:\s*|(?(dash)\s+(?!-)|(?!)))"""
+    r"""(?=["']?(?P<value>[^\s"',;&]+))"""
+)
+"""``-Dname=value``, ``?name=value``, ``"name": "value"`` or ``--name value``, wherever it stands."""
+_SECRET_VALUE = re.compile(
+    r"(?i)[?&;]sig=|\bbearer\s+[\w.~+/-]{8}|\bjdbc:oracle:\w+:[^/@\s]+/[^@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|(?-i:\bgh[a-z]_\w{36}|\beyJ[\w-]+[.]eyJ[\w-]+[.])"
+)
+"""A signature of Azure, an access token, a password before the host of Oracle, a private key."""
+_HARMLESS = frozenset({"", "true", "false"})
 
 
 def looks_like_secret(name: str, value: str) -> bool:
-    """Whether a property is one that is not to be shown."""
-    return bool(_SECRET_NAME.match(name) or _SECRET_PARAMETER.search(value))
+    """Whether a property is one that is not to be shown: by its name, or by what its value has in it."""
+    return (
+        _is_secret(name, value)
+        or any(_is_secret(found["name"], found["value"]) for found in _PARAMETER.finditer(value))
+        or bool(_SECRET_VALUE.search(value))
+    )
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.match(name)) and value.lower() not in _HARMLESS
 
 
 class Section(BaseModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
@@ -28,6 +28,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.retention.active_commits import Commit
+from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 # One page of prepare_uncommitted takes the server a minute by design, a synchronous prepare_commits much longer.
 _READ_TIMEOUT_SECONDS = 600.0
 _TRIES = 5
+_CALLS_AT_ONCE = 16
 _CONNECTIONS = 32  # as many threads may ask at once without a new connection for each call
 _PIECE_BYTES = 8 * 1024**2
 _FIRST_PAUSE_SECONDS = 0.5
@@ -111,6 +113,8 @@ class LakeFSServer:
         self._internal = lakefs_sdk.InternalApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
+        self._metaranges: dict[str, dict[str, str]] = {}
+        """Of each repository, commit id to metarange id: what a commit has never changes."""
 
     def version(self) -> str:
         """The server's version, as it calls itself."""
@@ -201,12 +205,20 @@ class LakeFSServer:
             raise IncompleteAnswerError(
                 f"the log of {ref} in {repository} stands still at {offset!r}", remedy=_NOT_WHOLE
             )
+        self._metaranges.setdefault(repository, {}).update((commit.id, commit.meta_range_id) for commit in commits)
         return LogPage(commits, offset if has_more else "")
 
     def metarange_of(self, repository: str, commit_id: str) -> str:
-        """Metarange id of a commit; empty for the first commit of a repository."""
-        commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
-        return str(commit.meta_range_id)
+        """Metarange id of a commit; empty for the first commit of a repository.  Asked for once."""
+        known = self._metaranges.setdefault(repository, {})
+        if commit_id not in known:
+            commit = self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id)
+            known[commit_id] = str(commit.meta_range_id)
+        return known[commit_id]
+
+    def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Each commit id and its metarange id, as ``metarange_of`` gives it, in any order."""
+        return map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), commit_ids, _CALLS_AT_ONCE)
 
     def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """The content of an object as the server shows it, in pieces: the SDK holds each answer whole.

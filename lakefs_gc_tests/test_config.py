@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,97 @@ def test_durations(text: str, hours: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a duration"):
         parse_duration_hours(text)
+
+
+_SECRETS = [
+    ("spark.hadoop.fs.s3a.secret.key", "x"),
+    ("spark.hadoop.fs.s3a.access.key", "x"),
+    ("spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net", "x"),
+    ("spark.ssl.keyPassword", "x"),
+    ("spark.executorEnv.PGPASS", "x"),
+    ("spark.executorEnv.PGPASSWORD", "x"),
+    ("spark.executorEnv.DB_PASS", "x"),
+    ("spark.executorEnv.MYSQL_PWD", "x"),
+    ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "x"),
+    ("spark.executorEnv.GITHUB_TOKEN", "x"),
+    ("spark.hadoop.metastore.pwd", "x"),
+    ("spark.jdbc.dbPwd", "x"),
+    ("spark.jdbc.dbPass", "x"),
+    ("spark.my.api-key", "x"),
+    ("spark.my.passphrase", "x"),
+    ("spark.driver.extraJavaOptions", "-Xss4m -Djavax.net.ssl.trustStorePassword=changeit"),
+    ("spark.driver.extraJavaOptions", "-Ddb.pwd=hunter2 -Duser.timezone=UTC"),
+    ("spark.driver.extraJavaOptions", '-Dpassword="hunter2"'),
+    ("spark.driver.extraJavaOptions", "-Dproxy=http://user:hunter2@proxy:3128"),
+    ("spark.driver.extraJavaOptions", "-Dheader='Bearer abcdefgh12345678'"),
+    ("spark.executor.extraJavaOptions", "-DAWS_SECRET_ACCESS_KEY=x -XX:+UseG1GC"),
+    ("spark.my.url", "jdbc:postgresql://host/db?user=u&password=hunter2"),
+    ("spark.my.url", "jdbc:oracle:thin:scott/tiger@host:1521/x"),
+    ("spark.my.url", "jdbc:sqlserver://host;databaseName=d;pwd=hunter2"),
+    ("spark.my.url", "https://a.blob.core.windows.net/c?sv=2022&sig=abc%3D"),
+    ("spark.my.connection", "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=abc=="),
+    ("spark.my.json", '{"user": "u", "password": "hunter2"}'),
+    ("spark.my.arguments", "--user u --password hunter2"),
+    ("spark.my.header", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
+    ("spark.remote", "sc://host:15002/;token=abc"),
+]
+_HARMLESS = [
+    ("spark.master", "local[*]"),
+    ("spark.remote", "sc://host:15002/;use_ssl=true"),
+    ("spark.authenticate", "true"),
+    ("spark.authenticate.secretBitLength", "256"),
+    ("spark.authenticate.secret.file", "/etc/spark/secret"),
+    ("spark.ssl.keyStore", "/etc/ssl/keystore.jks"),
+    ("spark.ssl.keyStoreType", "PKCS12"),
+    ("spark.redaction.regex", "(?i)secret|password|token|access[.]?key"),
+    ("spark.hadoop.fs.s3a.path.style.access", "true"),
+    ("spark.hadoop.fs.s3a.endpoint", "http://127.0.0.1:9000"),
+    ("spark.hadoop.fs.s3a.aws.credentials.provider", "com.amazonaws.auth.WebIdentityTokenCredentialsProvider"),
+    ("spark.hadoop.fs.s3a.delegation.token.binding", "org.apache.hadoop.fs.s3a.auth.delegation.SessionTokenBinding"),
+    ("spark.hadoop.hadoop.security.credential.provider.path", "jceks://file/etc/x.jceks"),
+    ("spark.hadoop.fs.azure.account.auth.type.a.dfs.core.windows.net", "OAuth"),
+    ("spark.hadoop.fs.azure.account.oauth2.client.endpoint", "https://login.example/tenant/oauth2/token"),
+    ("spark.hadoop.fs.azure.account.oauth2.client.id", "0000-1111"),
+    ("spark.executorEnv.PWD", "/opt/spark/work"),
+    ("spark.executorEnv.OLDPWD", "/"),
+    ("spark.executorEnv.PGPASSFILE", "/etc/pgpass"),
+    ("spark.executorEnv.AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/eks/token"),
+    ("spark.executorEnv.PYTHONPATH", "/opt/secrets/lib:/opt/password/lib"),
+    ("spark.kubernetes.driver.secretKeyRef.PGPASS", "database:password"),
+    ("spark.kubernetes.driver.secrets.lakefs", "/etc/secrets"),
+    ("spark.security.credentials.hive.enabled", "false"),
+    (
+        "spark.driver.extraJavaOptions",
+        "-XX:+UseG1GC -XX:MaxGCPauseMillis=200 -Duser.timezone=UTC",
+    ),
+    (
+        "spark.driver.extraJavaOptions",
+        "-Djavax.net.ssl.trustStore=/etc/trust.jks -Djavax.net.ssl.trustStoreType=JKS",
+    ),
+    (
+        "spark.driver.extraJavaOptions",
+        "-Dcom.sun.management.jmxremote.password.file=/etc/jmx -Xlog:gc*:file=/gc.log",
+    ),
+    (
+        "spark.driver.extraJavaOptions",
+        "-Djmxremote.authenticate=false -XX:OnOutOfMemoryError='kill -9 %p'",
+    ),
+    ("spark.app.name", "a job with a token bucket"),
+    ("spark.jars.packages", "org.apache.hadoop:hadoop-aws:3.4.1"),
+    ("spark.my.bypass", "x"),
+    ("spark.sql.parser.tokens.enabled", "true"),
+    ("spark.yarn.dist.archives", "s3://bucket/token/env.tar.gz#environment"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), _SECRETS)
+def test_a_secret_for_spark_is_refused_wherever_it_stands(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"looks like a secret|has credentials in it") as caught:
+        load_settings(write(tmp_path, f"[spark]\n{json.dumps(name)} = {json.dumps(value)}\n"))
+    assert value == "x" or value not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), _HARMLESS)
+def test_what_is_no_secret_is_taken(tmp_path: Path, name: str, value: str) -> None:
+    settings = load_settings(write(tmp_path, f"[spark]\n{json.dumps(name)} = {json.dumps(value)}\n"))
+    assert settings.spark == {name: value}

@@ -3,7 +3,8 @@
 With retention rules the server lists the active commits, ``own_commits`` adds what it missed and what users protect,
 and their metaranges name the ranges.  Clients cannot list commits that no branch reaches: so where commits of the last
 days are protected, each metarange that was written since counts, whatever commit it belongs to.  Without rules every
-commit is active, and then every metadata file in the namespace counts.
+commit is active, and then every metadata file in the namespace counts.  A file that is lost is not among those, so the
+metarange of each commit that a branch or a tag leads to must be.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.brakes import rules_as_json
+from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.own_commits import own_active_commits
@@ -26,7 +28,7 @@ from lakefs_gc.engine.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable import read_properties
@@ -55,24 +57,32 @@ def active_ranges(
     cache: RangeCache,
     cores: int,
     must_exist: bool = True,
+    graph: CommitGraph | None = None,
 ) -> StageOutput:
     """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), and with rules
-    ``metaranges_since`` (where ``days`` protects commits, from when on metaranges count by their age),
-    ``commits_run_id`` and what ``own_commits`` found: ``missed_by_rules`` is how many commits are active that the
-    server does not list, None where that was not looked at.
-    A metarange that the cache has must be in the store all the same, unless ``must_exist`` is false: then it is enough
-    to know what it named.  Raises ``IncompleteAnswerError`` when the server lists no commit, or not the head of every
-    branch: those are always active, so a list without one of them was cut short.
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), ``commits_seen``, and
+    with rules ``metaranges_since`` (where ``days`` protects commits, from when on metaranges count by their age),
+    ``commits_run_id`` and what ``own_commits`` found.  ``missed_by_rules`` is how many commits are active that the
+    server does not list; without rules it is 0.  None: there are more than ``safety.max_commits`` to look at.
+    ``graph`` has commits that are known already, and gets those that are read.
+
+    A metarange must be in the store, unless ``must_exist`` is false: then it is enough that the cache knows what it
+    named, and without rules it is among the rows whether the store has it or not.  Raises ``ObjectNotFoundError`` for
+    one that is lost, and ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch:
+    those are always active, so a list without one of them was cut short.
     """
     began_at = clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
     rules = server.retention_rules(run.repository)
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
+    graph = CommitGraph(safety.max_commits) if graph is None else graph
     if rules is None:
-        every = {"mode": ALL_COMMITS, "protections": protections, "missed_by_rules": 0}
-        return StageOutput(metadata_files(spark, run.store), began_at, every, inputs=inputs)
+        # Before the files are listed: of a commit that is older than the list, the list must have the metarange.
+        named = _metaranges_of_refs(run, server, graph)
+        every = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
+        every["missed_by_rules"] = 0 if graph.complete else None
+        return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, every, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = dict(server.branch_heads(run.repository))
@@ -80,7 +90,7 @@ def active_ranges(
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
-    own = own_active_commits(run, server, rules, safety, listed)
+    own = own_active_commits(run, server, rules, safety, listed, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
@@ -96,6 +106,48 @@ def active_ranges(
     there = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, once, cores=cores, there=there)
     return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
+
+
+def _metaranges_of_refs(run: GCRun, server: LakeFSServer, graph: CommitGraph) -> dict[str, str]:
+    """Metarange id to a commit that has it, of what branches and tags lead to.
+
+    Where that is too much for the graph: of the heads and tags, and of the commits that it has.
+    """
+    refs = [*server.branch_heads(run.repository), *server.tags(run.repository)]
+    graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
+    named = {commit.meta_range_id: commit.id for commit in graph.commits.values()}
+    if not graph.complete:
+        unknown = {commit_id for _, commit_id in refs} - graph.commits.keys()
+        named |= {metarange: commit_id for commit_id, metarange in server.metaranges_of(run.repository, unknown)}
+    named.pop("", None)  # the first commit of a repository has no content
+    return named
+
+
+def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, must_exist: bool) -> DataFrame:
+    """Every metadata file, and the metaranges that are ``named`` (with their commits).
+
+    Columns: ``schemas.ACTIVE_RANGES``.
+    """
+    files = metadata_files(spark, run.store).withColumn("there", F.lit(True))
+    metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")
+    joined = files.join(metaranges, "range_id", "full_outer")
+    if must_exist:
+        joined = joined.mapInArrow(_refuse_lost(), "range_id string, entries long")
+    return joined.select("range_id", "entries")
+
+
+@worker
+def _refuse_lost(batches: Batches) -> Batches:
+    for batch in batches:
+        lost = batch.filter(pc.is_null(batch.column("there"))).to_pylist()
+        if lost:
+            raise ObjectNotFoundError(
+                f"{METADATA_FOLDER}{lost[0]['range_id']} does not exist, and commit {lost[0]['commit_id']} names it as "
+                "its metarange. Without it the objects of this commit look like garbage.",
+                remedy="restore the file, and find out what removes files below _lakefs/ (a lifecycle rule?). Nothing "
+                "was marked or deleted",
+            )
+        yield batch.select(_RANGE.names)
 
 
 def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:

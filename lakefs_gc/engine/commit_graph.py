@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.retention.active_commits import Commit
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.concurrency import map_unordered
@@ -25,7 +26,10 @@ class CommitGraph:
     complete: bool = True
 
     def add_history_of(self, server: LakeFSServer, repository: str, starts: Iterable[str]) -> None:
-        """Read what is not known yet of the history of some commits; raises what the server's client raises."""
+        """Read what is not known yet of the history of some commits.
+
+        Raises what the server's client raises, and ``IncompleteAnswerError`` for a log that lacks an ancestor.
+        """
         unknown = [commit_id for commit_id in dict.fromkeys(starts) if commit_id not in self.commits]
         # One alone first: the others share most of its history.
         for commits in (unknown[:1], unknown[1:]):
@@ -51,5 +55,12 @@ class CommitGraph:
             if not page.next_offset:
                 break
             after, amount = page.next_offset, min(amount * _PAGE_GROWTH, _LARGEST_PAGE)
+        lost = wanted - self.commits.keys()
+        if self.complete and lost:
+            raise IncompleteAnswerError(
+                f"The log of {start} in {repository} ends without commit {min(lost)}, which it descends from. What "
+                "that commit refers to would look like garbage.",
+                remedy="start a new run; if it happens again, look at the lakeFS server's log",
+            )
         # Only now: whoever meets one of these relies on its ancestors being known.
         self.commits.update(found)

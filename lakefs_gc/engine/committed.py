@@ -11,21 +11,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from lakefs_gc.engine.active_ranges import list_metadata, metadata_files
+from lakefs_gc.engine.active_ranges import metadata_files
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.parts import PART, PartsPlace, write_parts
+from lakefs_gc.engine.parts import PART, PartsPlace, StageFiles, write_parts
 from lakefs_gc.engine.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable import read_properties
-from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
+from lakefs_gc.storage.base import LISTING_SCHEMA
 
 COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=False)])
 """``parts.PART``, and how many entries were read since the part before it."""
+
+_READS_AT_ONCE = 8  # up to 20 MB each
 
 
 def committed(
@@ -43,7 +45,15 @@ def committed(
     there = metadata_files(ranges.sparkSession, run.store)
     place = work_place.parts_place(run.run_key, stage)
     return StageOutput(
-        dataframe=write_addresses(ranges, run, place, work_place.range_cache, cores, there=there),
+        dataframe=write_addresses(
+            ranges,
+            run,
+            place,
+            work_place.range_cache,
+            cores,
+            listed=work_place.files_of(active_ranges.manifest),
+            there=there,
+        ),
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
@@ -58,28 +68,30 @@ def write_addresses(
     cache: RangeCache,
     cores: int,
     *,
+    listed: StageFiles,
     there: DataFrame | None = None,
 ) -> DataFrame:
     """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
 
-    Columns: ``COMMITTED_PART``.  A range that the cache has must be in the store all the same if ``there`` (column
-    ``range_id``) lists what is.
+    Columns: ``COMMITTED_PART``.  ``listed`` (column ``range_id``) has every range that is read here, or was read
+    before: one that a metarange among ``ranges`` names besides is read, too.  A range that the cache has must be in the
+    store all the same if ``there`` (column ``range_id``) lists what is.
     """
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
-    return located.mapInArrow(_write_ranges(run.store, run.folders, place, cache, cores), COMMITTED_PART)
+    return located.mapInArrow(_write_ranges(run, listed, place, cache, cores), COMMITTED_PART)
 
 
 @worker
 def _write_ranges(
-    batches: Batches, store: StoreLocation, folders: tuple[str, ...], place: PartsPlace, cache: RangeCache, cores: int
+    batches: Batches, run: GCRun, listed: StageFiles, place: PartsPlace, cache: RangeCache, cores: int
 ) -> Batches:
-    named: set[str] = set()
+    named: dict[str, int] = {}
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         if row["entries"] is None:
             named.update(_named_ranges(data, file))
-        return list(live_addresses(data, file, folders, row["entries"]))
+        return list(live_addresses(data, file, run.folders, row["entries"]))
 
     entries = 0
 
@@ -88,31 +100,44 @@ def _write_ranges(
         for _, found in read_through(batches, cache, cores, decode):
             entries += sum(rows.num_rows for rows in found)
             yield from found
+        for rows in _not_listed(named, listed, run):
+            entries += rows.num_rows
+            yield rows
 
     for report in write_parts(without_repeats(addresses()), place):
         yield report.append_column("entries", pa.array([entries]))
         entries = 0
-    if named:
-        _refuse_missing(named, store)
 
 
-def _named_ranges(data: bytes, file: str) -> list[str]:
-    """Ids of the ranges of a metarange; of any other file none."""
+def _named_ranges(data: bytes, file: str) -> dict[str, int]:
+    """The ranges of a metarange, and how many entries each has; of any other file none."""
     if known_kind(read_properties(data, file), file) is not TableKind.METARANGE:
-        return []
-    ids: list[str] = read_metarange(data, file).column("range_id").to_pylist()
-    return ids
+        return {}
+    ranges = read_metarange(data, file)
+    return dict(zip(ranges.column("range_id").to_pylist(), ranges.column("entries").to_pylist(), strict=True))
 
 
-def _refuse_missing(named: set[str], store: StoreLocation) -> None:
-    """Where the files that are there are what is read, one that is lost must not pass for one that never was."""
-    missing = named.difference(list_metadata(store).column("range_id").to_pylist())
+def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batches:
+    """The addresses of ranges that a metarange names and no list has.
+
+    Where the files that exist are what is read, a range that is lost is not among them.  Nor is one that was written
+    while the list went on: before its metarange, but to a page that had been read.
+    """
+    if named:
+        for ids in listed.strings("range_id"):
+            for range_id in ids.to_pylist():
+                named.pop(range_id, None)
+    store = worker_store(run.store)
+    by_key = {METADATA_FOLDER + range_id: entries for range_id, entries in named.items()}
+    missing = by_key.keys() - store.stat_many(list(by_key)).keys()
     if missing:
         raise CorruptRangeError(
-            f"{METADATA_FOLDER}{min(missing)}",
-            f"a metarange names this range, and it is not there ({len(missing)} are missing)",
+            min(missing),
+            f"a metarange names this range, and it does not exist ({len(missing):,} are missing)",
             remedy="nothing was deleted; restore the range, or find out what deletes files below _lakefs/",
         )
+    for key, data in store.read_many(by_key, concurrency=_READS_AT_ONCE):
+        yield from live_addresses(data, key, run.folders, by_key[key])
 
 
 def live_addresses(

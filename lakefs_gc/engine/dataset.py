@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.local_rows import local_rows
-from lakefs_gc.engine.parts import PartsPlace
+from lakefs_gc.engine.parts import PartsPlace, StageFiles
 from lakefs_gc.engine.range_cache import RangeCache
 from lakefs_gc.engine.run_folders import LISTING, MANIFEST, left_behind, listed, run_folders
 from lakefs_gc.engine.workers import driver_errors
@@ -190,12 +190,18 @@ class WorkPlace:
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
         """Remove the files of an earlier materialization, and of attempts that did not count."""
         folder, store = f"{run_key}/{stage}/data/", self._store()
-        others = [key for batch in store.list(folder) for key in batch.column("address").to_pylist()]
-        store.delete_many([key for key in others if key.removeprefix(folder) not in set(parts)])
+        kept = {folder + name for name in parts}
+        found = (key for batch in store.list(folder) for key in batch.column("address").to_pylist())
+        store.delete_many([key for key in found if key not in kept])
 
     def parts_place(self, run_key: str, stage: str) -> PartsPlace:
         """Where workers write a stage themselves (``StageOutput.in_parts``)."""
         return PartsPlace(self._store().location, f"{run_key}/{stage}/data/")
+
+    def files_of(self, manifest: DatasetManifest) -> StageFiles:
+        """The files of a stage, for workers that read them themselves."""
+        folder = f"{manifest.run_key}/{manifest.stage}/data/"
+        return StageFiles(self._store().location, tuple(folder + name for name in sorted(manifest.files)))
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
         """A stage of a run.

@@ -104,8 +104,9 @@ def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
     missed: int | None = active_ranges.manifest.facts.get("missed_by_rules")
     if missed is None:
         return Unknown(
-            "the active commits were not checked, and some servers omit commits that the rules retain: the repository "
-            "has more than safety.max_commits (raise it; each takes about 1 kB of the driver's memory)"
+            "not all commits were looked at, because the repository has more than safety.max_commits: commits that the "
+            "server omits, or that have lost their metarange, could be lost (raise it; each takes about 1 kB of the "
+            "driver's memory)"
         )
     return missed
 

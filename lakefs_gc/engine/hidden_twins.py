@@ -145,10 +145,7 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
         for branch, commit_id in observed.items():
             branches_of.setdefault(commit_id, set()).add(branch)
     found: dict[str, list[str]] = {}
-    metarange_of = search.server.metarange_of
-    for commit_id, metarange_id in map_unordered(
-        lambda commit_id: metarange_of(search.run.repository, commit_id), branches_of, _CALLS_AT_ONCE
-    ):
+    for commit_id, metarange_id in search.server.metaranges_of(search.run.repository, branches_of):
         if metarange_id:
             found.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
     return found

@@ -48,13 +48,18 @@ class OwnCommits:
 
 
 def own_active_commits(
-    run: GCRun, server: LakeFSServer, rules: GCRules, safety: SafetyParameters, listed: DataFrame
+    run: GCRun,
+    server: LakeFSServer,
+    rules: GCRules,
+    safety: SafetyParameters,
+    listed: DataFrame,
+    graph: CommitGraph,
 ) -> OwnCommits:
     """Compute the active and the protected commits, and take out what is ``listed`` (column ``commit_id``).
 
+    ``graph`` has commits that are known already, and gets those that are read.
     Raises ``SafetyError`` when commits are to be protected and there are too many to look at.
     """
-    graph = CommitGraph(safety.max_commits)
     heads, tags = dict(server.branch_heads(run.repository)), dict(server.tags(run.repository))
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     if graph.complete:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.workers import worker_store
+from lakefs_gc.formats.parquet import read_strings
 from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
 
 PART = StructType(
@@ -39,6 +40,19 @@ class PartsPlace:
 
     store: StoreLocation
     folder: str
+
+
+@dataclass(frozen=True)
+class StageFiles:
+    """The Parquet files of a stage, by their keys in the store of the work place."""
+
+    store: StoreLocation
+    keys: tuple[str, ...]
+
+    def strings(self, column: str) -> Iterator[pa.StringArray]:
+        """In a worker: a column, file by file.  Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
+        for key in self.keys:
+            yield read_strings(worker_store(self.store).read(key), column, key)
 
 
 def write_parts(batches: Iterable[pa.RecordBatch], place: PartsPlace) -> Iterator[pa.RecordBatch]:

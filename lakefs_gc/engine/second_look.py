@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import active_ranges
+from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.committed import write_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.foreign_references import (
@@ -131,6 +132,7 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
+        self._graph = CommitGraph(safety.max_commits)  # histories only grow: each look reads what is new
         self._found: list[DataFrame] = []
         self._looks = 0
 
@@ -146,14 +148,26 @@ class SecondLook:
         staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
         ranges = self._keep(
             "active_ranges",
-            active_ranges(spark, run, staged, self._server, safety, clock, cache=cache, cores=cores, must_exist=False),
+            active_ranges(
+                spark,
+                run,
+                staged,
+                self._server,
+                safety,
+                clock,
+                cache=cache,
+                cores=cores,
+                must_exist=False,
+                graph=self._graph,
+            ),
         )
         self._refuse_unchecked_commits(ranges)
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
         place = self._work_place.parts_place(run.run_key, self._name("committed"))
-        written = write_addresses(unseen, run, place, cache, cores)
+        listed = self._work_place.files_of(ranges.manifest)
+        written = write_addresses(unseen, run, place, cache, cores, listed=listed)
         live = self._keep("committed", StageOutput(written, clock(), in_parts=True))
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
             refuse_unproved_emptiness(self._server, run)

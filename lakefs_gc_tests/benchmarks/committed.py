@@ -59,7 +59,15 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
         else:
             parts = place.parts_place(run.run_key, "committed")
             there = ranges.dataframe.select("range_id")
-            written = write_addresses(ranges.dataframe, run, parts, place.range_cache, cores, there=there)
+            written = write_addresses(
+                ranges.dataframe,
+                run,
+                parts,
+                place.range_cache,
+                cores,
+                listed=place.files_of(ranges.manifest),
+                there=there,
+            )
             output = StageOutput(written, utc_now(), in_parts=True)
             manifest = place.write(spark, run.run_key, "committed", output)
         ranges_seconds = time.perf_counter() - middle

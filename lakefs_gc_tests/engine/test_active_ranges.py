@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.errors import (
     CorruptFileError,
     CorruptRangeError,
@@ -212,3 +213,117 @@ def test_a_list_outside_the_namespace_is_refused(
     )
     with pytest.raises(NamespaceError, match="not in the namespace"):
         behind(spark, lake, repository, proxy).materialize("active_ranges")
+
+
+def without(repository: LakeRepository, *commits: str) -> dict[str, bytes]:
+    """Remove the metaranges of commits; what to put back."""
+    files = [repository.metadata_file(repository.metarange_of(commit)) for commit in commits]
+    lost = {file: repository.store.read(file) for file in files}
+    repository.store.delete_many(files)
+    return lost
+
+
+def test_without_rules_each_commit_of_a_ref_has_its_metarange(spark: SparkSession, repository: LakeRepository) -> None:
+    """A file that is lost is not listed, and nothing else tells that its objects are live."""
+    commits = {}
+    for name in ("middle", "tagged", "head"):
+        repository.put(name)
+        commits[name] = repository.commit(age_days=900)
+        repository.delete(name)
+        if name == "tagged":
+            repository.branch("gone")
+            repository.put("gone", branch="gone")
+            commits["gone"] = repository.commit(branch="gone", age_days=800)
+            repository.tag("of-gone", commits["gone"])
+            repository.delete_branch("gone")
+    repository.put("last")
+    repository.commit(age_days=700)
+    collector = Collector(spark, repository)
+    collector.collect(until="uncommitted")
+    for name in ("middle", "gone", "head"):
+        lost = without(repository, commits[name])
+        [file] = lost
+        with pytest.raises(ObjectNotFoundError, match=f"{file} does not exist, and commit {commits[name]} names it"):
+            collector.materialize("active_ranges")
+        repository.store.put(file, lost[file])
+    collector.materialize("active_ranges")
+    facts = collector.manifest("active_ranges").facts
+    assert (facts["commits_seen"], facts["missed_by_rules"]) == (6, 0)
+
+
+def test_without_rules_a_metarange_of_the_cache_must_exist(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    commit = repository.commit(age_days=900)
+    repository.delete("a")
+    repository.put("b")
+    repository.commit(age_days=800)
+    Collector(spark, repository).collect()
+    [file] = without(repository, commit)
+    with pytest.raises(ObjectNotFoundError, match=f"{file} does not exist"):
+        Collector(spark, repository).collect()
+
+
+def test_without_rules_commits_beyond_the_limit_are_unknown(spark: SparkSession, repository: LakeRepository) -> None:
+    for number in range(20):
+        repository.put(f"path/{number}")
+        repository.commit(age_days=900 - number)
+    repository.branch("other")
+    repository.put("head", branch="other")
+    head = repository.commit(branch="other")
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=5))
+    collector.collect(until="active_ranges")
+    assert collector.manifest("active_ranges").facts["missed_by_rules"] is None
+    # What the heads have is known all the same.
+    without(repository, head)
+    with pytest.raises(ObjectNotFoundError, match=f"commit {head} names it"):
+        collector.materialize("active_ranges")
+
+
+def test_without_rules_a_deleted_branch_counts_by_its_files(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=900)
+    repository.branch("gone")
+    key = repository.put("gone", branch="gone")
+    repository.commit(branch="gone", age_days=800)
+    repository.delete_branch("gone")
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert key in collector.addresses("committed")
+    assert not collector.addresses("candidates")
+
+
+def test_a_log_that_lacks_an_ancestor_is_refused(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    repository.put("a")
+    oldest = repository.commit(age_days=900)
+    repository.put("b")
+    repository.commit(age_days=800)
+
+    def cut(asked: Asked, answer: Answered) -> Answered:
+        commits = [commit for commit in answer.json["results"] if commit["id"] != oldest]
+        return answer.with_json(results=commits)
+
+    proxy.instead("/commits", cut)
+    with pytest.raises(IncompleteAnswerError, match=f"ends without commit {oldest}"):
+        behind(spark, lake, repository, proxy).materialize("active_ranges")
+
+
+def test_requests_for_many_commits_and_branches(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """Branches share their history: it is read once, by pages, and each branch costs a request more."""
+    for number in range(130):
+        repository.commit(age_days=900 - number, allow_empty=True)
+    for number in range(12):
+        repository.branch(f"same-{number}")
+        repository.branch(f"own-{number}")
+        repository.commit(branch=f"own-{number}", age_days=number, allow_empty=True)
+    collector = behind(spark, lake, repository, proxy)
+    proxy.asked.clear()
+    collector.materialize("active_ranges")
+    assert collector.manifest("active_ranges").facts["commits_seen"] == 131 + 12
+    logs = proxy.count("/commits")
+    # Of main 10, 100 and the rest; of each other head one page.
+    assert logs == 3 + 12
+    assert proxy.count("/branches") == proxy.count("/tags") == 1

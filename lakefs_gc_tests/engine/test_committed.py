@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundErr
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.formats.table_writer import WrittenTable, write_metarange
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.engine.faulty_store import StoreInS3
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def test_without_rules_everything_that_was_ever_committed(spark: SparkSession, l
     assert [row["address"] for row in read_range(repository.store.read(lost), lost).to_pylist()] <= sorted(keys)
     repository.store.delete_many([lost])
     collector.materialize("active_ranges")
-    with pytest.raises(CorruptRangeError, match=f"{lost}: a metarange names this range, and it is not there"):
+    with pytest.raises(CorruptRangeError, match=f"{lost}: a metarange names this range, and it does not exist"):
         collector.materialize("committed")
 
 
@@ -153,3 +155,45 @@ def test_only_addresses_of_the_namespace(spark: SparkSession, lake: Lake) -> Non
     collector = Collector(spark, repository)
     collector.collect(until="committed")
     assert collector.addresses("committed") == {inside, own}
+
+
+def test_a_range_that_is_written_while_the_files_are_listed_is_read(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    keys = {repository.put("a")}
+    metarange = repository.metadata_file(repository.metarange_of(repository.commit(age_days=900)))
+    repository.delete("a")
+    keys.add(repository.put("b"))
+    repository.commit(age_days=800)
+    [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    late = repository.metadata_file(range_id)
+    content = repository.store.read(late)
+    collector = Collector(spark, repository)
+    collector.collect(until="uncommitted")
+    repository.store.delete_many([late])
+    collector.materialize("active_ranges")
+    repository.store.put(late, content)
+    collector.materialize("committed")
+    assert collector.addresses("committed") == keys
+
+
+def test_without_rules_the_files_are_not_listed_by_each_task(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path
+) -> None:
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        for number in range(12):
+            repository.put(f"path/{number}")
+            repository.commit(age_days=900 - number)
+        collector = Collector(spark, repository)
+        store_in_s3.server.requests.clear()
+        collector.collect(until="committed")
+        folder = store_in_s3.key(repository, "_lakefs/")
+        listed = [
+            request
+            for request in store_in_s3.server.requests
+            if request.operation.startswith("ListObjects") and request.query.get("prefix") == folder
+        ]
+        # As active_ranges begins; the cache of ranges is empty, and asks for none.
+        assert len(listed) == 1

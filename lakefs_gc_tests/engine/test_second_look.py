@@ -17,7 +17,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas, second_look, uncommitted
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import PART_SCHEMA, MarkPaths, digest_of, part_content
-from lakefs_gc.errors import LakeFSGCError, SafetyError, StaleLookError
+from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
@@ -417,3 +417,88 @@ def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tm
         assert new
         # For what is committed; what the head may hide, which is asked of every head again, is in the same range.
         assert {key: read[key] for key in ranges} == {key: int(key in new) for key in ranges}
+
+
+def committed_and_replaced(repository: LakeRepository, key: str) -> str:
+    """Commit an object that is stored, and remove it in the next commit; the metarange that has it."""
+    repository.stage("back", key, size_bytes=len("stray"))
+    commit = repository.commit(age_days=1)
+    repository.delete("back")
+    repository.commit()
+    return repository.metadata_file(repository.metarange_of(commit))
+
+
+def test_without_rules_a_metarange_that_is_lost_since_the_mark(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("old")
+    old = repository.metadata_file(repository.metarange_of(repository.commit(age_days=30)))
+    repository.delete("old")
+    repository.put("head")
+    repository.commit(age_days=20)
+    garbage = {repository.put_stray(f"data/s/{name}") for name in ("came-back", "garbage")}
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == garbage
+    live = repository.objects() - garbage
+
+    # What is new since the mark must be read.
+    new = committed_and_replaced(repository, "data/s/came-back")
+    content = repository.store.read(new)
+    repository.store.delete_many([new])
+    with pytest.raises(ObjectNotFoundError, match=new):
+        collector.sweep(mark)
+    assert repository.objects() >= garbage
+    repository.store.put(new, content)
+    # What was read for the mark has nothing of the mark in it.
+    repository.store.delete_many([old])
+    collector.sweep(mark)
+    assert collector.swept == {"data/s/came-back": "resurrected", "data/s/garbage": "deleted"}
+    assert repository.objects() == live | {"data/s/came-back"}
+
+
+def test_commits_that_grew_beyond_the_limit_since_the_mark(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=3)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=2))
+    mark = collector.collect_and_mark()
+    repository.commit(age_days=1, allow_empty=True)
+    for days in (None, 10):
+        if days:
+            repository.keep_days(days)
+        with pytest.raises(SafetyError, match="were not checked"):
+            collector.sweep(mark)
+        assert garbage in repository.objects()
+    collector.safety = SafetyParameters(max_commits=3)
+    collector.sweep(mark)
+    assert collector.swept == {garbage: "deleted"}
+
+
+@pytest.mark.parametrize("days", [None, 10])
+def test_looks_ask_for_new_commits_alone(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, days: int | None
+) -> None:
+    """What a commit has never changes: a sweep asks for it once, however often it looks."""
+    repository.put("a")
+    repository.commit(age_days=3)
+    for number in range(5):
+        repository.branch(f"branch-{number}")
+        repository.put(f"own-{number}", branch=f"branch-{number}")
+        repository.commit(branch=f"branch-{number}", age_days=2)
+    garbage = repository.put_stray("data/s/garbage")
+    if days:
+        repository.keep_days(days)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    mark = collector.collect_and_mark()
+    collector.server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    look = collector.second_look(collector.begin(), mark)
+    suspects = spark.createDataFrame([(garbage, 5)], schemas.SIZED)
+    requests = []
+    for _ in range(3):
+        proxy.asked.clear()
+        look(suspects)
+        heads = sum("/commits/" in asked.path for asked in proxy.asked)
+        requests.append((proxy.count("/commits"), heads))
+        repository.commit(allow_empty=True)
+    # The history of each of five branches, which is main's, too; then the head that moved.
+    assert requests == [(5, 0), (1, 0), (1, 0)]
