@@ -16,7 +16,7 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import LakeFSGCError, NamespaceError, RepositoryNotFoundError
+from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
 
@@ -112,11 +112,8 @@ def _shown_by_heads(
             logger.warning("branch %s cannot be sampled: %s", branch, error.message)
             unread[branch] = error.message
             continue
-        for url in urls:
-            try:
-                found.append(run.key_of(url))
-            except NamespaceError:
-                continue
+        keys = map(run.known_folders.key_or_outside, urls)
+        found += [key for key in keys if key is not None]
     # All of them gone is no sample.
     return found, gone if len(gone) == len(branches) else unread
 

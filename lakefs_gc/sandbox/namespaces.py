@@ -86,6 +86,13 @@ class Namespaces:
             bucket, _, key = f"/{key}".removeprefix(folder).partition("/")
         return self.store(f"{self.blockstore_type}://{bucket}"), key
 
+    def by_folder(self, url: str) -> str:
+        """The URL of an object in a namespace as a lakeFS server shows it: that of a local store with its folder."""
+        if self.blockstore_type != "local":
+            return url
+        folder = self.root.folder_url.removeprefix("file://")
+        return f"local://{folder}{url.removeprefix('local://').lstrip('/')}"
+
     def _location(self, namespace: str) -> str:
         """The URL of a namespace's folder; with a final slash."""
         folder = normalize_namespace(namespace)
