@@ -45,6 +45,23 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
+        "a symbolic link below a namespace ends the listing",
+        "storage/local.py",
+        "entry.is_symlink()",
+        "storage/test_local.py",
+        "fails_each_listing",
+    ),
+    Mutant(
+        12,
+        "a listing below a symbolic link is no empty one",
+        "storage/local.py",
+        "                self._refuse_link_above(level)\n",
+        "",
+        "storage/test_local.py",
+        "fails_each_listing",
+    ),
+    never(
+        12,
         "a server that does not tell its folder stops the run",
         "engine/known_folders.py",
         "not learnt",
