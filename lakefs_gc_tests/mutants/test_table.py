@@ -10,7 +10,7 @@ import pytest
 from lakefs_gc_tests.mutants.mutant import PACKAGE, Mutant
 from lakefs_gc_tests.mutants.table import MUTANTS
 
-_RULES = 11
+_RULES = 12
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule}-{mutant.taken_out}")
