@@ -111,6 +111,7 @@ class LakeFSServer:
         self._refs = lakefs_sdk.RefsApi(self._client)
         self._tags = lakefs_sdk.TagsApi(self._client)
         self._internal = lakefs_sdk.InternalApi(self._client)
+        self._staging = lakefs_sdk.StagingApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
         self._metaranges: dict[str, dict[str, str]] = {}
@@ -158,6 +159,17 @@ class LakeFSServer:
             if not page.pagination.has_more:
                 return
             after = _moved(f"list of branches of {repository}", after, page.pagination.next_offset)
+
+    def issued_address(self, repository: str, branch: str) -> str:
+        """An address that the server gives out for an upload.  Nothing is written; the address is never used."""
+        location = self._call(
+            f"get an upload address of {repository}",
+            self._staging.get_physical_address,
+            repository,
+            branch,
+            "lakefs-gc-asks-for-the-folder",
+        )
+        return str(location.physical_address or "")
 
     def staged_paths(self, repository: str, branch: str) -> Iterator[str]:
         """Every path that a branch shows otherwise than its head does; without those that it deletes."""

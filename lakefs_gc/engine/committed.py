@@ -13,13 +13,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.active_ranges import metadata_files
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.known_folders import KnownFolders
 from lakefs_gc.engine.parts import PART, PartsPlace, StageFiles, write_parts
 from lakefs_gc.engine.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError
-from lakefs_gc.formats.addresses import entries_below
+from lakefs_gc.formats.addresses import entries_below, local_addresses_elsewhere
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA
@@ -87,11 +88,12 @@ def _write_ranges(
     batches: Batches, run: GCRun, listed: StageFiles, place: PartsPlace, cache: RangeCache, cores: int
 ) -> Batches:
     named: dict[str, int] = {}
+    known = run.known_folders
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         if row["entries"] is None:
             named.update(_named_ranges(data, file))
-        return list(live_addresses(data, file, run.folders, row["entries"]))
+        return list(live_addresses(data, file, known.folders, row["entries"], explained_by=known))
 
     entries = 0
 
@@ -137,23 +139,34 @@ def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batche
             remedy="nothing was deleted; restore the range, or find out what deletes files below _lakefs/",
         )
     for key, data in store.read_many(by_key, concurrency=_READS_AT_ONCE):
-        yield from live_addresses(data, key, run.folders, by_key[key])
+        yield from live_addresses(data, key, run.folders, by_key[key], explained_by=run.known_folders)
 
 
 def live_addresses(
-    data: bytes, file: str, folders: tuple[str, ...], entries: int | None, *, full_only: bool = False
+    data: bytes,
+    file: str,
+    folders: tuple[str, ...],
+    entries: int | None,
+    *,
+    full_only: bool = False,
+    explained_by: KnownFolders | None = None,
 ) -> Batches:
     """The addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
     ``entries`` is how many its metarange says it has; None when no metarange was asked, and then the file may also be
     something other than a range, which has no addresses, but not of a kind that nobody knows.  ``full_only`` is for a
-    range of another repository, whose relative addresses lie in that one's namespace.  Raises ``CorruptRangeError``.
+    range of another repository, whose relative addresses lie in that one's namespace.
+
+    Raises ``CorruptRangeError``, and with ``explained_by`` ``NamespaceError`` for a full address that may be another
+    spelling of the namespace's.
     """
     if entries is None and known_kind(read_properties(data, file), file) is not TableKind.RANGE:
         return
     batch = read_range(data, file)
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
+    if explained_by is not None:
+        explained_by.refuse_unexplained(local_addresses_elsewhere(batch, folders))
     inside = entries_below(batch, folders, full_only=full_only)
     columns = [inside.column(name) for name in LISTING_SCHEMA.names]
     yield pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

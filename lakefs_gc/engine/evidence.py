@@ -25,7 +25,7 @@ from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPaths, list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.workers import driver_errors
-from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, NamespaceError, RepositoryNotFoundError
+from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
@@ -179,11 +179,8 @@ def _shown_by(run: GCRun, branches: list[str], server: LakeFSServer, each: int, 
             unread[branch] = error.message
             continue
         objects += len(urls)
-        for url in urls:
-            try:
-                found.append(run.key_of(url))
-            except NamespaceError:
-                continue
+        keys = map(run.known_folders.key_or_outside, urls)
+        found += [key for key in keys if key is not None]
         if until_shown and objects:
             break
     return _Shown(found, objects, unread, gone)

@@ -21,6 +21,7 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.known_folders import KnownFolders
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
@@ -123,7 +124,7 @@ def foreign_references(
         files = files.join(seen, FILE.names, "left_anti")
     cache = work_place.range_cache
     located = cache.locate(spark, files, cores=cores)
-    references = located.mapInArrow(_read_files(run.folders, cache, cores), schemas.FOREIGN_REFERENCES)
+    references = located.mapInArrow(_read_files(run.known_folders, cache, cores), schemas.FOREIGN_REFERENCES)
     return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
 
 
@@ -248,9 +249,10 @@ def _list_files(batches: Batches) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, folders: tuple[str, ...], cache: RangeCache, cores: int) -> Batches:
+def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        return list(live_addresses(data, f"{row['store_url']}{file}", folders, None, full_only=True))
+        name = f"{row['store_url']}{file}"
+        return list(live_addresses(data, name, known.folders, None, full_only=True, explained_by=known))
 
     repositories: dict[str, str] = {}
 

@@ -33,7 +33,7 @@ from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
-from lakefs_gc.errors import NamespaceError, ServerError
+from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import StoreLocation
@@ -309,10 +309,7 @@ def _ask(lookup: _Lookup, search: TwinSearch) -> str | None:
         if error.facts.get("status") == 410:
             return None  # marked as deleted; what it points to is not said
         raise
-    try:
-        return search.run.key_of(url) if url else ""
-    except NamespaceError:
-        return ""
+    return (search.run.known_folders.key_or_outside(url) or "") if url else ""
 
 
 def _kept(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[_Lookup]) -> DataFrame:

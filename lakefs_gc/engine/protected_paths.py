@@ -10,10 +10,11 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, metadata_files
+from lakefs_gc.engine.known_folders import KnownFolders
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.formats.addresses import entries_below
+from lakefs_gc.formats.addresses import entries_below, local_addresses_elsewhere
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import StoreLocation
@@ -38,7 +39,7 @@ def protected_paths(
         metadata_files(spark, run.store)
         .select("range_id")
         .repartition(cores * _TASKS_PER_CORE)
-        .mapInArrow(_read_below(run.store, run.folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
+        .mapInArrow(_read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
     )
     return suspects.join(addresses, "address", "left_semi").select(
         "address", "size", F.lit(schemas.PROTECTED).alias("why")
@@ -46,15 +47,15 @@ def protected_paths(
 
 
 @worker
-def _read_below(
-    batches: Batches, store: StoreLocation, folders: tuple[str, ...], prefixes: tuple[bytes, ...]
-) -> Batches:
+def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, prefixes: tuple[bytes, ...]) -> Batches:
     keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
     for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
         if known_kind(read_properties(data, key), key) is not TableKind.RANGE:
             continue
         entries = read_range(data, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
-        found = entries_below(entries.filter(below), folders).column("address")
+        protected = entries.filter(below)
+        known.refuse_unexplained(local_addresses_elsewhere(protected, known.folders))
+        found = entries_below(protected, known.folders).column("address")
         if len(found):
             yield pa.record_batch([found], names=["address"])

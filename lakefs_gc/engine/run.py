@@ -11,6 +11,7 @@ from typing import Any
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
+from lakefs_gc.engine.known_folders import KnownFolders, folder_mounts, learn_folders
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -20,7 +21,7 @@ from lakefs_gc.errors import (
     ReadOnlyRepositoryError,
     SafetyError,
 )
-from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace, spellings
+from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
 from lakefs_gc.server import LakeFSServer, Repository
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
@@ -76,6 +77,10 @@ class GCRun:
     min_age_seconds: float
     server_version: str
     server: ServerIdentity
+    server_folders: tuple[str, ...] = ()
+    """What full addresses begin with beside ``spellings``: as the server's API and the mounts spell the namespace."""
+    folder_mounts: tuple[tuple[str, str], ...] = ()
+    """Where other folders of the server's disk are from here."""
 
     def to_facts(self) -> dict[str, Any]:
         """As JSON, for the manifest of the listing."""
@@ -83,6 +88,8 @@ class GCRun:
             "store": self.store.url,
             "started_at": self.started_at.isoformat(),
             "cutoff": self.cutoff.isoformat(),
+            "server_folders": list(self.server_folders),
+            "folder_mounts": [list(mount) for mount in self.folder_mounts],
         }
 
     @classmethod
@@ -97,6 +104,8 @@ class GCRun:
                     "started_at": datetime.fromisoformat(facts["started_at"]),
                     "cutoff": datetime.fromisoformat(facts["cutoff"]),
                     "server": ServerIdentity(**facts["server"]),
+                    "server_folders": tuple(facts["server_folders"]),
+                    "folder_mounts": tuple((prefix, url) for prefix, url in facts["folder_mounts"]),
                 }
             )
         except (TypeError, KeyError):
@@ -107,8 +116,13 @@ class GCRun:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """All that full addresses of objects in the namespace begin with."""
-        return spellings(self.namespace, self.store.url)
+        """All that full addresses of objects in the namespace begin with; the namespace is the first."""
+        return tuple(dict.fromkeys((*spellings(self.namespace, self.store.url), *self.server_folders)))
+
+    @property
+    def known_folders(self) -> KnownFolders:
+        """What tells whether a full address names an object of the namespace."""
+        return KnownFolders(self.namespace, self.store, self.folders, self.server_folders, self.folder_mounts)
 
     def key_of(self, url: str) -> str:
         """The key, relative to the namespace, of a URL that the server gave.
@@ -161,6 +175,8 @@ def begin_run(
         min_age_seconds=min_age_seconds,
         server_version=server.version(),
         server=ServerIdentity.of(server, repository),
+        server_folders=learn_folders(server, repository, settings, location),
+        folder_mounts=folder_mounts(settings) if is_local(namespace) else (),
     )
 
 

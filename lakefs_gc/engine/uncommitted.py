@@ -181,11 +181,13 @@ def _linked_by_folder(server: LakeFSServer, run: GCRun, branches: Iterable[str])
 
     A server with a local store hands out addresses by its folder (``local:///folder/...``), keeps them in full, and
     leaves them out of its list, which has what begins with the namespace (``pkg/catalog/gc_write_uncommitted.go``).
+    Raises ``NamespaceError`` for an address that may be one more spelling of the folder.
     """
+    known = run.known_folders
     staged = ((branch, path) for branch in branches for path in _staged_paths(server, run.repository, branch))
     for _, url in map_unordered(lambda place: _shown(server, run.repository, *place), staged, _CALLS_AT_ONCE):
-        if url.startswith(run.folders):
-            yield run.key_of(url)
+        if url and (key := known.key_or_outside(url)) is not None:
+            yield key
 
 
 def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ Only where an entry may mean either of two keys, because lakeFS reads its addres
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import reduce
 from urllib.parse import unquote
@@ -41,7 +42,10 @@ _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
 _CAPITAL_SCHEME_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://"
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
-_LOCAL_NAMESPACE, _LOCAL_STORE = "local://", "file://"
+LOCAL_SCHEME, _LOCAL_STORE = "local://", "file://"
+_UNTIDY_PATH = re.compile(r"(?:^|/)\.{0,2}/|/\.{1,2}$")
+_ISSUED_FOLDER = re.compile(r"(?P<folder>local://.+/)data/[0-9a-v]{20}/[0-9a-v]{20}(?:,[A-Za-z0-9_-]+)?")
+"""What a server with a local store gives out for an upload; ``folder`` is how it spells the namespace."""
 _RESERVED_AT_ROOT = ("dummy", "data", "_lakefs")
 """``dummy`` is how lakeFS tests that it can write; the others are the two folders, as markers of some
 stores.
@@ -72,13 +76,10 @@ def namespaces_overlap(left: str, right: str) -> bool:
 def relative_address(address: str, address_type: AddressType, namespace: str) -> str | None:
     """The address below the namespace, or None when it lies outside.
 
-    A full address inside the namespace is the same object as its relative form.  With ``BY_PREFIX`` an
-    address that begins with a scheme is full, any other relative.
+    A full address inside the namespace is the same object as its relative form.  An address without a scheme is
+    relative, whatever its type says: a lakeFS server with a local store reads it so.
     """
-    is_full = address_type == AddressType.FULL or (
-        address_type == AddressType.BY_PREFIX and _SCHEME.match(address) is not None
-    )
-    if not is_full:
+    if address_type == AddressType.RELATIVE or _SCHEME.match(address) is None:
         return address
     address, folder = _with_small_scheme(address), normalize_namespace(namespace)
     return address.removeprefix(folder) if address.startswith(folder) else None
@@ -94,12 +95,41 @@ def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
     """What the full addresses of objects in a namespace begin with; ``store_url`` is where the namespace is.
 
     A lakeFS server with a local store names the folder itself in the addresses that it gives out for uploads
-    (``local:///var/lakefs/data/repo/data/...``), and keeps them as full ones when they are linked.
+    (``local:///var/lakefs/data/repo/data/...``), and keeps them as full ones when they are linked.  The server's folder
+    may be another one than the collector's: see ``server_spellings``.
     """
     folder = normalize_namespace(namespace)
-    if not (folder.startswith(_LOCAL_NAMESPACE) and store_url.startswith(_LOCAL_STORE)):
+    if not (is_local(folder) and store_url.startswith(_LOCAL_STORE)):
         return (folder,)
-    return folder, f"{_LOCAL_NAMESPACE}{store_url.removeprefix(_LOCAL_STORE).rstrip('/')}/"
+    return folder, f"{LOCAL_SCHEME}{store_url.removeprefix(_LOCAL_STORE).rstrip('/')}/"
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL is of a server's own disk."""
+    return _with_small_scheme(url).startswith(LOCAL_SCHEME)
+
+
+def server_spellings(issued: str, namespace: str) -> tuple[str, ...]:
+    """What full addresses begin with on a server with a local store that gave out the address ``issued`` for an upload.
+
+    The folder as the server spells it, and as it shows the addresses that it keeps as full ones: with its own folder
+    before them once more (``QualifiedKey.Format`` in ``pkg/block/local/adapter.go``).  Empty for an address that a
+    server does not give out.
+    """
+    match = _ISSUED_FOLDER.fullmatch(issued)
+    if match is None:
+        return ()
+    folder = match["folder"]
+    base = folder_above(folder, namespace)
+    if not base:
+        return (folder,)
+    return folder, base + folder.removeprefix(LOCAL_SCHEME).lstrip("/")
+
+
+def folder_above(folder: str, namespace: str) -> str:
+    """``folder`` without the path of the namespace that it ends in; empty where it ends in another one."""
+    path = normalize_namespace(namespace).partition("://")[2]
+    return folder.removesuffix(path) if folder.endswith("/" + path) else ""
 
 
 def entries_below(batch: pa.RecordBatch, folders: tuple[str, ...], *, full_only: bool = False) -> pa.RecordBatch:
@@ -113,22 +143,36 @@ def entries_below(batch: pa.RecordBatch, folders: tuple[str, ...], *, full_only:
     addresses, types = batch.column("address"), batch.column("address_type")
     if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, free of charge
         return batch.slice(0, 0) if full_only else batch
-    is_full = pc.or_(
-        pc.equal(types, AddressType.FULL),
-        pc.and_(pc.equal(types, AddressType.BY_PREFIX), pc.match_substring_regex(addresses, _SCHEME_RE2)),
-    )
+    is_full = _are_full(batch)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
     if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _CAPITAL_SCHEME_RE2))).as_py():
         addresses = pa.array([_with_small_scheme(address) for address in addresses.to_pylist()], pa.string())
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
-    rows, keys = _read_otherwise(addresses, pc.and_(is_full, pc.match_substring_regex(addresses, "[%?]")), folders)
+    rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
     inside = _with_addresses(batch, below).filter(pc.is_valid(below))
     if not keys:
         return inside
     others = _with_addresses(batch.take(pa.array(rows, pa.int64())), pa.array(keys, pa.string()))
     return pa.concat_batches([inside, others])
+
+
+def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows have a whole URL.  One of type ``FULL`` without a scheme is none: a local store reads it as a key."""
+    has_scheme = pc.match_substring_regex(batch.column("address"), _SCHEME_RE2)
+    return pc.and_(pc.not_equal(batch.column("address_type"), AddressType.RELATIVE), has_scheme)
+
+
+def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -> list[str]:
+    """The full addresses of a local store that begin with none of ``folders``, for ``batch`` as ``entries_below`` has.
+
+    They may be another spelling of a folder of the namespace.  Empty unless the namespace is of a local store.
+    """
+    if not is_local(folders[0]) or pc.all(pc.equal(batch.column("address_type"), AddressType.RELATIVE)).as_py():
+        return []
+    full = batch.column("address").filter(_are_full(batch)).unique().to_pylist()
+    return [url for url in full if is_local(url) and not _with_small_scheme(url).startswith(folders)]
 
 
 def _with_addresses(batch: pa.RecordBatch, addresses: pa.StringArray) -> pa.RecordBatch:
@@ -140,7 +184,7 @@ def _read_otherwise(
 ) -> tuple[list[int], list[str]]:
     """Row and key of what full addresses below ``folders`` may mean beside what stands there."""
     # Imports are full addresses of other buckets: those that cannot lie in the folders are not looked at one by one.
-    roots = {folder[: folder.index("/", folder.index("://") + 3) + 1] for folder in folders}
+    roots = {LOCAL_SCHEME if is_local(folder) else _bucket(folder) for folder in folders}
     near = reduce(pc.or_, (pc.starts_with(addresses, root) for root in sorted(roots)))
     found = [
         (row, reading.removeprefix(folder))
@@ -152,14 +196,36 @@ def _read_otherwise(
     return [row for row, _ in found], [key for _, key in found]
 
 
+def _bucket(folder: str) -> str:
+    return folder[: folder.index("/", folder.index("://") + 3) + 1]
+
+
+def _may_be_read_otherwise(addresses: pa.StringArray) -> pa.BooleanArray:
+    return pc.match_substring_regex(addresses, r"[%?]|[^:/]/\.{0,2}/|///\.{0,2}/|/\.{1,2}\z|://\.{1,2}/")
+
+
 def other_readings(address: str) -> list[str]:
     """What an address may mean where it is read as a URL: without a query, decoded, or both; not the address itself.
 
-    lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``).
+    lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``).  An
+    address of a local store is a path as well, in which ``//``, ``.`` and ``..`` lead to what a shorter one names.
     """
-    before_query = address.partition("?")[0]
-    readings = [before_query, *(unquote(text, errors="surrogateescape") for text in (address, before_query))]
+    address_as_read = _with_small_scheme(address)
+    before_query = address_as_read.partition("?")[0]
+    decoded = (unquote(text, errors="surrogateescape") for text in (address_as_read, before_query))
+    readings = list(dict.fromkeys([address_as_read, before_query, *decoded]))
+    if is_local(address):
+        readings += [tidy for text in readings if (tidy := _tidy(text)) != text]
     return [text for text in dict.fromkeys(readings) if text != address and _is_utf8(text)]
+
+
+def _tidy(url: str) -> str:
+    """An address of a local store with its path as an operating system would walk it, links apart."""
+    path = url.removeprefix(LOCAL_SCHEME)
+    if not _UNTIDY_PATH.search(path.removeprefix("/")):
+        return url
+    tidy = posixpath.normpath(path)
+    return LOCAL_SCHEME + (f"/{tidy.lstrip('/')}" if path.startswith("/") else tidy)
 
 
 def _is_utf8(text: str) -> bool:

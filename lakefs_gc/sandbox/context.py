@@ -41,7 +41,8 @@ class SandboxOptions:
     ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
 
     ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` are where a sandbox differs from lakeFS on
-    purpose: see ``lakefs_gc.sandbox.differences``.
+    purpose: see ``lakefs_gc.sandbox.differences``.  ``issues_folder_addresses``: addresses for uploads name the
+    folder of a local store (``local:///folder/...``) instead of the namespace, as a lakeFS server's do.
     """
 
     grace_period_seconds: int = _DAY_SECONDS
@@ -51,6 +52,7 @@ class SandboxOptions:
     single_use_links: bool = True
     stage_inside_namespace: bool = False
     shallow_copies: bool = True
+    issues_folder_addresses: bool = False
     range_limits: RangeLimits = field(default_factory=RangeLimits)
     uncommitted_page_bytes: int = 20 << 20
     uncommitted_page_seconds: float = 60.0

@@ -8,6 +8,7 @@ a root in S3 a namespace is its own URL, which must lie in the root.  Addresses 
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from urllib.parse import quote, unquote
@@ -85,6 +86,22 @@ class Namespaces:
             folder = self.root.folder_url.removeprefix("file://")
             bucket, _, key = f"/{key}".removeprefix(folder).partition("/")
         return self.store(f"{self.blockstore_type}://{bucket}"), key
+
+    def by_folder(self, url: str) -> str:
+        """The URL of an object in a namespace as a lakeFS server shows it: that of a local store with its folder."""
+        if self.blockstore_type != "local":
+            return url
+        folder = self.root.folder_url.removeprefix("file://")
+        return f"local://{folder}{url.removeprefix('local://').lstrip('/')}"
+
+    def key_by_links(self, folder: str, url: str) -> str | None:
+        """The key of a path of this machine that symbolic links lead into a namespace's folder."""
+        path = url.removeprefix("local://")
+        if self.blockstore_type != "local" or not url.startswith("local:///") or "\0" in path:
+            return None
+        root = os.path.realpath(self._location(folder).removeprefix("file://"))
+        real = os.path.realpath(path)
+        return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else None
 
     def _location(self, namespace: str) -> str:
         """The URL of a namespace's folder; with a final slash."""

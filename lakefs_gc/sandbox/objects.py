@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO, cast
 
 from lakefs_gc.errors import ObjectNotFoundError
-from lakefs_gc.formats.addresses import relative_address
+from lakefs_gc.formats.addresses import other_readings, relative_address
 from lakefs_gc.formats.entry import AddressType, Entry, to_ns
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.namespaces import relative_if_data, shown_address
@@ -141,7 +141,10 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged
     if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
         kind = sandbox.namespaces.blockstore_type
         raise ApiError(400, f"physical address is not valid for block adapter: {kind}")
-    if not sandbox.options.stage_inside_namespace and _is_inside(repository, request.physical_address):
+    if (
+        not sandbox.options.stage_inside_namespace
+        and _key_inside(sandbox, repository, request.physical_address) is not None
+    ):
         raise ApiError(400, "physical address is inside the storage namespace: copy or link the object instead")
     return _stage_address(sandbox, repository, branch, request, request.checksum)
 
@@ -153,9 +156,11 @@ def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged)
     outside the namespace needs none.
     """
     address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
-    is_inside = _is_inside(repository, request.physical_address)
-    needs_token = address_type is AddressType.RELATIVE or (is_inside and not sandbox.options.stage_inside_namespace)
+    key = _key_inside(sandbox, repository, request.physical_address)
+    is_refused = key is not None and not sandbox.options.stage_inside_namespace
+    needs_token = address_type is AddressType.RELATIVE or is_refused
     if needs_token:
+        address = address if key is None else key
         sandbox.signer.verify(repository.name, branch, request.path, address)
     checksum = request.checksum.strip(' "')
     if not checksum:
@@ -329,8 +334,17 @@ def _already_used() -> ApiError:
     return ApiError(400, "link address already used: link address invalid")
 
 
-def _is_inside(repository: Repository, url: str) -> bool:
-    return url.startswith(repository.folder)
+def _key_inside(sandbox: Sandbox, repository: Repository, url: str) -> str | None:
+    """The key of what a URL names in the namespace, however it is spelled; None for what lies outside."""
+    folders = (repository.folder, sandbox.namespaces.by_folder(repository.folder))
+    for reading in (url, *other_readings(url)):
+        for folder in folders:
+            if reading.startswith(folder):
+                return reading.removeprefix(folder)
+        key = sandbox.namespaces.key_by_links(repository.folder, reading)
+        if key is not None:
+            return key
+    return None
 
 
 def _share(

@@ -51,7 +51,8 @@ _NO_LINKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.E
 class LocalStore(ObjectStore):
     """Files below a folder; the key is the path.
 
-    Symbolic links below the folder are not followed and are no objects (the folder itself may be one).
+    Symbolic links below the folder are not followed, and a listing that meets one fails: what it leads to may be an
+    object or a metadata file that was moved away.  The folder itself, or one above it, may be a link.
     Folders that a delete empties are removed; other empty folders do not matter.  Files still being written
     carry a name of their own (``.lakefs-gc-<32 hex digits>.tmp``), which is no key.
     """
@@ -111,6 +112,8 @@ class LocalStore(ObjectStore):
             try:
                 with self._open_folder(level) as descriptor, os.scandir(descriptor) as entries:
                     for entry in entries:
+                        if entry.is_symlink():
+                            raise self._link_error(level + entry.name)
                         if entry.is_dir(follow_symlinks=False):
                             yield _text(entry.name), True, None
                         elif entry.is_file(follow_symlinks=False) and not _TEMPORARY.fullmatch(entry.name):
@@ -120,6 +123,22 @@ class LocalStore(ObjectStore):
                 if error.errno not in _GONE:
                     raise
                 self._require_folder()
+                self._refuse_link_above(level)
+
+    def _refuse_link_above(self, level: str) -> None:
+        """A level that cannot be opened is an empty one, unless a symbolic link stands in its way."""
+        parts = level.split("/")[:-1]
+        for depth in range(len(parts)):
+            with suppress(OSError), self._open_folder("".join(f"{part}/" for part in parts[:depth])) as folder:
+                if stat.S_ISLNK(os.stat(parts[depth], dir_fd=folder, follow_symlinks=False).st_mode):
+                    raise self._link_error("/".join(parts[: depth + 1]))
+
+    def _link_error(self, key: str) -> NamespaceError:
+        return NamespaceError(
+            f"{self.location.folder_url}{key} is a symbolic link. Links are not followed, so what it leads to would "
+            "pass for lost",
+            remedy="replace the link by the file or folder that it leads to; the namespace's own folder may be a link",
+        )
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -343,7 +362,7 @@ class LocalStore(ObjectStore):
         if error.errno in _GONE:
             return ObjectNotFoundError(f"{where} does not exist", remedy="check the namespace; is it mounted?")
         if error.errno == errno.ELOOP:
-            return NamespaceError(f"{where} is a symbolic link", remedy="replace the link by what it names")
+            return self._link_error(key)
         return StorageError(f"{where}: {error.strerror}", remedy="check the disk, then run again")
 
 

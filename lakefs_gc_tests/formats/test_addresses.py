@@ -167,7 +167,7 @@ RESOLVED = [
     ("s3://bucket/é/repo-evil/data/a", FULL, None),
     ("s3://bucket/e\u0301/repo/data/a", FULL, None),
     ("gs://bucket/é/repo/data/a", FULL, None),
-    ("data/a", FULL, None),
+    ("data/a", FULL, "data/a"),
     ("abcdef", BY_PREFIX, "abcdef"),
     ("s3://bucket/é/repo/root", BY_PREFIX, "root"),
     ("s3://other/root", BY_PREFIX, None),

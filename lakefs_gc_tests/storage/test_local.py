@@ -61,9 +61,6 @@ def test_links_out_of_the_folder_are_not_followed(store: LocalStore, folder: Pat
     store.put("data/s/a", b"")
     (folder / "data/s/link").symlink_to(outside / "secret")
     (folder / "data/linked").symlink_to(outside)
-    assert keys_of(store.list()) == ["data/s/a"]
-    assert keys_of(store.list("data/linked/")) == []
-    assert store.list_level("data/")[0] == ["data/s/"]
     assert store.stat_many(["data/s/link", "data/linked/secret"]) == {}
     with pytest.raises(NamespaceError):
         store.read("data/s/link")
@@ -74,6 +71,30 @@ def test_links_out_of_the_folder_are_not_followed(store: LocalStore, folder: Pat
     store.delete_many(["data/s/link", "data/linked/secret"])
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (outside / "secret").read_text() == "secret"
+
+
+@pytest.mark.parametrize("leads_to", ["a file", "a folder", "nothing", "itself"])
+@pytest.mark.parametrize("link", ["_lakefs/moved", "data/s/moved", "data/moved", "data", "_lakefs", "moved"])
+def test_a_link_below_the_folder_fails_each_listing(folder: Path, tmp_path: Path, link: str, leads_to: str) -> None:
+    cold = tmp_path / "cold"
+    (cold / "folder").mkdir(parents=True)
+    (cold / "file").write_text("moved")
+    store = LocalStore(StoreLocation(f"file://{folder}"))
+    store.put("other/s/a", b"")
+    (folder / link).parent.mkdir(parents=True, exist_ok=True)
+    target = {"a file": cold / "file", "a folder": cold / "folder", "nothing": cold / "gone", "itself": folder / link}
+    (folder / link).symlink_to(target[leads_to])
+    level = f"{link.rpartition('/')[0]}/".lstrip("/")
+    for look in (
+        lambda: list(store.list()),
+        lambda: list(store.list(level)),
+        lambda: store.list_level(level),
+        lambda: list(store.list(f"{link}/")),
+        lambda: store.list_level(f"{link}/"),
+    ):
+        with pytest.raises(NamespaceError, match=f"{link} is a symbolic link"):
+            look()
+    assert keys_of(store.list("other/")) == ["other/s/a"]
 
 
 def test_the_folder_itself_may_be_a_link(store: LocalStore, folder: Path, tmp_path: Path) -> None:

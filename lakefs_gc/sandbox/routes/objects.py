@@ -248,6 +248,8 @@ def get_physical_address(call: Call) -> Response:
     repository, presign = call.repository(), _wants_presigned(call)
     signed = objects.new_link(call.sandbox, repository, call.path["branch"], call.required("path"))
     address = repository.folder + signed
+    if call.sandbox.options.issues_folder_addresses:
+        address = call.sandbox.namespaces.by_folder(address)
     if not presign:
         return answer({"physical_address": address, "presigned_url": None})
     expiry = call.sandbox.now_seconds() + LIFETIME_SECONDS
