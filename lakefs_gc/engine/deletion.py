@@ -22,11 +22,12 @@ from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectSt
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.pace import Pace
 
-PLAN = "address string, size long, last_modified timestamp, verdict string"
-"""Columns of a plan.  ``verdict`` is ``DELETE``, ``RESUME``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``."""
+PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"
+"""Columns of a plan.  ``verdict`` is ``DELETE``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``.
+
+``begun``: an earlier attempt said that it would delete the object, and not how that ended.
+"""
 DELETE = "delete"
-RESUME = "resume"
-"""An earlier attempt said that it would delete the object, and not how that ended."""
 PROGRESS = "done long, left long"
 
 _NOT_DELETED = {
@@ -89,7 +90,8 @@ def delete_objects(
         with pace.request() as done:
             if is_late():
                 return False
-            asked = [planned.address for planned in chunk if planned.verdict != ledger.RESURRECTED]
+            # Also what is to be kept: what an earlier attempt deleted must not be counted as kept.
+            asked = [planned.address for planned in chunk]
             there = still_there(namespace, asked, concurrency=max(1, _CONNECTIONS // pace.limit))
             # Asking takes long where the store is slow, or requests are limited.
             if is_late() or not _delete_chunk(
@@ -129,6 +131,7 @@ class _Planned:
     size: int | None
     last_modified: datetime | None
     verdict: str
+    begun: bool
 
 
 def _chunks(batches: Batches, rows: int) -> Iterator[list[_Planned]]:
@@ -160,13 +163,17 @@ def _delete_chunk(
     for planned in chunk:
         info = there.get(planned.address)
         newest = (planned.last_modified or cutoff) + _CLOCK_GRAIN
-        if planned.verdict == ledger.RESURRECTED:
+        ours = planned.begun or planned.address in begun
+        is_kept = planned.verdict in (ledger.RESURRECTED, ledger.NOT_BACKED_UP)
+        if info is None and is_kept and (ours or planned.verdict == ledger.RESURRECTED):
+            # A look takes what is gone for referenced where it cannot tell the content.
+            records.append((planned.address, planned.size, ledger.DELETED if ours else ledger.ALREADY_GONE, ""))
+        elif planned.verdict == ledger.RESURRECTED:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "referenced again since the mark"))
         elif planned.verdict == ledger.NOT_BACKED_UP and (info is not None or delete_versions):
             error = "the backup has no copy of it: it was gone then; its versions are kept"
             records.append((planned.address, planned.size, ledger.NOT_BACKED_UP, error))
         elif info is None:
-            ours = planned.verdict == RESUME or planned.address in begun
             outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
             if delete_versions:  # its versions may still be there
                 expected[planned.address] = (planned.size, outcome)

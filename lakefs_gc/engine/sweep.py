@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField,
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, RESUME, Pacing, delete_objects
+from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, Pacing, delete_objects
 from lakefs_gc.engine.marked_objects import read_marked
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restores import refuse_restored
@@ -200,12 +200,18 @@ class _Passes:
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
                 .when(F.col("unbacked"), F.lit(ledger.NOT_BACKED_UP))
-                .when(F.col("recorded") == ledger.INTENT, F.lit(RESUME))
                 .otherwise(F.lit(DELETE))
             )
             judged = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
             output = StageOutput(
-                judged.withColumn("verdict", verdict).drop("live", "unbacked", "recorded"), self._clock()
+                judged.select(
+                    "address",
+                    "size",
+                    "last_modified",
+                    verdict.alias("verdict"),
+                    F.coalesce(F.col("recorded") == ledger.INTENT, F.lit(False)).alias("begun"),
+                ),
+                self._clock(),
             )
             plan = self._keep("sweep_plan", output, PLAN).dataframe
             sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"

@@ -27,12 +27,20 @@ def location(tmp_path: Path) -> StoreLocation:
     return location
 
 
-def delete(location: StoreLocation, until: float) -> list[int]:
+def delete(
+    location: StoreLocation, until: float, verdict: str = DELETE, begun: bool = False, versions: bool = False
+) -> list[int]:
     """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock."""
     now = datetime.now(UTC)
-    columns = {"address": ADDRESSES, "size": [1] * 3, "last_modified": [now] * 3, "verdict": [DELETE] * 3}
+    columns = {
+        "address": ADDRESSES,
+        "size": [1] * 3,
+        "last_modified": [now] * 3,
+        "verdict": [verdict] * 3,
+        "begun": [begun] * 3,
+    }
     plan = pa.RecordBatch.from_pydict(columns)
-    work = delete_objects(location, "ledger/", "1", 1, now, False, until, Pacing(1, 0.0), "restores/")
+    work = delete_objects(location, "ledger/", "1", 1, now, versions, until, Pacing(1, 0.0), "restores/")
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
 
 
@@ -112,3 +120,29 @@ def test_no_delete_after_the_time_although_its_intent_was_begun_before(
     monkeypatch.setattr(ledger.ChunkWriter, "intent", slowly)
     assert delete(location, until) == [1, 0, 0]
     assert left(location) == ADDRESSES[1:]
+
+
+@pytest.mark.parametrize("versions", [False, True])
+@pytest.mark.parametrize(
+    ("verdict", "begun", "of_gone"),
+    [
+        (ledger.RESURRECTED, True, ledger.DELETED),
+        (ledger.RESURRECTED, False, ledger.ALREADY_GONE),
+        (ledger.NOT_BACKED_UP, True, ledger.DELETED),
+    ],
+)
+def test_what_is_to_be_kept_and_is_gone_is_not_counted_as_kept(
+    location: StoreLocation, verdict: str, begun: bool, of_gone: str, versions: bool
+) -> None:
+    """A sweep that was killed has deleted it, or somebody else has; what exists is kept whatever was begun."""
+    store = open_store(location)
+    store.delete_many(ADDRESSES[:1])
+    assert delete(location, time.time() + 3600, verdict, begun, versions) == [1, 1, 1]
+    assert left(location) == ADDRESSES[1:]
+    files = [key for batch in store.list("ledger/") for key in batch["address"].to_pylist()]
+    rows = [row for key in files for row in ledger.read_records(key, store.read(key)).to_pylist()]
+    assert {row["address"]: row["outcome"] for row in rows} == {
+        ADDRESSES[0]: of_gone,
+        **dict.fromkeys(ADDRESSES[1:], verdict),
+    }
+    assert all(row["size"] == 1 for row in rows)
