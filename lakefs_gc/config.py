@@ -31,6 +31,7 @@ REPOSITORY_NAME = "[a-z0-9][a-z0-9-]{2,62}"
 """lakeFS's own rule for the names of repositories, as a regular expression."""
 
 SweepPolicy = Literal["manual", "after", "immediately"]
+MANUAL: SweepPolicy = "manual"
 
 
 def _checked_url(url: str, *schemes: str) -> str:
@@ -280,6 +281,11 @@ class SweepSettings(Section):
         "good.  Nothing of S3's own brings them back then; a backup of ours does.  What was written again since the "
         "mark keeps all its versions.",
     )
+
+    @property
+    def policy_delay_hours(self) -> float:
+        """How old a mark must be before the policy sweeps it."""
+        return self.delay_hours if self.policy == "after" else 0.0
 
 
 class BackupSettings(Section):

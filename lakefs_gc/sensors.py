@@ -32,7 +32,7 @@ from dagster import (
 )
 
 from lakefs_gc.assets.sweep import POLICY, SweepConfig
-from lakefs_gc.config import SweepPolicy, SweepSettings
+from lakefs_gc.config import MANUAL, SweepPolicy, SweepSettings
 from lakefs_gc.engine.dataset import Clock, utc_now
 from lakefs_gc.jobs import gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
@@ -58,6 +58,9 @@ class Found:
     digest: str
     rows: int
     epoch_seconds: float
+    policy: str = MANUAL
+    delay_seconds: float = 0.0
+    """Of a mark: which policy may sweep it without a person, and when (``Mark.sweep_policy``)."""
 
     @classmethod
     def of(cls, record: EventLogRecord) -> Found | None:
@@ -68,7 +71,7 @@ class Found:
         metadata = {name: value.value for name, value in materialization.metadata.items()}
         if not metadata.get("mark_id") or not metadata.get("digest"):
             return None
-        rows = metadata.get("dagster/row_count")
+        rows, delay_hours = metadata.get("dagster/row_count"), metadata.get("sweep_delay_hours")
         return cls(
             storage_id=record.storage_id,
             run_key=materialization.partition,
@@ -76,6 +79,8 @@ class Found:
             digest=str(metadata["digest"]),
             rows=rows if isinstance(rows, int) else 0,
             epoch_seconds=record.timestamp,
+            policy=str(metadata.get("sweep_policy", MANUAL)),
+            delay_seconds=delay_hours * 3600 if isinstance(delay_hours, int | float) else 0.0,
         )
 
 
@@ -180,9 +185,11 @@ def evaluate(
     waiting = list(cursor.waiting) if settings.policy != "manual" else []
     marks, last_mark = _new_since(Position(cursor.mark_storage_id, cursor.mark_epoch_seconds), instance, _MARK)
     if settings.policy != "manual":
-        delay_seconds = settings.delay_hours * 3600 if settings.policy == "after" else 0.0
-        # There is nothing to sweep in a mark of nothing.
-        found = [WaitingMark.of(mark, delay_seconds) for mark in marks if mark.rows]
+        delay_seconds = settings.policy_delay_hours * 3600
+        # There is nothing to sweep in a mark of nothing.  A mark that was made under another policy may be swept by
+        # this one only if both let it, and not before both do.
+        by_policy = [mark for mark in marks if mark.rows and mark.policy != MANUAL]
+        found = [WaitingMark.of(mark, max(delay_seconds, mark.delay_seconds)) for mark in by_policy]
         waiting += [mark for mark in found if mark not in cursor.waiting]
     last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
     approvals, last_approval = _new_since(last_approval, instance, _APPROVAL)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dagster import AssetMaterialization, DagsterInstance
 
 from lakefs_gc.partitions import gc_runs
 
 
-def record_mark(instance: DagsterInstance, run_key: str, *, digest: str = "", candidates: int = 3) -> str:
-    """Record that ``mark`` was materialized; its digest."""
+def record_mark(
+    instance: DagsterInstance,
+    run_key: str,
+    *,
+    digest: str = "",
+    candidates: int = 3,
+    policy: str = "immediately",
+    delay_hours: float = 0.0,
+) -> str:
+    """Record that ``mark`` was materialized; its digest.  ``policy`` is the one that it was made under."""
     digest = digest or f"sha256:{run_key}"
-    metadata: dict[str, str | int] = {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": candidates}
+    metadata: dict[str, str | int | float] = {
+        "mark_id": mark_id_of(run_key),
+        "digest": digest,
+        "dagster/row_count": candidates,
+        "sweep_policy": policy,
+        "sweep_delay_hours": delay_hours,
+    }
     _record(instance, "mark", run_key, metadata)
     return digest
 
@@ -34,6 +50,6 @@ def mark_id_of(run_key: str) -> str:
     return f"mark-of-{run_key.partition('/')[2]}"
 
 
-def _record(instance: DagsterInstance, asset: str, run_key: str, metadata: dict[str, str | int]) -> None:
+def _record(instance: DagsterInstance, asset: str, run_key: str, metadata: Mapping[str, str | int | float]) -> None:
     instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
     instance.report_runless_asset_event(AssetMaterialization(asset, partition=run_key, metadata=metadata))

@@ -96,6 +96,18 @@ def test_immediate_policy_sweeps_every_mark_once(instance: DagsterInstance) -> N
     assert evaluate(instance, cursor, IMMEDIATELY, in_hours(1))[0] == []
 
 
+def test_what_a_policy_may_sweep_was_fixed_when_the_mark_was_made(instance: DagsterInstance) -> None:
+    """A cursor that was reset, or a policy that is new, brings old marks to light: they were made for a person."""
+    record_mark(instance, FIRST, policy="manual")
+    record_by_hand(instance, "mark", OTHER)
+    record_mark(instance, SECOND, policy="after", delay_hours=24)
+    for settings in (IMMEDIATELY, AFTER):
+        requests, cursor, _ = evaluate(instance, SensorCursor(), settings, in_hours(23))
+        assert (requests, [waiting.run_key for waiting in cursor.waiting]) == ([], [SECOND])
+        assert swept(evaluate(instance, cursor, settings, in_hours(25))[0]) == [SECOND], "the longer delay holds"
+    assert evaluate(instance, SensorCursor(), MANUAL, in_hours(1000))[0] == []
+
+
 def test_delayed_policy_waits_and_then_sweeps_once(instance: DagsterInstance) -> None:
     record_mark(instance, FIRST)
     requests, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
@@ -314,6 +326,7 @@ def test_cursor_of_an_older_version_goes_on(instance: DagsterInstance, caplog: p
 def materialize(instance: DagsterInstance, run_key: str, *names: str) -> str:
     """A run that makes a mark and approves it, as far as the sensor can see; its id."""
     metadata: dict[str, Any] = {"mark_id": mark_id_of(run_key), "digest": f"sha256:{run_key}", "dagster/row_count": 3}
+    metadata |= {"sweep_policy": "immediately", "sweep_delay_hours": 0.0}
     instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
     made = [
         asset(name=name, partitions_def=gc_runs)(lambda: MaterializeResult(metadata=metadata))

@@ -79,6 +79,7 @@ def mark(
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
         protections=evidence.protections,
+        sweep_settings=settings.get().sweep,
     )
     parquet.work_place.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(
@@ -114,6 +115,8 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
         "cutoff": MetadataValue.timestamp(mark.cutoff),
         "mark_id": mark.mark_id,
         "digest": mark.digest,
+        "sweep_policy": mark.sweep_policy,
+        "sweep_delay_hours": mark.sweep_delay_hours,
         "location": MetadataValue.text(mark.location),
     }
 

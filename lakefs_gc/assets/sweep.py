@@ -8,7 +8,7 @@ from pydantic import Field
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
 from lakefs_gc.engine import sweep as stage
-from lakefs_gc.engine.approval import approve, is_approved, read_approval
+from lakefs_gc.engine.approval import approve, is_approved, read_approval, refuse_without_person
 from lakefs_gc.engine.backed_up import not_backed_up
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.brakes import refuse_braked
@@ -136,11 +136,13 @@ def sweep(
 def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
     """Approve a mark that is not approved yet, if ``config`` has its digest.
 
-    Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored.
+    Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored, or
+    a mark that was not made for a policy.
     """
     if config.approve_digest and not is_approved(found.store, found.mark):
         if config.approved_via.startswith(POLICY):
             refuse_restored(found.store, found.mark.mark_id, frozenset())
+            refuse_without_person(found.mark, utc_now())
         approve(
             found.store,
             found.mark,

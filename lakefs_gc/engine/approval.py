@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from lakefs_gc.config import MANUAL
 from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
+
+_CLOCKS_APART = timedelta(minutes=10)
+"""The mark's time and today's are of two machines, each of which may be 5 minutes off the store's (rule 2)."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,26 @@ def approve(
     approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
     store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
     return approval
+
+
+def refuse_without_person(mark: Mark, now: datetime) -> None:
+    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it by now.
+
+    What the settings say today does not count: they may be those of another machine, or newer than the mark.
+    """
+    remedy = f"look at the mark, and `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`"
+    if mark.sweep_policy == MANUAL:
+        raise ApprovalError(
+            f"mark {mark.mark_id} of {mark.repository} was made under the sweep policy manual: only a person approves "
+            "it",
+            remedy=remedy,
+        )
+    due = mark.created_at + timedelta(hours=mark.sweep_delay_hours)
+    if now + _CLOCKS_APART < due:
+        raise ApprovalError(
+            f"the policy of mark {mark.mark_id} of {mark.repository} waits until {due:%Y-%m-%d %H:%M} UTC",
+            remedy=f"wait, or {remedy}",
+        )
 
 
 def is_approved(store: ObjectStore, mark: Mark) -> bool:

@@ -20,7 +20,7 @@ import pyspark
 from pyspark import TaskContext
 
 from lakefs_gc import __version__
-from lakefs_gc.config import Protections
+from lakefs_gc.config import MANUAL, Protections, SweepSettings
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
@@ -54,13 +54,15 @@ def write_mark(
     unreadable: Iterable[str] = (),
     not_asked: Iterable[str] = (),
     protections: Protections | None = None,
+    sweep_settings: SweepSettings | None = None,
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
     want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
     ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
-    ``protections`` what was protected beyond the rules.  Writing the same mark again changes nothing.  Raises
+    ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
+    a person (default: none).  Writing the same mark again changes nothing.  Raises
     ``MarkError`` when another mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates
     were made.
     """
@@ -105,6 +107,8 @@ def write_mark(
             "unreadable": sorted(unreadable),
             "not_asked": sorted(not_asked),
             "protections": protections.model_dump(mode="json") if protections else None,
+            "sweep_policy": sweep_settings.policy if sweep_settings else MANUAL,
+            "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,
         },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={

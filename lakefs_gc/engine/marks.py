@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakefs_gc.config import MANUAL
 from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.run import GCRun, refuse_other_server
@@ -141,6 +142,16 @@ class Mark:
     def unreadable(self) -> frozenset[str]:
         """The other repositories of which the mark says that they could not be read; none if it says nothing."""
         return frozenset(self.run.get("unreadable", ()))
+
+    @property
+    def sweep_policy(self) -> str:
+        """The policy that may sweep this mark without a person, fixed when it was made (``SweepSettings.policy``)."""
+        return str(self.run.get("sweep_policy", MANUAL))
+
+    @property
+    def sweep_delay_hours(self) -> float:
+        """How old the mark must be before its policy may sweep it."""
+        return float(self.run.get("sweep_delay_hours", 0.0))
 
     @property
     def not_asked(self) -> frozenset[str]:

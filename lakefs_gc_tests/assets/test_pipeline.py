@@ -225,13 +225,25 @@ def test_a_policy_sweeps_without_a_person_and_runs_share_a_session(
 ) -> None:
     context = spark.sparkContext
     assert location.run("gc_mark", RUN).success
-    (swept,) = location.sweeps_by_sensor(SweepSettings(policy="immediately"))
+    immediately = SweepSettings(policy="immediately")
+    assert location.sweeps_by_sensor(immediately) == [], "it was made under the policy manual"
+    # Nor does the sweep take the word of a sensor for it.
+    digest = str(values(materialized(location.run("gc_mark", "lake/manual"))["mark"])["digest"])
+    forced = {"approve_digest": digest, "approved_via": "policy immediately"}
+    failure = failure_of(location.run("gc_sweep", "lake/manual", sweep=forced), "sweep")
+    assert (failure["error"], "only a person" in failure["description"]) == (ApprovalError.__name__, True)
+    assert len(repository.objects()) == LIVE + GARBAGE
+
+    settings = location.settings.model_copy(update={"sweep": immediately})
+    location = CodeLocation.of(settings, location.instance)
+    assert location.run("gc_mark", "lake/by-policy").success
+    (swept,) = location.sweeps_by_sensor()
     assert swept.success
     assert len(repository.objects()) == LIVE
     assert SparkContext._active_spark_context is context
     # A mark of nothing is no reason to sweep.
     assert location.run("gc_mark", "lake/second").success
-    assert location.sweeps_by_sensor(SweepSettings(policy="immediately")) == []
+    assert location.sweeps_by_sensor() == []
     assert SparkContext._active_spark_context is context
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lakefs_gc.engine.approval import Approval, approve, read_approval
+from lakefs_gc.engine.approval import Approval, approve, read_approval, refuse_without_person
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
@@ -100,3 +100,15 @@ def test_what_is_no_approval_approves_nothing(store: ObjectStore, change: dict[s
     store.put(KEY, b"yes" if change is None else json.dumps(content | change).encode())
     with pytest.raises(CorruptFileError, match="not an approval"):
         read_approval(store, MARK)
+
+
+def test_what_a_policy_may_sweep_stands_in_the_mark() -> None:
+    assert MARK.sweep_policy == "manual", "a mark that does not say it is for a person"
+    for made_under in ({}, {"sweep_policy": "manual"}):
+        with pytest.raises(ApprovalError, match="only a person approves"):
+            refuse_without_person(replace(MARK, run=made_under), NOW)
+    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0}, created_at=NOW)
+    with pytest.raises(ApprovalError, match="waits until"):
+        refuse_without_person(after, NOW + timedelta(hours=23))
+    refuse_without_person(after, NOW + timedelta(hours=24))
+    refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}, created_at=NOW), NOW)
