@@ -23,7 +23,7 @@ from lakefs_gc.engine.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PartsPlace, StageFiles
 from lakefs_gc.engine.range_cache import RangeCache
-from lakefs_gc.engine.run_folders import LISTING, MANIFEST, left_behind, listed, run_folders
+from lakefs_gc.engine.run_folders import LISTING, MANIFEST, MARK_RECORD, left_behind, listed, run_folders
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.json_object import read_json_object
@@ -33,7 +33,6 @@ from lakefs_gc.storage.open import open_store
 logger = logging.getLogger(__name__)
 
 _START_ANEW = "start a new run"
-_MARK_RECORD = "mark_digest.json"
 
 Clock = Callable[[], datetime]
 
@@ -296,11 +295,11 @@ class WorkPlace:
     def record_mark(self, run_key: str, mark_id: str, digest: str) -> None:
         """Remember the digest of a mark that was made from the stages of this run."""
         content = {"mark_id": mark_id, "digest": digest}
-        self._store().put(f"{run_key}/{_MARK_RECORD}", json.dumps(content, indent=2).encode())
+        self._store().put(f"{run_key}/{MARK_RECORD}", json.dumps(content, indent=2).encode())
 
     def has_made(self, run_key: str, mark_id: str, digest: str) -> bool:
         """Whether the stages of this run are those that a mark with this very digest was made from."""
-        key = f"{run_key}/{_MARK_RECORD}"
+        key = f"{run_key}/{MARK_RECORD}"
         try:
             content = read_json_object(self._store().read(key), key, "the record of a mark")
         except (ObjectNotFoundError, CorruptFileError) as error:

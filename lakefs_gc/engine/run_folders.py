@@ -18,6 +18,8 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.storage.base import ObjectStore
 
 MANIFEST = "manifest.json"
+MARK_RECORD = "mark_digest.json"
+"""The digest of the mark that was made from a run: it stays, as the manifests of assets do."""
 LISTING = "store_listing"
 
 _FOLDER = re.compile(r"(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{0,99})/(?P<rest>.+)", re.DOTALL)
@@ -67,6 +69,8 @@ def run_folders(store: ObjectStore, repository: str) -> dict[str, RunFolder]:
 
 def _add(folder: RunFolder, key: str, rest: str, written_at: datetime) -> None:
     folder.newest = max(folder.newest, written_at)
+    if rest == MARK_RECORD:
+        return
     of_stage = _OF_STAGE.fullmatch(rest)
     if of_stage is None:
         folder.only_stages = False

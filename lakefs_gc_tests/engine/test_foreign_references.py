@@ -52,6 +52,7 @@ def test_an_object_that_another_repository_imported_is_kept(
     other.put("own")
     other.stage("not/ours", f"local://lake-2/{garbage}")  # the same key in a place whose name begins alike
     other.commit()
+    similar.put_stray(garbage, b"another file of that name")
     other.put_stray("_lakefs/" + "0" * 63)  # no id: not read
     similar.put("z")
     similar.commit()
