@@ -12,6 +12,7 @@ from dagster import (
     load_assets_from_modules,
 )
 
+from lakefs_gc.approval_sensor import approval_sensor
 from lakefs_gc.assets import (
     active_ranges,
     backup,
@@ -66,7 +67,7 @@ def build_definitions(settings: Settings) -> Definitions:
         assets=_assets(settings),
         jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
         schedules=[mark_schedule(settings)],
-        sensors=[sweep_sensor(settings.sweep)],
+        sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
         # One process and one Spark session a run: Dagster's own default would start a JVM for every step.
         executor=in_process_executor,
         resources={

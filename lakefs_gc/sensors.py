@@ -31,8 +31,9 @@ from dagster import (
     sensor,
 )
 
-from lakefs_gc.assets.sweep import POLICY, SweepConfig
+from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.config import MANUAL, SweepPolicy, SweepSettings
+from lakefs_gc.engine.approval import POLICY
 from lakefs_gc.engine.dataset import Clock, utc_now
 from lakefs_gc.jobs import gc_sweep
 from lakefs_gc.partitions import gc_runs, repository_tags
@@ -46,6 +47,7 @@ _PAGE = 500
 _INTERVAL_SECONDS = 30
 # Records of several machines are stored in another order than their times say; clocks differ by no more (rule 2).
 _OVERLAP_SECONDS = 300.0
+_NOBODY = "nobody: a policy"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Found:
     policy: str = MANUAL
     delay_seconds: float = 0.0
     """Of a mark: which policy may sweep it without a person, and when (``Mark.sweep_policy``)."""
+    approved_epoch_seconds: float = 0.0
+    """Of an approval: when it was given.  Two records of one approval are one request."""
 
     @classmethod
     def of(cls, record: EventLogRecord) -> Found | None:
@@ -71,6 +75,7 @@ class Found:
         metadata = {name: value.value for name, value in materialization.metadata.items()}
         if not metadata.get("mark_id") or not metadata.get("digest"):
             return None
+        approved_at = metadata.get("approved_at")
         rows, delay_hours = metadata.get("dagster/row_count"), metadata.get("sweep_delay_hours")
         return cls(
             storage_id=record.storage_id,
@@ -81,6 +86,7 @@ class Found:
             epoch_seconds=record.timestamp,
             policy=str(metadata.get("sweep_policy", MANUAL)),
             delay_seconds=delay_hours * 3600 if isinstance(delay_hours, int | float) else 0.0,
+            approved_epoch_seconds=approved_at if isinstance(approved_at, float) else record.timestamp,
         )
 
 
@@ -196,10 +202,10 @@ def evaluate(
     for approval in approvals:
         waiting = [other for other in waiting if other.digest != approval.digest]
         if not _is_swept(instance, approval, approval.storage_id):
-            # An approval that is given again, after a sweep that failed, is a new sweep: so its record is in the key,
-            # with its time, for another record may have had the storage id.
-            key = f"{approval.run_key}:{approval.digest}:approval-{approval.storage_id}-{approval.epoch_seconds:.6f}"
-            requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
+            # An approval that is given again, after a sweep that failed, is a new sweep: so its time is in the key.
+            key = f"{approval.run_key}:{approval.digest}:approval-{approval.approved_epoch_seconds:.6f}"
+            if key not in {request.run_key for request in requests}:
+                requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
     requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
@@ -302,7 +308,8 @@ def _is_swept(instance: DagsterInstance, mark: Found | WaitingMark, after_storag
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:
-    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_via=f"{POLICY}{policy}")
+    via = f"{POLICY}{policy}"
+    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_by=_NOBODY, approved_via=via)
     return _request(mark.run_key, config, f"{mark.run_key}:{mark.digest}:policy-{policy}")
 
 

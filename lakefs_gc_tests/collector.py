@@ -381,7 +381,7 @@ class Collector:
         return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id, clock=self.clock)
 
     def approve(self, mark: Mark) -> None:
-        approve(self.repository.store, mark, mark.digest, by="test", via="test", now=utc_now())
+        approve(self.repository.store, mark, mark.digest, by="test", via="test", now=utc_now(), safety=self.safety)
 
     def read_mark(self, mark_id: str) -> Mark:
         return read_mark(self.repository.store, self.repository.name, self.repository.namespace, mark_id)

@@ -110,8 +110,9 @@ def test_jobs_run_their_assets_in_one_process() -> None:
 def test_schedule_and_sensor() -> None:
     repository = build_definitions(Settings()).get_repository_def()
     assert [(s.name, s.job_name) for s in repository.schedule_defs] == [("mark_repositories", "gc_mark")]
-    assert [(s.name, s.job_name) for s in repository.sensor_defs] == [("sweep_after_mark", "gc_sweep")]
-    assert repository.sensor_defs[0].default_status is DefaultSensorStatus.RUNNING
+    jobs = {sensor.name: sensor.job_name if sensor.has_jobs else "" for sensor in repository.sensor_defs}
+    assert jobs == {"sweep_after_mark": "gc_sweep", "approvals_in_namespaces": ""}
+    assert all(sensor.default_status is DefaultSensorStatus.RUNNING for sensor in repository.sensor_defs)
     assert all(schedule.description for schedule in repository.schedule_defs)
     assert all(sensor.description for sensor in repository.sensor_defs)
 
@@ -127,7 +128,7 @@ def test_two_code_locations_in_one_process_do_not_mix() -> None:
         assert resources["parquet"].work_url == f"file:///{letter}"
         assert resources["spark"].spark_config == {"spark.app.name": letter}
         repository = definitions.get_repository_def()
-        assert hours in str(repository.sensor_defs[0].description)
+        assert hours in str(repository.get_sensor_def("sweep_after_mark").description)
         assert repository.schedule_defs[0].cron_schedule == cron
         assert AssetKey("mark") in set(repository.asset_graph.get_all_asset_keys())
 

@@ -92,8 +92,10 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
     return {
         "dagster/row_count": mark.candidates,
         "what_now": MetadataValue.md(
-            "Look at the numbers, then materialize **sweep_approval** for this partition (or run "
-            f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`).  The sensor starts the sweep."
+            "Look at the numbers, then materialize **sweep_approval** for this partition, with this configuration "
+            f"(or run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`).  The sensor starts the sweep.\n\n"
+            f"```yaml\nops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n"
+            "      approved_by: YOUR NAME\n```"
         ),
         "size": human_bytes(mark.candidate_bytes or 0),
         "bytes": mark.candidate_bytes or 0,

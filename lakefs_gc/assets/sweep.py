@@ -1,14 +1,13 @@
 """Asset ``sweep``: delete what an approved mark says."""
 
-import getpass
-
 from dagster import AssetExecutionContext, Config, MetadataValue, ResourceParam, asset
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import sweep as stage
-from lakefs_gc.engine.approval import approve, is_approved, read_approval, refuse_without_person
+from lakefs_gc.engine.approval import POLICY, VIA_DAGSTER, approve, is_approved, read_approval, refuse_without_person
 from lakefs_gc.engine.backed_up import not_backed_up
 from lakefs_gc.engine.backups import require_backup
 from lakefs_gc.engine.brakes import refuse_braked
@@ -32,9 +31,6 @@ from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
 
-POLICY = "policy "
-"""With it begins how an approval says that a policy gave it."""
-
 
 class SweepConfig(Config):
     """What is swept, and on whose word."""
@@ -45,7 +41,8 @@ class SweepConfig(Config):
         description="Approve this digest on the way.  Set by the sensor's policies and by the command line; in the UI "
         "materialize sweep_approval instead.",
     )
-    approved_via: str = Field(default="dagster", description="Who or what approved: recorded with the approval.")
+    approved_by: str = Field(default="", description="Who approves on the way; needed with a digest.")
+    approved_via: str = Field(default=VIA_DAGSTER, description="How it is approved: recorded with the approval.")
 
 
 @asset(
@@ -71,7 +68,7 @@ def sweep(
     refuse_second_run(context)
     configured, server = settings.get(), lakefs.server()
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
-    approve_on_the_way(found, config)
+    approve_on_the_way(found, config, configured.safety)
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
     backup = require_backup(configured, found.mark)
@@ -133,11 +130,11 @@ def sweep(
     return output
 
 
-def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
+def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParameters) -> None:
     """Approve a mark that is not approved yet, if ``config`` has its digest.
 
     Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored, or
-    a mark that was not made for a policy.
+    a mark that was not made for a policy; and what ``approve`` raises.
     """
     if config.approve_digest and not is_approved(found.store, found.mark):
         if config.approved_via.startswith(POLICY):
@@ -147,9 +144,10 @@ def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
             found.store,
             found.mark,
             config.approve_digest,
-            by=getpass.getuser(),
+            by=config.approved_by,
             via=config.approved_via,
             now=utc_now(),
+            safety=safety,
         )
 
 

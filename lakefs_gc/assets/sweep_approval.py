@@ -1,7 +1,5 @@
 """Asset ``sweep_approval``: a person says that a mark may be swept."""
 
-import getpass
-
 from dagster import (
     AssetExecutionContext,
     AssetRecordsFilter,
@@ -16,12 +14,12 @@ from dagster import (
 from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
-from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.approval import VIA_DAGSTER, Approval, approve
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.marked import mark_of_run
-from lakefs_gc.metadata import human_bytes
+from lakefs_gc.metadata import Metadata, human_bytes
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
@@ -36,14 +34,16 @@ class ApprovalConfig(Config):
     mark_id: str = Field(default="", description="The mark; default: the one of this partition.")
     digest: str = Field(
         default="",
-        description="The digest that was looked at, from the metadata of the mark.  Default: the one the mark has now.",
+        description="Required: the digest that you looked at, from the metadata of the mark.",
     )
-    approved_by: str = Field(default="", description="Who approves; default: the user that runs Dagster.")
+    approved_by: str = Field(
+        default="", description="Required: your name.  Default: the user that Dagster's tag `user` names."
+    )
     overrides: list[str] = Field(
         default_factory=list, description="Brakes of this mark, by name, that do not keep it from being swept."
     )
     why: str = Field(default="", description="The reason for the overrides: it is recorded with the approval.")
-    approved_via: str = Field(default="dagster", description="How it is approved: recorded with the approval.")
+    approved_via: str = Field(default=VIA_DAGSTER, description="How it is approved: recorded with the approval.")
 
 
 @asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
@@ -55,33 +55,39 @@ def sweep_approval(
     settings: SettingsResource,
     parquet: ResourceParam[SparkParquetIOManager],
 ) -> MaterializeResult[None]:
-    """Approve the sweep of this partition's mark, as it is now.
+    """Approve the sweep of this partition's mark: write the digest that you looked at, and who you are.
 
-    The approval is void as soon as the mark has another digest.  Materialize it by itself, after a look at the mark.
+    The approval is void as soon as the mark has another digest, and refused while a check of the mark has not passed
+    that you do not override.  Materialize it by itself, after a look at the mark.
     """
     _refuse_unseen_mark(context)
-    found = mark_of_run(context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place)
+    configured = settings.get()
+    found = mark_of_run(context.partition_key, config.mark_id, lakefs.server(), configured, parquet.work_place)
     approval = approve(
         found.store,
         found.mark,
-        config.digest or found.mark.digest,
-        by=config.approved_by or context.run.tags.get("user") or getpass.getuser(),
+        config.digest,
+        by=config.approved_by or context.run.tags.get("user", ""),
         via=config.approved_via,
         now=utc_now(),
+        safety=configured.safety,
         overrides=dict.fromkeys(config.overrides, config.why),
     )
-    return MaterializeResult(
-        metadata={
-            "mark_id": approval.mark_id,
-            "digest": approval.digest,
-            "approved_by": approval.approved_by,
-            "approved_at": MetadataValue.timestamp(approval.approved_at),
-            "overrides": ", ".join(approval.overrides) or "none",
-            "why": config.why,
-            "objects": found.mark.candidates,
-            "size": human_bytes(found.mark.candidate_bytes or 0),
-        }
-    )
+    size = human_bytes(found.mark.candidate_bytes or 0)
+    return MaterializeResult(metadata=approval_metadata(approval) | {"objects": found.mark.candidates, "size": size})
+
+
+def approval_metadata(approval: Approval) -> Metadata:
+    """What a materialization of ``sweep_approval`` says of an approval: the sensors go by it."""
+    return {
+        "mark_id": approval.mark_id,
+        "digest": approval.digest,
+        "approved_by": approval.approved_by,
+        "approved_via": approval.approved_via,
+        "approved_at": MetadataValue.timestamp(approval.approved_at),
+        "overrides": ", ".join(approval.overrides) or "none",
+        "why": "; ".join(sorted(set(approval.overrides.values()))),
+    }
 
 
 def _refuse_unseen_mark(context: AssetExecutionContext) -> None:

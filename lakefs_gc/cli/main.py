@@ -37,6 +37,10 @@ Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
 MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 MinAge = Annotated[str, typer.Option("--min-age", metavar="36h", help="Younger objects are no candidates: 36h, 2d.")]
+ApprovedBy = Annotated[
+    str,
+    typer.Option("--by", metavar="NAME", help="Who approves; on a terminal, by default, the user there."),
+]
 UnsafeMinAge = Annotated[
     bool, typer.Option("--unsafe-min-age", help="Accept a minimum age below the server's grace period.")
 ]
@@ -91,21 +95,41 @@ def mark(
 def approve(
     repository: Repository,
     mark_id: MarkId,
-    digest: Annotated[str, typer.Option(help="The digest that you looked at; default: the one the mark has now.")] = "",
+    digest: Annotated[
+        str, typer.Option(help="The digest that you looked at; on a terminal the mark is shown, and you are asked.")
+    ] = "",
+    by: ApprovedBy = "",
     override: Annotated[
         list[str] | None, typer.Option(help="A brake that is on, and shall not keep the mark from being swept.")
     ] = None,
     why: Annotated[str, typer.Option(help="The reason for the overrides, which is recorded.")] = "",
     json: AsJSON = False,
 ) -> None:
-    """Say that a mark may be swept.  The sensor then starts the sweep, where Dagster runs."""
+    """Say that a mark may be swept.  A sensor then starts the sweep, where Dagster runs."""
     from lakefs_gc.cli import work
 
-    out = _options.output(json)
-    facts = work.approve(
-        _options.settings(), out, repository, mark_id, digest, getpass.getuser(), tuple(override or ()), why
-    )
-    out.result(facts, lambda: out.say(f"mark {mark_id} approved, with digest {facts['digest']}"))
+    out, settings = _options.output(json), _options.settings()
+    if not (digest and by) and not sys.stdin.isatty():
+        raise ConfigurationError(
+            "an approval names the digest that was looked at, and who looked; nobody is there to ask",
+            remedy="say --digest, as `mark` and `show` print it, and --by NAME",
+        )
+    by = by or getpass.getuser()
+    if not digest:
+        found, seen = work.show(settings, repository, mark_id)
+        out.show_mark(found)
+        out.show_overview(seen)
+        if not _confirmed(f"Approve the deletion of these {found.candidates} objects, as {by}?"):
+            out.result({"mark_id": mark_id, "approved": False}, lambda: out.say("nothing was approved"))
+            return
+        digest = found.digest
+    facts = work.approve(settings, out, repository, mark_id, digest, by, tuple(override or ()), why)
+
+    def said() -> None:
+        out.say(f"mark {mark_id} approved by {by}, with digest {digest}")
+        out.say(facts["next"])
+
+    out.result(facts, said)
 
 
 @app.command()
@@ -115,13 +139,14 @@ def sweep(
     digest: Annotated[
         str, typer.Option(help="Digest of the mark; needed for a mark that was made by another installation.")
     ] = "",
+    by: ApprovedBy = "",
     json: AsJSON = False,
 ) -> None:
     """Delete what a mark says.  Naming the mark here is its approval.  Sweeping it again goes on with what is left."""
     from lakefs_gc.cli import work
 
     out = _options.output(json)
-    swept = work.sweep(_options.settings(), out, repository, mark_id, digest)
+    swept = work.sweep(_options.settings(), out, repository, mark_id, digest, approved_by=by or _whoever_runs_this())
     out.result(work.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
@@ -133,6 +158,7 @@ def run(
     min_age: MinAge = "",
     unsafe_min_age: UnsafeMinAge = False,
     yes: Annotated[bool, typer.Option("--yes", help="Sweep without asking.")] = False,
+    by: ApprovedBy = "",
     json: AsJSON = False,
 ) -> None:
     """Mark, show the decision, ask, back up where the settings demand it, and sweep."""
@@ -155,7 +181,7 @@ def run(
             if backed_up.incomplete is not None:
                 out.show_errors(backed_up.facts["errors"])
                 raise backed_up.incomplete
-        swept = work.sweep(settings, out, repository, made.mark_id, made.digest)
+        swept = work.sweep(settings, out, repository, made.mark_id, made.digest, approved_by=by or _whoever_runs_this())
     except LakeFSGCError:
         # The mark is there all the same.
         out.result({**work.mark_facts(made), "swept": False}, lambda: None)
@@ -164,6 +190,11 @@ def run(
     out.result(facts, lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
+
+
+def _whoever_runs_this() -> str:
+    """For the record of an approval: a script's own user is nobody who has looked at the mark."""
+    return getpass.getuser() if sys.stdin.isatty() else "nobody: a script"
 
 
 def _confirmed(question: str) -> bool:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lakefs_gc.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.approval import is_approved
+from lakefs_gc.engine.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
@@ -27,9 +28,6 @@ from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 
 Outcomes = dict[str, dict[str, int]]
-
-_VIA = "command line"
-"""How an approval says that it was given here."""
 
 
 @dataclass(frozen=True)
@@ -80,34 +78,58 @@ def approve(
     overrides: tuple[str, ...] = (),
     why: str = "",
 ) -> dict[str, Any]:
-    """Approve a mark."""
+    """Approve a mark, and say what happens to it next."""
     found = _open(settings, repository, mark_id)
     config = ApprovalConfig(
         mark_id=mark_id,
-        digest=digest or found.mark.digest,
+        digest=digest,
         approved_by=approved_by,
         overrides=list(overrides),
         why=why,
-        approved_via=_VIA,
+        approved_via=VIA_COMMAND_LINE,
     )
     with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
         session.approve(found.mark.run_key, config)
+        is_kept = not session.instance.is_ephemeral
     return {
         "mark_id": mark_id,
         "repository": repository,
-        "digest": config.digest,
+        "digest": digest,
         "approved_by": approved_by,
         "overrides": list(overrides),
+        "next": _next_of_approved(settings, repository, mark_id, is_kept),
     }
 
 
-def sweep(settings: Settings, out: Output, repository: str, mark_id: str, digest: str = "") -> Swept:
+def _next_of_approved(settings: Settings, repository: str, mark_id: str, is_kept: bool) -> str:
+    by_hand = f"`lakefs-gc sweep {repository} --mark {mark_id}`"
+    if is_kept:
+        return (
+            "the sensor sweep_after_mark starts the sweep within a minute, where Dagster's daemon runs on this "
+            f"DAGSTER_HOME; without it, nothing is deleted before {by_hand}"
+        )
+    named = "" if repository in settings.repositories else f", with {repository} among `repositories` in its settings,"
+    return (
+        f"this machine sweeps nothing: DAGSTER_HOME is not set.  A Dagster elsewhere{named} finds the approval in the "
+        f"namespace (sensor approvals_in_namespaces, every {INTERVAL_SECONDS} seconds) and starts the sweep; without "
+        f"one, nothing is deleted before {by_hand}"
+    )
+
+
+def sweep(
+    settings: Settings, out: Output, repository: str, mark_id: str, digest: str = "", *, approved_by: str
+) -> Swept:
     """Sweep a mark.  Raises what the stage raises, except for failed deletes.
 
     Without ``digest`` the mark must have been made here, or be approved: otherwise ``ApprovalError``, with the digest.
     """
     found = _open(settings, repository, mark_id)
-    config = SweepConfig(mark_id=mark_id, approve_digest=digest or found.mark.digest, approved_via=_VIA)
+    config = SweepConfig(
+        mark_id=mark_id,
+        approve_digest=digest or found.mark.digest,
+        approved_by=approved_by,
+        approved_via=VIA_SWEEP_COMMAND,
+    )
     try:
         with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
             if not digest:

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
-from lakefs_gc.config import MANUAL
-from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
+from lakefs_gc.config import MANUAL, SafetyParameters
+from lakefs_gc.engine.brakes import BRAKES, MARK_AGE, refuse_braked
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
+
+VIA_DAGSTER = "dagster"
+VIA_COMMAND_LINE = "command line"
+VIA_SWEEP_COMMAND = "sweep command"
+"""Given on the way, by the command that then sweeps: no sensor is to start another sweep for it."""
+POLICY = "policy "
+"""With it begins how an approval says that a policy gave it."""
 
 _CLOCKS_APART = timedelta(minutes=10)
 """The mark's time and today's are of two machines, each of which may be 5 minutes off the store's (rule 2)."""
@@ -23,7 +30,8 @@ _CLOCKS_APART = timedelta(minutes=10)
 class Approval:
     """Who approved which digest of which mark, when (UTC) and how.
 
-    ``approved_via`` is ``dagster``, ``command line``, or ``policy`` and its name, as ``policy after``.
+    ``approved_via`` is ``VIA_DAGSTER``, ``VIA_COMMAND_LINE``, ``VIA_SWEEP_COMMAND``, or ``POLICY`` and its name, as
+    ``policy after``.
     """
 
     mark_id: str
@@ -66,12 +74,25 @@ def approve(
     by: str,
     via: str,
     now: datetime,
+    safety: SafetyParameters,
     overrides: Mapping[str, str] | None = None,
 ) -> Approval:
     """Record that ``digest`` may be swept, and which brakes of it do not count.
 
-    Raises ``ApprovalError`` when the mark has another digest, or an override names no brake or has no reason.
+    Raises ``ApprovalError`` when nobody is named, when the mark has another digest, or when an override names no brake
+    or has no reason; and ``SafetyError`` while a brake of the mark is on that is not overridden.  A mark of lakeFS's
+    own client has none yet: they are computed when it is swept.
     """
+    if not by.strip():
+        raise ApprovalError(
+            f"nobody is named who approves mark {mark.mark_id} of {mark.repository}",
+            remedy="say who looked at it: --by NAME, or the field `approved_by` in the UI",
+        )
+    if not digest:
+        raise ApprovalError(
+            f"no digest is named: mark {mark.mark_id} of {mark.repository} may have changed since you looked at it",
+            remedy="look at the mark, and name the digest that it shows: --digest, or the field `digest` in the UI",
+        )
     for name, why in (overrides or {}).items():
         if name not in BRAKES and name != MARK_AGE:
             raise ApprovalError(f"{name!r} is no brake", remedy=f"the brakes are {', '.join([*BRAKES, MARK_AGE])}")
@@ -85,6 +106,15 @@ def approve(
             f"mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
             remedy="look at the mark as it is now (`lakefs-gc show`), and approve that digest",
         )
+    refuse_braked(
+        mark.brakes,
+        overrides or {},
+        repository=mark.repository,
+        mark_id=mark.mark_id,
+        created_at=mark.created_at,
+        now=now,
+        safety=safety,
+    )
     approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
     store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
     return approval

@@ -33,6 +33,9 @@ NOT_BACKED_UP = "not_backed_up"
 """The policy demands a backup, and that has no copy: what is left of the object is kept; a later sweep tries again."""
 OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, NOT_BACKED_UP, FAILED)
 
+SEQUENCE_FORMAT = "%Y%m%dT%H%M%S%f"
+"""How the time of a sweep begins the names of its records."""
+
 _OUTCOME = "outcome"
 
 RECORD = pa.schema(

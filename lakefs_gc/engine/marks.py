@@ -283,11 +283,26 @@ def _part_keys(store: ObjectStore, layout: ReportPaths) -> list[str]:
 
 def list_marks(store: ObjectStore) -> Iterator[str]:
     """Ids of the marks of a namespace in today's layout, newest first (run ids sort that way)."""
-    folders, _ = store.list_level(_UNIFIED_FOLDER)
-    for folder in sorted(folders):
-        mark_id = folder.removeprefix(_UNIFIED_FOLDER).rstrip("/")
+    for mark_id in mark_folders(store):
         if store.stat_many([MarkPaths.of(mark_id).summary]):
             yield mark_id
+
+
+def mark_folders(store: ObjectStore) -> list[str]:
+    """Ids of the marks of a namespace in today's layout, finished or not, newest first."""
+    folders, _ = store.list_level(_UNIFIED_FOLDER)
+    return [folder.removeprefix(_UNIFIED_FOLDER).rstrip("/") for folder in sorted(folders)]
+
+
+def run_key_of(store: ObjectStore, repository: str, mark_id: str) -> str:
+    """``Mark.run_key``, of the manifest alone: the parts and the digest are not looked at.
+
+    Raises ``CorruptFileError`` for a manifest that cannot be read.
+    """
+    key = MarkPaths.of(mark_id).manifest
+    if not store.stat_many([key]):
+        return f"{repository}/{mark_id}"
+    return Mark.from_json(store.read(key), key).run_key
 
 
 def _read_client_mark(

@@ -214,7 +214,7 @@ class _Passes:
                 self._clock(),
             )
             plan = self._keep("sweep_plan", output, PLAN).dataframe
-            sequence = f"{self._run.started_at:%Y%m%dT%H%M%S%f}-{self.looks:05d}"
+            sequence = f"{self._run.started_at:{ledger.SEQUENCE_FORMAT}}-{self.looks:05d}"
             self._refuse_slow_look(until)
             if not self._delete(plan, sequence, until):
                 return

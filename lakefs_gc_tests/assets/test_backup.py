@@ -30,7 +30,7 @@ def test_a_sweep_waits_for_the_backup(
 ) -> None:
     location = CodeLocation.of(settings, instance)
     assert location.run("gc_mark", RUN).success
-    assert location.run("gc_approve", RUN).success
+    assert location.approve(RUN).success
     refused = failure_of(location.run("gc_sweep", RUN), "sweep")
     assert refused["error"] == BackupError.__name__
     assert "lakefs-gc backup lake --mark" in refused["what_to_do"]

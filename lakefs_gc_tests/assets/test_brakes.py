@@ -31,16 +31,15 @@ def test_a_brake_that_is_on_keeps_the_mark_from_being_swept(
     mark = values(materialized(marked)["mark"])
     assert "1 referenced objects do not exist" in str(checks["live_objects_are_there"].metadata["message"].value)
 
-    # Approved by somebody who did not look.
-    assert location.run("gc_approve", RUN).success
-    (refused,) = location.sweeps_by_sensor()
-    failure = failure_of(refused, "sweep")
+    # By somebody who did not look at the checks: refused here and now, and not by the sweep later.
+    failure = failure_of(location.approve(RUN), "sweep_approval")
     assert failure["error"] == SafetyError.__name__
     assert "--override live_objects_are_there" in failure["what_to_do"]
+    assert location.sweeps_by_sensor() == []
     assert repository.objects() == before
 
     config = {"overrides": ["live_objects_are_there"], "why": "lost in May, known"}
-    assert location.run("gc_approve", RUN, sweep_approval=config).success
+    assert location.approve(RUN, **config).success
     (swept,) = location.sweeps_by_sensor()
     assert swept.success
     assert len(repository.objects()) == len(before) - values(materialized(swept)["sweep"])["deleted_objects"]

@@ -89,12 +89,17 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
 
     assert location.sweeps_by_sensor() == [], "nobody has approved"
     assert "is not approved" in failure_of(location.run("gc_sweep", RUN), "sweep")["description"]
-    refused = failure_of(location.run("gc_approve", RUN, sweep_approval={"digest": "sha256:0"}), "sweep_approval")
-    assert "not sha256:0" in refused["description"]
+    for config, why in (
+        ({"digest": "sha256:0", "approved_by": "ada"}, "not sha256:0"),
+        ({"approved_by": "ada"}, "no digest is named"),
+        ({"digest": mark["digest"]}, "nobody is named"),
+    ):
+        refused = failure_of(location.run("gc_approve", RUN, sweep_approval=config), "sweep_approval")
+        assert why in refused["description"]
     assert location.sweeps_by_sensor() == [], "a refused approval is none"
     assert len(repository.objects()) == LIVE + GARBAGE
 
-    approved = location.run("gc_approve", RUN, sweep_approval={"approved_by": "ada"})
+    approved = location.approve(RUN)
     approval = values(materialized(approved)["sweep_approval"])
     assert (approval["digest"], approval["approved_by"], approval["objects"]) == (mark["digest"], "ada", GARBAGE)
 
@@ -123,7 +128,7 @@ def test_materialize_all_does_not_approve_what_nobody_has_seen(
     assert failure["error"] == ApprovalError.__name__
     assert len(repository.objects()) == LIVE + GARBAGE
     # Alone, after a look, it is an approval.
-    assert location.materialize(RUN, "sweep_approval").success
+    assert location.approve(RUN).success
     (swept,) = location.sweeps_by_sensor()
     assert swept.success
 
@@ -139,15 +144,15 @@ def test_a_re_execution_of_materialize_all_approves_no_more_than_the_first(
         assert "nobody has looked at it" in failure_of(again, "sweep_approval")["description"]
         assert {event.step_key for event in again.all_events if event.is_step_start} == {"sweep_approval"}
     assert len(repository.objects()) == LIVE + GARBAGE
-    assert location.materialize(RUN, "sweep_approval").success
+    assert location.approve(RUN).success
 
 
 def test_an_approval_that_is_executed_again_is_one(location: CodeLocation, repository: LakeRepository) -> None:
     made = location.run("gc_mark", RUN)
-    refused = location.run("gc_approve", RUN, sweep_approval={"digest": "sha256:0"})
+    refused = location.approve(RUN, digest="sha256:0")
     assert not refused.success
     digest = values(materialized(made)["mark"])["digest"]
-    assert location.re_execute(refused.run_id, sweep_approval={"digest": digest}).success
+    assert location.re_execute(refused.run_id, sweep_approval={"digest": digest, "approved_by": "ada"}).success
     assert len(repository.objects()) == LIVE + GARBAGE
 
 
@@ -161,7 +166,8 @@ def test_a_backfill_and_its_re_execution_do_not_approve_their_own_mark(
     ):
         refused = location.materialize(RUN, "sweep_approval", tags=tags)
         assert "nobody has looked at it" in failure_of(refused, "sweep_approval")["description"]
-    assert location.materialize(RUN, "sweep_approval", tags={"dagster/backfill": "three"}).success
+    another = location.materialize(RUN, "sweep_approval", tags={"dagster/backfill": "three"})
+    assert "nobody is named" in failure_of(another, "sweep_approval")["description"]
     assert len(repository.objects()) == LIVE + GARBAGE
 
 
@@ -200,7 +206,7 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
         location = CodeLocation.of(settings, instance)
         assert location.run("gc_mark", RUN).success
         store_in_s3.refuse_to_delete(repository, "data/garbage-1")
-        assert location.run("gc_approve", RUN).success
+        assert location.approve(RUN).success
         (failed,) = location.sweeps_by_sensor()
         failure = failure_of(failed, "sweep")
         assert failure["error"] == SweepIncompleteError.__name__
@@ -215,7 +221,7 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
 
         # Approved again, it goes on with what is left.
         store_in_s3.server.faults.clear()
-        assert location.run("gc_approve", RUN).success
+        assert location.approve(RUN).success
         (swept,) = location.sweeps_by_sensor()
         assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
 

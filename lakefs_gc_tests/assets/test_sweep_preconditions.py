@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import MarkPaths
+from lakefs_gc.engine.marks import MarkPaths, read_mark
 from lakefs_gc.errors import MarkError, SafetyError
 from lakefs_gc_tests.assets.conftest import GARBAGE, CodeLocation, materialized, values
 from lakefs_gc_tests.assets.test_pipeline import RUN, failure_of
@@ -21,7 +21,9 @@ CLIENT_RUN = "lake/m1"
 
 
 def approve(location: CodeLocation, run_key: str, repository: LakeRepository, mark_id: str, *overrides: str) -> None:
-    config = {"mark_id": mark_id, "overrides": list(overrides), "why": "a test"}
+    digest = read_mark(repository.store, repository.name, repository.namespace, mark_id).digest
+    seen = {"mark_id": mark_id, "digest": digest, "approved_by": "ada"}
+    config = seen | {"overrides": list(overrides), "why": "a test"}
     assert location.run("gc_approve", run_key, sweep_approval=config).success
 
 

@@ -69,11 +69,14 @@ def test_a_mark_is_said_whose_sweep_was_refused(repository: LakeRepository, run:
     assert (facts["candidates"], facts["swept"]) == (GARBAGE, False)
     assert {brake["name"] for brake in facts["brakes"]} == {"share_of_objects", "share_of_bytes"}
 
+    who = ("approve", repository.name, "--mark", facts["mark_id"], "--digest", facts["digest"], "--by", "ada")
+    braked = run(*who)
+    assert (braked.exit_code, "--override share_of_bytes" in braked.err) == (3, True), braked.err
     override = ("--override", "share_of_objects", "--override", "share_of_bytes")
-    silent = run("approve", repository.name, "--mark", facts["mark_id"], *override)
+    silent = run(*who, *override)
     assert silent.exit_code == 3
     assert "`why` in the UI" in silent.err
-    approved = run("approve", repository.name, "--mark", facts["mark_id"], *override, "--why", "a test")
+    approved = run(*who, *override, "--why", "a test")
     assert approved.exit_code == 0, approved.err
     approval = repository.store.read(f"_lakefs/retention/gc/unified/{facts['mark_id']}/lakefs-gc/approval.json")
     assert json.loads(approval)["approved_via"] == "command line"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sys
 import time
@@ -119,6 +120,36 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "swept"
     assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
     assert not (Path.cwd() / ".dagster").exists()
+
+
+def test_an_approval_names_who_looked_and_says_what_is_next(
+    lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without DAGSTER_HOME nothing here sweeps: the command must not leave it at "approved"."""
+    made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
+    approve = ("approve", REPOSITORY, "--mark", made["mark_id"])
+    digest = ("--digest", made["digest"])
+    for unsaid in ((), digest, ("--by", "ada")):
+        refused = run(*approve, *unsaid)
+        assert (refused.exit_code, "--digest, as `mark` and `show` print it" in refused.err) == (2, True), refused.err
+    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "marked"
+
+    with monkeypatch.context() as terminal:
+        terminal.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        terminal.setattr("typer.confirm", lambda question, **_: "as ada?" not in question)
+        asked = run(*approve, "--by", "ada")
+        assert "nothing was approved" in asked.out
+        assert made["digest"] in asked.out, "it shows what it asks about"
+        approved = run(*approve, *digest, "--json")
+        assert approved.json()["approved_by"] == getpass.getuser()
+
+    elsewhere = run(*approve, *digest, "--by", "ada")
+    assert elsewhere.exit_code == 0, elsewhere.err
+    for said in ("approved by ada", "DAGSTER_HOME is not set", "approvals_in_namespaces", f"{REPOSITORY} among"):
+        assert said in elsewhere.out, elsewhere.out
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    assert "sweep_after_mark starts the sweep" in run(*approve, *digest, "--by", "ada", "--json").json()["next"]
 
 
 def test_min_age_below_the_grace_period_is_refused(lake: Storyteller, run: Run) -> None:

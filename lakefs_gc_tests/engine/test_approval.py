@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.approval import Approval, approve, read_approval, refuse_without_person
+from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.marks import Mark, MarkPaths
-from lakefs_gc.errors import ApprovalError, CorruptFileError
+from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -38,6 +41,7 @@ MARK = Mark(
     versions={},
 )
 KEY = MarkPaths.of("m1").approval
+SAFETY = SafetyParameters()
 
 
 @pytest.fixture
@@ -46,24 +50,27 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def test_an_approval_is_read_back(store: ObjectStore) -> None:
-    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW)
+    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, safety=SAFETY)
     assert given == Approval("m1", "lake", "sha256:abc", "ann", "ui", NOW)
     assert read_approval(store, MARK) == given
 
 
 def test_overrides_are_kept_with_their_reason(store: ObjectStore) -> None:
-    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share_of_bytes": "spring"})
-    assert read_approval(store, MARK).overrides == given.overrides == {"share_of_bytes": "spring"}
+    def given(**overrides: str) -> Approval:
+        return approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, safety=SAFETY, overrides=overrides)
+
+    kept = given(share_of_bytes="spring").overrides
+    assert read_approval(store, MARK).overrides == kept == {"share_of_bytes": "spring"}
     with pytest.raises(ApprovalError, match="'share' is no brake"):
-        approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share": "spring"})
+        given(share="spring")
     with pytest.raises(ApprovalError, match="not overridden without a reason"):
-        approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, overrides={"share_of_objects": " "})
+        given(share_of_objects=" ")
 
 
 def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -> None:
-    for digest in ("sha256:abd", "", "sha256:ab"):
+    for digest in ("sha256:abd", "sha256:ab"):
         with pytest.raises(ApprovalError, match="has the digest sha256:abc, not"):
-            approve(store, MARK, digest, by="ann", via="ui", now=NOW)
+            approve(store, MARK, digest, by="ann", via="ui", now=NOW, safety=SAFETY)
     with pytest.raises(ApprovalError, match="is not approved"):
         read_approval(store, MARK)
 
@@ -74,7 +81,7 @@ def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -
     ids=["digest", "repository", "mark_id"],
 )
 def test_an_approval_of_something_else_is_refused(store: ObjectStore, mark: Mark) -> None:
-    approve(store, mark, mark.digest, by="ann", via="ui", now=NOW)
+    approve(store, mark, mark.digest, by="ann", via="ui", now=NOW, safety=SAFETY)
     store.put(KEY, store.read(MarkPaths.of(mark.mark_id).approval))  # moved below this mark by hand
     with pytest.raises(ApprovalError, match="but the mark is m1 of lake with digest sha256:abc"):
         read_approval(store, MARK)
@@ -95,7 +102,7 @@ def test_an_approval_of_something_else_is_refused(store: ObjectStore, mark: Mark
     ids=["time", "none", "extra", "number", "list", "no reason", "empty reason", "text"],
 )
 def test_what_is_no_approval_approves_nothing(store: ObjectStore, change: dict[str, Any] | None) -> None:
-    approve(store, MARK, MARK.digest, by="ann", via="ui", now=NOW)
+    approve(store, MARK, MARK.digest, by="ann", via="ui", now=NOW, safety=SAFETY)
     content = json.loads(store.read(KEY))
     store.put(KEY, b"yes" if change is None else json.dumps(content | change).encode())
     with pytest.raises(CorruptFileError, match="not an approval"):
@@ -112,3 +119,35 @@ def test_what_a_policy_may_sweep_stands_in_the_mark() -> None:
         refuse_without_person(after, NOW + timedelta(hours=23))
     refuse_without_person(after, NOW + timedelta(hours=24))
     refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}, created_at=NOW), NOW)
+
+
+def test_what_has_not_passed_is_not_approved_unless_it_is_overridden(store: ObjectStore) -> None:
+    """Else "approved" would be said, and the sweep would fail later, with nobody there."""
+    brakes = (
+        Brake("share_of_bytes", Answer.UNSAFE, "80 % of the bytes"),
+        Brake("other_repositories_were_read", Answer.UNKNOWN, "pond could not be read"),
+        Brake("share_of_objects", Answer.SAFE, ""),
+    )
+    mark = replace(MARK, brakes=brakes)
+    names = [brake.name for brake in brakes if not brake.passed]
+
+    def given(overrides: list[str], now: datetime = NOW) -> Approval:
+        whys = dict.fromkeys(overrides, "seen")
+        return approve(store, mark, mark.digest, by="ann", via="ui", now=now, safety=SAFETY, overrides=whys)
+
+    for overrides in ([], names[:1], names[1:]):
+        with pytest.raises(SafetyError, match="is not swept") as refused:
+            given(overrides)
+        assert all((f"--override {name}" in refused.value.remedy) == (name not in overrides) for name in names)
+    assert store.stat_many([KEY]) == {}
+    with pytest.raises(SafetyError, match="days old"):
+        given(names, NOW + timedelta(days=365))
+    assert store.stat_many([KEY]) == {}
+    assert given(names).overrides.keys() == set(names)
+
+
+def test_an_approval_names_a_person_and_a_digest(store: ObjectStore) -> None:
+    for by, digest, missing in (("", MARK.digest, "nobody"), (" ", MARK.digest, "nobody"), ("ann", "", "no digest")):
+        with pytest.raises(ApprovalError, match=f"^{missing} is named"):
+            approve(store, MARK, digest, by=by, via="ui", now=NOW, safety=SAFETY)
+    assert store.stat_many([KEY]) == {}

@@ -71,7 +71,8 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
     brakes = [brake["name"] for brake in marked["brakes"] if not brake["passed"]]
     overrides = [option for name in brakes for option in ("--override", name)]
     sweep = ("sweep", "lake", "--mark", marked["mark_id"])
-    next_run("approve", *sweep[1:], *overrides, *(["--why", "a test"] if brakes else []))
+    who = ("--digest", marked["digest"], "--by", "ada")
+    next_run("approve", *sweep[1:], *who, *overrides, *(["--why", "a test"] if brakes else []))
     for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ():
         assert line.kill_when(when, *sweep)
         scene.check_live(f"killed at {when}")

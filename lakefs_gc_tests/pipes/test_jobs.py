@@ -60,12 +60,12 @@ def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepositor
     assert failure(unapproved).metadata["error"].value == "ApprovalError", emr.jobs[-1].output[-3000:]
     assert objects(repository) == LIVE + GARBAGE
 
-    approves_another = cluster.run("gc_sweep", RUN, sweep={"approve_digest": "sha256:another"})
+    approves_another = cluster.run("gc_sweep", RUN, sweep={"approve_digest": "sha256:another", "approved_by": "ada"})
     assert failure(approves_another).metadata["error"].value == "ApprovalError"
     assert len(emr.jobs) == 2, "approvals are given here: no job was started"
 
     emr.without_java = False
-    assert serverless.run("gc_approve", RUN, sweep_approval={"overrides": list(checks(marked)), "why": "few"}).success
+    assert serverless.approve(RUN, overrides=list(checks(marked)), why="few").success
     [swept] = cluster.sweeps_by_sensor()
     assert swept.success, emr.jobs[-1].output[-3000:]
     assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE

@@ -1,8 +1,8 @@
 """``python -m lakefs_gc_tests.security.commands PLAN``: commands of ``lakefs-gc`` in one process, one after the other.
 
 PLAN is a JSON file: a list of steps, each with ``arguments``, and optionally ``environment`` (variables to set first)
-and ``files`` (to write first).  ``{mark}`` in an argument is the id of the last mark.  One process, so that one JVM
-serves all of them.  How each ended is written to ``<plan>.ended``.
+and ``files`` (to write first).  ``{mark}`` in an argument is the id of the last mark, ``{digest}`` its digest.  One
+process, so that one JVM serves all of them.  How each ended is written to ``<plan>.ended``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ def run(arguments: list[str]) -> tuple[int, str]:
 
 def run_all(plan: Path) -> None:
     """Run the steps of a plan."""
-    mark_id, ended = "", []
+    mark_id, digest, ended = "", "", []
     for step in json.loads(plan.read_text()):
         os.environ.update(step.get("environment", {}))
         for name, content in step.get("files", {}).items():
             Path(name).write_text(content)
-        code, out = run([argument.replace("{mark}", mark_id) for argument in step["arguments"]])
+        arguments = [argument.replace("{mark}", mark_id).replace("{digest}", digest) for argument in step["arguments"]]
+        code, out = run(arguments)
         facts: dict[str, Any] = json.loads(out) if out.startswith("{") else {}
-        mark_id = facts.get("mark_id") or mark_id
+        mark_id, digest = facts.get("mark_id") or mark_id, facts.get("digest") or digest
         ended.append({"arguments": step["arguments"], "exit_code": code, "facts": facts})
     plan.with_suffix(".ended").write_text(json.dumps(ended))
 

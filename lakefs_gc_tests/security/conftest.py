@@ -97,7 +97,7 @@ def _steps(settings: str, environment: dict[str, str]) -> list[dict[str, Any]]:
         ["mark", "lake", "--min-age", "1s", "--json"],
         ["show", "lake", "--mark", "{mark}"],
         ["backup", "lake", "--mark", "{mark}", "--json"],
-        ["approve", "lake", "--mark", "{mark}"],
+        ["approve", "lake", "--mark", "{mark}", "--digest", "{digest}", "--by", "ada"],
         ["sweep", "lake", "--mark", "{mark}", "--json"],
         ["restore", "{mark}", "--json"],
         ["history", "lake"],
