@@ -16,7 +16,7 @@ from lakefs_gc.engine.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_ap
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.overview import Overview, overview
-from lakefs_gc.engine.restores import notes
+from lakefs_gc.engine.restores import notes, restored
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SweepIncompleteError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
@@ -176,7 +176,7 @@ def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
     """The marks of a repository, newest first, with their state.
 
-    That is marked, approved, swept, incomplete, restored (wholly or in part, since), or unreadable.
+    That is marked, approved, swept, incomplete, restored or partly restored (since, with the numbers), or unreadable.
     """
     server = LakeFSServer(load_server_credentials())
     found: list[dict[str, Any]] = []
@@ -196,8 +196,8 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
                 "candidate_bytes": made.candidate_bytes,
                 "size": "" if made.candidate_bytes is None else human_bytes(made.candidate_bytes),
                 "digest": made.digest,
-                "state": _state(store, mark_id),
             }
+            | _state(store, made)
         )
     return found
 
@@ -205,15 +205,23 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
 _UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest")
 
 
-def _state(store: ObjectStore, mark_id: str) -> str:
-    paths = MarkPaths.of(mark_id)
+def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
+    """What became of a mark, and of a mark that was restored since, how much of it is back."""
+    paths = MarkPaths.of(mark.mark_id)
     there = store.stat_many([paths.sweep_summary, paths.approval])
-    restored = notes(store, mark_id).values()
-    if restored and all(max(restored) >= info.last_modified for info in there.values()):
-        return "restored"
-    if paths.sweep_summary in there:
-        return "incomplete" if _json(store, paths.sweep_summary)["outcomes"]["failed"]["objects"] else "swept"
-    return "approved" if paths.approval in there else "marked"
+    outcomes = _json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in there else None
+    begun = notes(store, mark.mark_id)
+    if begun and all(max(begun.values()) >= info.last_modified for info in there.values()):
+        back = restored(store, max(begun))
+        if back is None:
+            return {"state": "restored, how much is not known"}
+        deleted = outcomes["deleted"]["objects"] if outcomes else mark.candidates
+        is_whole = back.objects >= deleted
+        said = "restored" if is_whole else f"partly restored ({back.objects} of {deleted})"
+        return {"state": said, "restored": back.objects, "restored_bytes": back.size_bytes, "deleted": deleted}
+    if outcomes:
+        return {"state": "incomplete" if outcomes["failed"]["objects"] else "swept"}
+    return {"state": "approved" if paths.approval in there else "marked"}
 
 
 def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:

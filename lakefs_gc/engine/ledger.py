@@ -12,6 +12,7 @@ import io
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -105,12 +106,13 @@ def outcome_of(intent: str) -> str:
     return f"{intent.removesuffix(f'{INTENT}.parquet')}{_OUTCOME}.parquet"
 
 
-def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> DataFrame:
+def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int, *, after: str = "") -> DataFrame:
     """One row for each address that a sweep of this mark has recorded.  Columns: ``schemas.SWEEP``.
 
-    ``outcome`` is ``intent`` for an object whose deletion was begun and whose end is not known.
+    ``outcome`` is ``intent`` for an object whose deletion was begun and whose end is not known.  With ``after`` only
+    files whose keys sort after it count.
     """
-    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder), "file string")
+    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder, after), "file string")
     records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
     rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
     best = F.max_by(F.struct("outcome", "error"), F.struct(rank, F.col("recorded")))
@@ -120,10 +122,11 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
 
 
 @worker
-def _list_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
+def _list_files(batches: Batches, store: StoreLocation, folder: str, after: str) -> Batches:
     for _ in batches:
-        for listed in worker_store(store).list(folder):
-            yield pa.record_batch([listed.column("address")], names=["file"])
+        for listed in worker_store(store).list(folder, start_after=after):
+            records = listed.filter(pc.ends_with(listed["address"], ".parquet"))
+            yield pa.record_batch([records["address"]], names=["file"])
 
 
 @worker

@@ -24,7 +24,7 @@ from lakefs_gc.engine.backed_up import backed_up
 from lakefs_gc.engine.backups import COPIED, Backup
 from lakefs_gc.engine.contents import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
-from lakefs_gc.engine.restores import RESTORED, begin_restore, ended_late, record_restored
+from lakefs_gc.engine.restores import RESTORED, begin_restore, ended_late, record_end, record_restored
 from lakefs_gc.engine.shown import commits_of, shown
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
@@ -141,6 +141,7 @@ def restore(
     done = work_place.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     with driver_errors():
         record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
+        record_end(spark, store, backup.mark_id, records, cores)
     if ended_late(open_store(store), backup.mark_id, dead):
         raise RestoreIncompleteError(
             f"a sweep of mark {backup.mark_id} ended a delete while this restore was copying",

@@ -1,8 +1,9 @@
 """What restores leave in a mark's folder: it stops the sweeps of the mark, and says which of their deletes are undone.
 
-Files ``lakefs-gc/restores/<time>.json``, the note of a restore that has begun, and ``<time>-<task>-outcome.parquet``
-(``ledger.RECORD``), what is back.  A sweep writes an intent, looks for notes, and then deletes; a restore writes its
-note, looks for intents, and then copies: one of them sees the other.
+Files ``lakefs-gc/restores/<time>.json``, the note of a restore that has begun, ``<time>-<task>-outcome.parquet``
+(``ledger.RECORD``), what is back, and ``<time>-ended.json``, how much of the mark is back by then (``Restored``).  A
+sweep writes an intent, looks for notes, and then deletes; a restore writes its note, looks for intents, and then
+copies: one of them sees the other.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lakefs_gc.engine import ledger
 from lakefs_gc.engine.marks import MarkPaths
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.errors import ApprovalError
+from lakefs_gc.errors import ApprovalError, CorruptFileError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,7 @@ RESTORED = "restored"
 """The outcome of each record."""
 
 _NOTE = ".json"
+_ENDED = "-ended.json"
 _LONGEST_DELETE_SECONDS = 120
 """How long a delete whose intent is written may be under way; that of a sweep that was killed is under way no more."""
 _PAUSE_SECONDS = 2.0
@@ -44,8 +50,47 @@ def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
         row["address"]: row["last_modified"]
         for batch in store.list(folder)
         for row in batch.select(["address", "last_modified"]).to_pylist()
-        if row["address"].endswith(_NOTE)
+        if row["address"].endswith(_NOTE) and not row["address"].endswith(_ENDED)
     }
+
+
+@dataclass(frozen=True)
+class Restored:
+    """How many different objects of a mark are back, after all restores since its last sweep, and their bytes."""
+
+    objects: int
+    size_bytes: int
+
+
+def restored(store: ObjectStore, note: str) -> Restored | None:
+    """What was back at the end of the restore whose note this is.
+
+    None for one that has not ended, was killed, or is of a version that did not count.  Raises ``CorruptFileError``.
+    """
+    key = note.removesuffix(_NOTE) + _ENDED
+    if not store.stat_many([key]):
+        return None
+    content = read_json_object(store.read(key), key, "the end of a restore", remedy="restore the mark again")
+    try:
+        return Restored(int(content["objects"]), int(content["size_bytes"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptFileError(key, f"not the end of a restore: {error}", remedy="restore the mark again") from None
+
+
+def record_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> Restored:
+    """Count what the restores since the last sweep have recorded, and write it down.
+
+    ``records`` is as ``begin_restore`` gave it.
+    """
+    paths, namespace = MarkPaths.of(mark_id), open_store(store)
+    swept = namespace.stat_many([paths.sweep_summary]).get(paths.sweep_summary)
+    # The records of a restore sort before its note, and after the notes of earlier ones.
+    before = (note for note, at in notes(namespace, mark_id).items() if swept and at < swept.last_modified)
+    back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
+    (counted,) = back.agg(F.count("*").alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("size")).collect()
+    total = Restored(counted["objects"], counted["size"])
+    namespace.put(f"{records.removesuffix('-')}{_ENDED}", json.dumps(asdict(total), indent=2).encode())
+    return total
 
 
 def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> None:

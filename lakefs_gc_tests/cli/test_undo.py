@@ -55,13 +55,21 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert swept.exit_code == 0, swept.err
     assert swept.json()["deleted"] == made["candidates"]
 
+    # A part, by a path, and then the rest: the numbers are of both.
+    gone = min(path for commit, path in lake.addresses_in_history().values() if lake.is_gone(commit, path))
+    part = run("restore", mark_id, "--prefix", gone, "--json").json()["outcomes"]["restored"]
+    assert 0 < part["objects"] < made["candidates"]
+    (row,) = run("history", REPOSITORY, "--json").json()["marks"]
+    assert row["state"] == f"partly restored ({part['objects']} of {made['candidates']})"
+    assert (row["restored"], row["restored_bytes"], row["deleted"]) == (*part.values(), made["candidates"])
     ended = run("restore", mark_id, "--json")
     assert ended.exit_code == 0, ended.err
     restored = ended.json()
-    assert restored["outcomes"]["restored"]["objects"] == made["candidates"]
+    assert restored["outcomes"]["restored"]["objects"] == made["candidates"] - part["objects"]
     assert restored["read_through_lakefs"] + restored["shown_by_no_commit"] == made["candidates"]
     assert restored["read_through_lakefs"] > 0
-    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "restored"
+    (row,) = run("history", REPOSITORY, "--json").json()["marks"]
+    assert (row["state"], row["restored"]) == ("restored", made["candidates"])
     assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
     again = run("restore", mark_id, "--repository", REPOSITORY, "--prefix", "no such path")
     assert again.exit_code == 0, again.err
