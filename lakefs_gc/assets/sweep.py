@@ -79,12 +79,12 @@ def sweep(
     before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     refuse_unfit(found.mark, before)
     accepted = Accepted.of(found.mark, approval.overrides)
-    brakes = found.mark.brakes
+    brakes, named_at_root = found.mark.brakes, ""
     if not found.mark.is_ours:
         checks = ClientMarkChecks(
             spark.session, server, configured, configured.safety, parquet.work_place, utc_now, spark.cores
         )
-        brakes, accepted = checks.evaluate(before, found.mark, accepted)
+        brakes, accepted, named_at_root = checks.evaluate(before, found.mark, accepted)
     refuse_braked(
         brakes,
         approval.overrides,
@@ -122,6 +122,7 @@ def sweep(
         cores=spark.cores,
         known_restores=known_restores,
         not_backed_up=not_backed_up(spark.session, configured, backup),
+        named_at_root=named_at_root,
     )
     metadata = sweep_metadata(result)
     try:
