@@ -79,7 +79,8 @@ def sweep(
     before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     refuse_unfit(found.mark, before)
     accepted = Accepted.of(found.mark, approval.overrides)
-    brakes, named_at_root = found.mark.brakes, ""
+    brakes = found.mark.brakes
+    named_at_root = ""
     if not found.mark.is_ours:
         checks = ClientMarkChecks(
             spark.session, server, configured, configured.safety, parquet.work_place, utc_now, spark.cores
