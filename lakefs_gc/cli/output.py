@@ -184,10 +184,10 @@ class _StageHandler(logging.Handler):
 def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:
     """What lies at the root under names that lakeFS does not give."""
     if mark.named_at_root:
-        yield "at the root", f"every name is lakeFS's: the repository refers to {mark.named_at_root}"
+        yield "names at the root", f"all collected, because the repository refers to {mark.named_at_root}"
     elif mark.not_lakefs is not None:
         objects, size_bytes = mark.not_lakefs
-        yield "not lakeFS's", f"{objects:,} objects at the root, {_size(size_bytes)}, never marked"
+        yield "not lakeFS's", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
 
 
 def _size(size_bytes: int | None) -> str:

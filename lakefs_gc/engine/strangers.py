@@ -1,9 +1,11 @@
 """Objects at the root of a namespace whose names lakeFS does not give (``formats.addresses.is_stranger``).
 
-They are counted, and never marked: whoever keeps a ``terraform.tfstate`` in a bucket that is also a namespace keeps it.
-One kind of repository is different: one that itself refers to such names, because somebody staged objects of the root
-there by hand, or wrote the entries.  Its root is its own, and what nobody refers to is garbage there as anywhere.  A
-namespace that is a whole bucket never counts as that: there one staged ``report.csv`` says nothing of its neighbours.
+They are counted and never marked.  A ``terraform.tfstate`` in a bucket that is also a namespace belongs to somebody else.
+
+There is one exception: a repository that itself refers to such a name.  Entries of that kind are staged or written by
+hand (lakeFS refuses to import from a repository's own namespace), so people use this root for the repository's objects,
+and the unreferenced ones among them are garbage.  A whole bucket is not an exception: one staged ``report.csv`` proves
+nothing about the other objects of a bucket.
 """
 
 from __future__ import annotations

@@ -170,9 +170,9 @@ class _Passes:
             )
         if strangers := not strangers_too and everything.manifest.facts["strangers"]:
             raise MarkError(
-                f"{strangers} objects of mark {self._mark.mark_id} are at the root of the namespace under names that "
-                "lakeFS does not give: they may be somebody else's",
-                remedy="do not sweep it; mark again with this lakefs-gc, which leaves them alone",
+                f"mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
+                "does not give. They may belong to somebody else",
+                remedy="do not sweep it; run `lakefs-gc mark`, which does not mark such objects",
             )
         return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
 
