@@ -1,6 +1,6 @@
 """Objects at the root of a namespace whose names lakeFS does not give (``formats.addresses.is_stranger``).
 
-They are counted and never marked.  A ``terraform.tfstate`` in a bucket that is also a namespace belongs to somebody else.
+They are counted and never marked.  A ``terraform.tfstate`` in a bucket that is also a namespace is somebody else's.
 
 There is one exception: a repository that itself refers to such a name.  Entries of that kind are staged or written by
 hand (lakeFS refuses to import from a repository's own namespace), so people use this root for the repository's objects,

@@ -69,6 +69,15 @@ MUTANTS: tuple[Mutant, ...] = (
         _TEST,
         "does_not_tell",
     ),
+    Mutant(
+        5,
+        "two URLs of one folder overlap",
+        "engine/run.py",
+        " or folders_overlap(settings.locate(theirs), settings.locate(own))",
+        "",
+        "engine/test_run.py",
+        "makes_one or are_one",
+    ),
     never(
         4,
         "a name at the root that lakeFS does not give is no candidate",
