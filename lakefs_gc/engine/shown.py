@@ -58,9 +58,9 @@ def shown(
 ) -> DataFrame:
     """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
 
-    ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for each address and path, with one commit, and one for each
-    file that is damaged or gone: of old commits that may be, and no run has to know.  Reads each metarange and each
-    range once.
+    ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for
+    each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
+    and no run has to know.  Reads each metarange and each range once.
     """
     frame = local_rows(spark, list(commits.items()), "metarange_id string, commit_id string")
     ranges = (

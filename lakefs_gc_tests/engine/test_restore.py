@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from hashlib import md5
 from pathlib import Path
 
 import lakefs_sdk
@@ -144,9 +143,7 @@ def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
         repository = lake.repository()
         key = repository.put_stray("data/s/linked", b"linked")
         url = f"local://{repository.folder}/{key}"
-        repository.stage(
-            "reports/linked", url, size_bytes=6, checksum=md5(b"linked", usedforsecurity=False).hexdigest()
-        )
+        repository.stage("reports/linked", url, size_bytes=6, checksum=hashlib.md5(b"linked").hexdigest())
         repository.commit()
         settings = lake.settings.model_copy(update={"mounts": {"local://": f"{(lake.folder / 'mounted').as_uri()}/"}})
         collector = Collector(spark, repository, settings=settings)
