@@ -44,9 +44,8 @@ _ISSUED_AT_ROOT = rf"{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|(?=[a-v]*[0-9]){_X
 STRANGER_REGEX = rf"^(?!(?:{_ISSUED_AT_ROOT})(?![\s\S])){_AT_ROOT}(?![\s\S])"
 """``is_stranger`` as a regular expression, for Java and Python."""
 _ISSUED_AT_ROOT_PYTHON = re.compile(_ISSUED_AT_ROOT)
-_ISSUED_HEX_RE2 = rf"\A{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?\z"
-_ISSUED_XID_RE2 = rf"\A{_XID}{_PART_SUFFIX}?\z"
-_DIGIT_IN_XID_RE2 = r"\A[a-v]{0,19}[0-9]"
+_ISSUED_OR_WORD_RE2 = rf"\A(?:{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|{_XID}{_PART_SUFFIX}?)\z"
+_WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
@@ -281,11 +280,8 @@ def is_stranger(address: str) -> bool:
 def are_strangers(addresses: pa.StringArray) -> pa.BooleanArray:
     """``is_stranger`` of each address."""
     at_root = pc.and_not(are_candidate_addresses(addresses), pc.match_substring(addresses, "/"))
-    is_xid = pc.and_(
-        pc.match_substring_regex(addresses, _ISSUED_XID_RE2), pc.match_substring_regex(addresses, _DIGIT_IN_XID_RE2)
-    )
-    issued = pc.or_(pc.match_substring_regex(addresses, _ISSUED_HEX_RE2), is_xid)
-    return pc.and_not(at_root, issued)
+    issued_or_word = pc.match_substring_regex(addresses, _ISSUED_OR_WORD_RE2)  # RE2 cannot look ahead
+    return pc.and_not(at_root, pc.and_not(issued_or_word, pc.match_substring_regex(addresses, _WORD_RE2)))
 
 
 def is_whole_bucket(namespace: str) -> bool:
