@@ -70,7 +70,7 @@ def _repository(server: LakeFSServer, settings: Settings, repository: Repository
         return
     yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
     yield _rules(server, repository)
-    yield _attempt("neighbours", lambda: _neighbours(server, repository))
+    yield _attempt("neighbours", lambda: _neighbours(server, settings, repository))
     location = settings.reach(normalize_namespace(repository.storage_namespace))
     try:
         store = open_store(location)
@@ -99,8 +99,8 @@ def _rules(server: LakeFSServer, repository: Repository) -> Finding:
     return Finding("retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no others'}")
 
 
-def _neighbours(server: LakeFSServer, repository: Repository) -> tuple[Verdict, str]:
-    refuse_overlaps(repository, server)
+def _neighbours(server: LakeFSServer, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
+    refuse_overlaps(repository, server, settings)
     return "ok", "no other visible repository shares the namespace"
 
 

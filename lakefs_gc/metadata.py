@@ -33,7 +33,8 @@ _COLUMNS = {
     "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",
     "checksum": "That checksum, with its algorithm.",
     "address_hash": "XXH64 of the address: what is referenced and not stored is known by it.",
-    "found_in": "store: nobody refers to it.  Otherwise the stage that refers to what is not in the store.",
+    "found_in": "store: nobody refers to it.  not_lakefs: nobody does, and it is at the root under a name that lakeFS "
+    "does not give; it is never marked.  Otherwise the stage that refers to what is not in the store.",
     "deleted_by": "The mark of ours whose sweep deleted it; empty: it was lost.",
     "error": "What the store answered when it failed; else empty.",
 }

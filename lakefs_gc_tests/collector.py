@@ -40,6 +40,7 @@ from lakefs_gc.engine.sweep import Look, sweep
 from lakefs_gc.engine.sweep_result import SweepResult
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unmatched import unmatched
+from lakefs_gc.formats.addresses import is_stranger
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
@@ -366,14 +367,19 @@ class Collector:
         return self.mark()
 
     def mark_objects(self, *keys: str) -> Mark:
-        """A mark of these objects, without the stages that find them."""
+        """A mark of these objects, without the stages that find them; any names at the root are the repository's."""
         run = self.begin()
         found = self.repository.store.stat_many(keys)
         rows = [(key, found[key].size_bytes, found[key].last_modified, schemas.NEVER_COMMITTED) for key in keys]
         output = StageOutput(
             self.spark.createDataFrame(rows, schemas.CANDIDATES),
             self.clock(),
-            {"cutoff": run.cutoff.isoformat(), "expired": 0, "expired_bytes": 0},
+            {
+                "cutoff": run.cutoff.isoformat(),
+                "expired": 0,
+                "expired_bytes": 0,
+                "named_at_root": next(filter(is_stranger, keys), ""),
+            },
             {"size_bytes": F.sum("size")},
         )
         self.work_place.write(self.spark, self.run_key, "candidates", output)
@@ -395,6 +401,7 @@ class Collector:
         known_restores: frozenset[str] = frozenset(),
         sleep: Callable[[float], None] = time.sleep,
         not_backed_up: DataFrame | None = None,
+        named_at_root: str = "",
         overrides: Iterable[str] = (),
         **settings: float,
     ) -> SweepResult:
@@ -418,6 +425,7 @@ class Collector:
             cores=CORES,
             known_restores=known_restores,
             not_backed_up=not_backed_up,
+            named_at_root=named_at_root,
             sleep=sleep,
         )
         self.work_place.write(self.spark, self.run_key, "sweep", output)

@@ -106,6 +106,7 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
                 for reason, total in mark.reasons.items()
             ]
         ),
+        **not_lakefs_metadata(mark),
         "largest_prefixes": table(
             [
                 {"prefix": p.prefix, "objects": p.objects, "size": human_bytes(p.size_bytes)}
@@ -121,6 +122,17 @@ def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
         "sweep_delay_hours": mark.sweep_delay_hours,
         "location": MetadataValue.text(mark.location),
     }
+
+
+def not_lakefs_metadata(mark: Mark) -> Metadata:
+    """What lies at the root under names that lakeFS does not give, and why it was taken if it was."""
+    metadata: Metadata = {}
+    if mark.not_lakefs is not None:
+        objects, size_bytes = mark.not_lakefs
+        metadata |= {"not_lakefs": objects, "not_lakefs_bytes": size_bytes, "not_lakefs_size": human_bytes(size_bytes)}
+    if mark.named_at_root:
+        metadata["named_at_root"] = MetadataValue.text(mark.named_at_root)
+    return metadata
 
 
 def _sampled(row: Mapping[str, str | int]) -> dict[str, str | int]:

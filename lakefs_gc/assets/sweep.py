@@ -77,11 +77,12 @@ def sweep(
     refuse_unfit(found.mark, before)
     accepted = Accepted.of(found.mark, approval.overrides)
     brakes = found.mark.brakes
+    named_at_root = ""
     if not found.mark.is_ours:
         checks = ClientMarkChecks(
             spark.session, server, configured, configured.safety, parquet.work_place, utc_now, spark.cores
         )
-        brakes, accepted = checks.evaluate(before, found.mark, accepted)
+        brakes, accepted, named_at_root = checks.evaluate(before, found.mark, accepted)
     refuse_braked(
         brakes,
         approval.overrides,
@@ -119,6 +120,7 @@ def sweep(
         cores=spark.cores,
         known_restores=known_restores,
         not_backed_up=not_backed_up(spark.session, configured, backup),
+        named_at_root=named_at_root,
     )
     metadata = sweep_metadata(result)
     try:

@@ -94,6 +94,7 @@ class Output:
             ("candidates", f"{mark.candidates:,}"),
             ("candidate bytes", _size(mark.candidate_bytes)),
             ("deleted bytes", mark.run.get("deleted_bytes", "unknown")),
+            *_not_lakefs(mark),
             *(
                 (f"  {reason.replace('_', ' ')}", f"{total['objects']:,} objects, {_size(total['size_bytes'])}")
                 for reason, total in mark.reasons.items()
@@ -178,6 +179,15 @@ class _StageHandler(logging.Handler):
         stage = getattr(record, "stage", None)
         if stage:
             self._update(str(stage))
+
+
+def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:
+    """What lies at the root under names that lakeFS does not give."""
+    if mark.named_at_root:
+        yield "names at the root", f"all collected, because the repository refers to {mark.named_at_root}"
+    elif mark.not_lakefs is not None:
+        objects, size_bytes = mark.not_lakefs
+        yield "not lakeFS's", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
 
 
 def _size(size_bytes: int | None) -> str:

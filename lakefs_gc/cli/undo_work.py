@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,9 +21,10 @@ from lakefs_gc.engine.backups import (
     read_backup,
 )
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
+from lakefs_gc.engine.known_folders import learn_folders
 from lakefs_gc.engine.pruning import Pruned, kept_facts, prune_backups
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import BackupIncompleteError
+from lakefs_gc.errors import BackupIncompleteError, NamespaceError
 from lakefs_gc.marked import open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
 from lakefs_gc.resources.spark import SparkResource
@@ -30,6 +32,8 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
     place = open_place(settings, server)
     found = find_backup(open_store(place), mark_id, repository)
     namespace = open_namespace(found.repository, server, settings)
+    server_folders = _server_folders(server, settings, found.repository, namespace.store, prefix)
     spark = SparkResource(spark_config=dict(settings.spark))
     with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
         return stage.restore(
@@ -85,6 +90,7 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
             namespace.store.location,
             server,
             prefix=prefix,
+            server_folders=server_folders,
             work_place=WorkPlace(
                 settings.work_url or f"file://{folder}/work", max_range_cache_bytes=settings.max_range_cache_bytes
             ),
@@ -92,6 +98,19 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
             clock=utc_now,
             cores=spark.cores,
         )
+
+
+def _server_folders(
+    server: LakeFSServer, settings: Settings, repository: str, store: ObjectStore, prefix: str
+) -> tuple[str, ...]:
+    """How the server spells the namespace.  A restore of everything does not need to know."""
+    try:
+        return learn_folders(server, server.repository(repository), settings, store.location)
+    except NamespaceError as error:
+        if prefix:
+            raise
+        logger.warning("objects linked by the server's folder count as shown by no commit: %s", error.message)
+        return ()
 
 
 def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:

@@ -63,6 +63,9 @@ def mark_facts(made: Mark) -> dict[str, Any]:
         "candidates": made.candidates,
         "candidate_bytes": made.candidate_bytes,
         "deleted_bytes": made.run.get("deleted_bytes", "unknown"),
+        "not_lakefs": made.run.get("not_lakefs"),
+        "not_lakefs_bytes": made.run.get("not_lakefs_bytes"),
+        "named_at_root": made.named_at_root,
         "cutoff": made.cutoff.isoformat(),
         "brakes": [{"name": b.name, "message": b.message, "blocks": b.blocks} for b in made.brakes if not b.passed],
     }

@@ -19,6 +19,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.strangers import facts_of_strangers
 from lakefs_gc.engine.unmatched import unreferenced
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.errors import CorruptRangeError
@@ -51,7 +52,7 @@ def candidates(
     return StageOutput(
         dataframe=_with_reason(spark, run, left, active_ranges, cache, cores),
         began_at=began_at,
-        facts={"cutoff": unmatched.manifest.facts["cutoff"]},
+        facts={"cutoff": unmatched.manifest.facts["cutoff"], **facts_of_strangers(unmatched)},
         measures={
             "size_bytes": F.sum("size"),
             **age_measures(run.started_at),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -26,10 +27,22 @@ from lakefs_gc.engine.missing import missing
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.second_look import Accepted
 from lakefs_gc.engine.store_listing import store_listing
+from lakefs_gc.engine.strangers import NAMED_AT_ROOT, facts_of_strangers
 from lakefs_gc.engine.uncommitted import uncommitted
 from lakefs_gc.engine.unmatched import unmatched
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
+
+
+class ClientMarkFindings(NamedTuple):
+    """What the stages say of a client's mark, which a mark of ours has in itself.
+
+    ``accepted`` names the repositories of the brakes, ``named_at_root`` is as ``strangers.named_at_root``.
+    """
+
+    brakes: tuple[Brake, ...]
+    accepted: Accepted
+    named_at_root: str
 
 
 @dataclass(frozen=True)
@@ -44,8 +57,8 @@ class ClientMarkChecks:
     clock: Clock
     cores: int
 
-    def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> tuple[tuple[Brake, ...], Accepted]:
-        """The brakes of ``mark``, as they are now, and ``accepted`` with the repositories that they name.
+    def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> ClientMarkFindings:
+        """The brakes of ``mark``, as they are now, and what else its sweep goes by.
 
         Raises what the stages raise.
         ``nothing_newer_than_cutoff`` goes by the cutoff of ``run``: the client's own may be seconds old.
@@ -127,7 +140,9 @@ class ClientMarkChecks:
         named = replace(
             accepted.others, unreadable=frozenset(facts["unreadable"]), not_asked=frozenset(facts["not_asked"])
         )
-        return evaluate(evidence, safety), replace(accepted, others=named)
+        return ClientMarkFindings(
+            evaluate(evidence, safety), replace(accepted, others=named), unreferenced.manifest.facts[NAMED_AT_ROOT]
+        )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
         """The marked objects that exist, in the place of the candidates.  Columns: ``schemas.CANDIDATES``."""
@@ -138,7 +153,7 @@ class ClientMarkChecks:
                 "reason", F.lit(schemas.NEVER_COMMITTED)
             ),
             began_at=began_at,
-            facts={"cutoff": run.cutoff.isoformat()},
+            facts={"cutoff": run.cutoff.isoformat(), **facts_of_strangers(unreferenced)},
             measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(F.max("last_modified"))},
             inputs={
                 **unreferenced.manifest.inputs,

@@ -92,7 +92,7 @@ def _write_ranges(
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         if row["entries"] is None:
-            named.update(_named_ranges(data, file))
+            named.update(named_ranges(data, file))
         return list(live_addresses(data, file, known.folders, row["entries"], explained_by=known))
 
     entries = 0
@@ -111,7 +111,7 @@ def _write_ranges(
         entries = 0
 
 
-def _named_ranges(data: bytes, file: str) -> dict[str, int]:
+def named_ranges(data: bytes, file: str) -> dict[str, int]:
     """The ranges of a metarange, and how many entries each has; of any other file none."""
     if known_kind(read_properties(data, file), file) is not TableKind.METARANGE:
         return {}

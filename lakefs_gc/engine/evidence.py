@@ -24,6 +24,7 @@ from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPaths, list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
+from lakefs_gc.engine.strangers import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_metarange
@@ -63,7 +64,7 @@ def gather_evidence(
     check_inputs(run.run_key, listing, foreign_references, candidates)
     check_inputs(run.run_key, committed, missing)
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
-    facts = candidates.manifest.facts
+    facts, strangers = candidates.manifest.facts, facts_of_strangers(candidates)
     newest_us = facts["newest_us"]
     # By what the stages went, whatever is configured where the mark is made.
     prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
@@ -71,8 +72,9 @@ def gather_evidence(
     heads: dict[str, str] = uncommitted.manifest.facts["heads"]
     return Evidence(
         cutoff=run.cutoff,
-        listed=listing.manifest.rows,
-        listed_bytes=listing.manifest.facts["size_bytes"],
+        # A share of what is lakeFS's: strangers would make any mark look small.
+        listed=listing.manifest.rows - strangers[NOT_LAKEFS],
+        listed_bytes=listing.manifest.facts["size_bytes"] - strangers[NOT_LAKEFS_BYTES],
         marked=candidates.manifest.rows,
         marked_bytes=facts["size_bytes"],
         newest_marked=_EPOCH + timedelta(microseconds=newest_us) if newest_us else None,

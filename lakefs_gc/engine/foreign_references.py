@@ -14,18 +14,20 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
-from lakefs_gc.engine.committed import live_addresses
+from lakefs_gc.engine.committed import live_addresses, named_ranges
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.known_folders import KnownFolders
 from lakefs_gc.engine.local_rows import local_rows
+from lakefs_gc.engine.parts import StageFiles
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import (
     ConfigurationError,
     CorruptFileError,
@@ -55,7 +57,10 @@ _NAME_IT = (
     "if it can never be read from here, and it has imported nothing of this repository, name it in "
     "safety.repositories_not_read"
 )
-_REFERENCE = pa.schema([pa.field("address", pa.string(), False), pa.field("repository", pa.string(), False)])
+_FOUND = "address string, repository string, lost string"
+"""A reference; or without an address, a range that a metarange of the repository names, and that does not exist."""
+_FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
+_READS_AT_ONCE = 8  # up to 20 MB each
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,9 @@ def foreign_references(
     ``not_asked`` (likewise, those that the settings exempt), ``switched_off`` and ``files_id``.  The list of the files
     is kept as stage ``name`` (columns ``FILE``); files that are ``seen`` are not read.
 
+    A repository that has lost a range is unreadable, and what its other ranges refer to is kept all the same.  A lost
+    metarange is not noticed: only the API names it, in calls on each repository that a collector needs no rights for.
+
     Raises ``StoreUnavailableError`` when the store of another repository does not answer.  With ``accepted`` (before a
     sweep) raises ``SafetyError`` instead for everything unknown that is not accepted.
     """
@@ -124,8 +132,30 @@ def foreign_references(
         files = files.join(seen, FILE.names, "left_anti")
     cache = work_place.range_cache
     located = cache.locate(spark, files, cores=cores)
-    references = located.mapInArrow(_read_files(run.known_folders, cache, cores), schemas.FOREIGN_REFERENCES)
-    return StageOutput(references.distinct(), began_at, {**facts, "files_id": listed.materialization_id})
+    read = _read_files(run.known_folders, cache, cores, work_place.files_of(listed))
+    output = StageOutput(located.mapInArrow(read, _FOUND).distinct(), began_at, measures={"lost": F.count("lost")})
+    found = work_place.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
+    if found.manifest.facts["lost"]:
+        for repository, error in _losses(found.dataframe).items():
+            _refuse_unknown(repository, error, accepted)
+            neighbours.unreadable[repository] = error.message
+            logger.warning("repository %s may refer to objects here: %s", repository, error.message)
+    references = found.dataframe.where(F.col("lost").isNull()).select(*schemas.FOREIGN_REFERENCES.names)
+    return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
+
+
+def _losses(found: DataFrame) -> dict[str, StorageError]:
+    """What each repository has lost."""
+    lost = found.where(F.col("lost").isNotNull()).groupBy("repository")
+    with driver_errors():
+        rows = lost.agg(F.min("lost").alias("example"), F.count_distinct("lost").alias("ranges")).collect()
+    return {
+        row["repository"]: StorageError(
+            f"{row['example']} does not exist, and a metarange names it ({row['ranges']:,} ranges are missing)",
+            remedy="restore the ranges, and find out what deletes files below _lakefs/",
+        )
+        for row in rows
+    }
 
 
 def probe(
@@ -249,9 +279,12 @@ def _list_files(batches: Batches) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int) -> Batches:
+def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int, listed: StageFiles) -> Batches:
+    named: dict[tuple[str, str], str] = {}
+
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         name = f"{row['store_url']}{file}"
+        named.update({(row["store_url"], range_id): row["repository"] for range_id in named_ranges(data, name)})
         return list(live_addresses(data, name, known.folders, None, full_only=True, explained_by=known))
 
     repositories: dict[str, str] = {}
@@ -264,6 +297,33 @@ def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores:
     with _naming(repositories):
         for row, found in read_through(remembered(), cache, cores, decode):
             for rows in found:
-                addresses = rows.column("address")
-                if len(addresses):
-                    yield pa.record_batch([addresses, pa.repeat(row["repository"], len(addresses))], schema=_REFERENCE)
+                yield _found(rows.column("address"), row["repository"])
+        yield from _not_listed(named, listed, known)
+
+
+def _not_listed(named: dict[tuple[str, str], str], listed: StageFiles, known: KnownFolders) -> Batches:
+    """What is in the ranges that a metarange names and that are not in the list; those that do not exist are lost.
+
+    ``named`` maps store and range to the repository.  A range that exists was written while the files were listed.
+    """
+    if named:
+        for urls, ids in zip(listed.strings("store_url"), listed.strings("range_id"), strict=True):
+            for file in zip(urls.to_pylist(), ids.to_pylist(), strict=True):
+                named.pop(file, None)
+    for store_url in {url for url, _ in named}:
+        store = worker_store(StoreLocation(store_url))
+        repository_of = {
+            METADATA_FOLDER + range_id: named[url, range_id] for url, range_id in named if url == store_url
+        }
+        there = store.stat_many(list(repository_of)).keys()
+        for key in repository_of.keys() - there:
+            lost = pa.array([store_url + key])
+            yield pa.record_batch([pa.nulls(1, pa.string()), [repository_of[key]], lost], schema=_FOUND_SCHEMA)
+        for key, data in store.read_many(sorted(there), concurrency=_READS_AT_ONCE):
+            for rows in live_addresses(data, store_url + key, known.folders, None, full_only=True, explained_by=known):
+                yield _found(rows.column("address"), repository_of[key])
+
+
+def _found(addresses: pa.StringArray, repository: str) -> pa.RecordBatch:
+    columns = [addresses, pa.repeat(repository, len(addresses)), pa.nulls(len(addresses), pa.string())]
+    return pa.record_batch(columns, schema=_FOUND_SCHEMA)

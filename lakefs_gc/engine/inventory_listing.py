@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Row, SparkSession
 
 from lakefs_gc.engine.parts import PartsPlace, write_parts
+from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES, StrangerCount
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, SafetyError
 from lakefs_gc.formats.addresses import are_candidate_addresses
@@ -18,10 +19,9 @@ from lakefs_gc.storage.inventory_rows import read_inventory_file
 from lakefs_gc.storage.open import open_store
 
 _NUMBER = pa.schema([("number", pa.int64())])
-_REPORT = "file string, rows long, size_bytes long, records long"
-_REPORT_SCHEMA = pa.schema(
-    [("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64()), ("records", pa.int64())]
-)
+_REPORT = "file string, rows long, size_bytes long, strangers long, strangers_bytes long, records long"
+_COUNTS = ("rows", "size_bytes", STRANGERS, STRANGERS_BYTES, "records")
+_REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS)])
 
 
 def find_inventory(location: StoreLocation, namespace: str, now: datetime, max_age_hours: float) -> Inventory:
@@ -46,8 +46,8 @@ def read_inventory(
 ) -> list[Row]:
     """Have the workers read the files of a report, each whole and verified, and write what may be a candidate.
 
-    Returns the written files (columns of ``parts.PART``).  Raises ``CorruptFileError`` for a file that is not as the
-    manifest says, or when the files together have not as many records as it says.
+    Returns the written files (columns of ``parts.PART``, and the strangers in it).  Raises ``CorruptFileError`` for a
+    file that is not as the manifest says, or when the files together have not as many records as it says.
     """
     if inventory.files:
         numbers = spark.createDataFrame(pa.table({"number": range(len(inventory.files))}, schema=_NUMBER))
@@ -66,7 +66,7 @@ def read_inventory(
 def _read_files(
     batches: Batches, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsPlace
 ) -> Batches:
-    records = 0
+    records, strangers = 0, StrangerCount()
 
     def objects() -> Batches:
         nonlocal records
@@ -75,10 +75,12 @@ def _read_files(
                 file = inventory.files[number]
                 for count, found in read_inventory_file(worker_store(location), inventory, file, namespace):
                     records += count
-                    yield found.filter(_listed(found["address"]))
+                    listed = found.filter(_listed(found["address"]))
+                    strangers.add(listed.filter(pc.invert(pc.match_substring(listed["address"], "/"))))
+                    yield listed
 
     for report in write_parts(objects(), place):
-        rows = [row | {"records": 0} for row in report.to_pylist()]
+        rows = [row | strangers.take() | {"records": 0} for row in report.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
     yield pa.RecordBatch.from_pylist([{"records": records}], schema=_REPORT_SCHEMA)
 

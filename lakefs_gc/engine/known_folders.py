@@ -76,6 +76,30 @@ def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(mounts, key=lambda mount: len(mount[0]), reverse=True))
 
 
+def folders_overlap(left: StoreLocation, right: StoreLocation) -> bool:
+    """Whether two folders of this machine are the same, or one is in the other, by any links and mounts.
+
+    False for other stores: their URLs tell.
+    """
+    if not (left.url.startswith(_STORE_SCHEME) and right.url.startswith(_STORE_SCHEME)):
+        return False
+    one, two = (Path(os.path.realpath(place.url.removeprefix(_STORE_SCHEME))) for place in (left, right))
+    return _is_in(one, two) or _is_in(two, one)
+
+
+def _is_in(inner: Path, outer: Path) -> bool:
+    """Whether ``outer`` is ``inner`` or above it; both are without links, and need not exist."""
+    # The same folder can be mounted in two places.
+    return inner.is_relative_to(outer) or any(_is_same(above, outer) for above in (inner, *inner.parents))
+
+
+def _is_same(one: Path, two: Path) -> bool:
+    try:
+        return one.samefile(two)
+    except OSError:  # a folder that cannot be seen cannot be read either: see foreign_references
+        return False
+
+
 @dataclass(frozen=True)
 class KnownFolders:
     """What tells whether a full address names an object of a namespace; pickles.

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Row, SparkSession
 
 from lakefs_gc.engine.parts import PartsPlace, write_parts
+from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES, StrangerCount
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.base import StoreLocation
@@ -30,8 +31,12 @@ _DATA = "data/"
 _RANGE = pa.schema(
     [("prefix", pa.string()), ("start_after", pa.string()), ("until", pa.string()), ("one_level", pa.bool_())]
 )
-_REPORT = "file string, rows long, size_bytes long, prefix string, start_after string, until string, one_level boolean"
-_REPORT_SCHEMA = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64()), *_RANGE])
+_REPORT = (
+    "file string, rows long, size_bytes long, strangers long, strangers_bytes long, "
+    "prefix string, start_after string, until string, one_level boolean"
+)
+_COUNTS = ("rows", "size_bytes", STRANGERS, STRANGERS_BYTES)
+_REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
 # Ranges differ in length; with a few tasks for each core they more or less even out.
 _TASKS_PER_CORE = 4
 _GROWTH = 4
@@ -49,9 +54,9 @@ def list_in_rounds(
 ) -> list[Row]:
     """List every object that may be a candidate (rule 4): ``data/`` at any depth, and the root, one level.
 
-    Returns the written files (columns of ``parts.PART``).  Folders of ``data/`` that are in ``but`` (with their final
-    slash) are passed over.  ``cores`` is how many tasks run at once.  One task that
-    fails, fails the listing.
+    Returns the written files (columns of ``parts.PART``, and the strangers in it).  Folders of ``data/`` that are in
+    ``but`` (with their final slash) are passed over.  ``cores`` is how many tasks run at once.  One task that fails,
+    fails the listing.
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
     followed = {_DATA, *but}
@@ -89,15 +94,18 @@ def _left_over(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
 def _list_ranges(batches: Batches, store: StoreLocation, place: PartsPlace, limits: ListingLimits) -> Batches:
     ranges = (KeyRange(**row) for batch in batches for row in batch.to_pylist())
     lister = RangeLister(worker_store(store), ranges, limits)
-    for report in write_parts(map(_without_own_names, lister.batches()), place):
-        yield pa.RecordBatch.from_pylist(report.to_pylist(), schema=_REPORT_SCHEMA)
+    count = StrangerCount()
+    for report in write_parts((_without_own_names(objects, count) for objects in lister.batches()), place):
+        rows = [row | count.take() for row in report.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
     if lister.left_over:
         yield pa.RecordBatch.from_pylist([asdict(left) for left in lister.left_over], schema=_REPORT_SCHEMA)
 
 
-def _without_own_names(objects: pa.RecordBatch) -> pa.RecordBatch:
-    """At the root there are also names of lakeFS's own."""
+def _without_own_names(objects: pa.RecordBatch, count: StrangerCount) -> pa.RecordBatch:
+    """At the root there are also names of lakeFS's own; those that are nobody's are counted."""
     at_root = pc.invert(pc.match_substring(objects["address"], "/"))
     if not pc.any(at_root, min_count=0).as_py():
         return objects
+    count.add(objects.filter(at_root))
     return objects.filter(pc.or_(pc.invert(at_root), are_candidate_addresses(objects["address"])))

@@ -26,6 +26,7 @@ from lakefs_gc.engine.dataset import Clock, Dataset
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
 from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.strangers import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
@@ -109,6 +110,7 @@ def write_mark(
             "protections": protections.model_dump(mode="json") if protections else None,
             "sweep_policy": sweep_settings.policy if sweep_settings else MANUAL,
             "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,
+            **{name: facts.get(name) for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES)},
         },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={

@@ -154,6 +154,20 @@ class Mark:
         return float(self.run.get("sweep_delay_hours", 0.0))
 
     @property
+    def named_at_root(self) -> str:
+        """A name that lakeFS does not give, which the repository had at the root when the mark was made; or empty.
+
+        Without one, nothing of such a name may be swept.
+        """
+        return str(self.run.get("named_at_root") or "")
+
+    @property
+    def not_lakefs(self) -> tuple[int, int] | None:
+        """Objects, and bytes, at the root that only their names keep from being marked; None if nobody counted."""
+        objects, size_bytes = self.run.get("not_lakefs"), self.run.get("not_lakefs_bytes")
+        return None if objects is None or size_bytes is None else (int(objects), int(size_bytes))
+
+    @property
     def not_asked(self) -> frozenset[str]:
         """The other repositories that ``safety.repositories_not_read`` named when the mark was made."""
         return frozenset(self.run.get("not_asked", ()))

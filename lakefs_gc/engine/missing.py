@@ -42,7 +42,7 @@ def missing(
     check_made_from(unmatched, uncommitted, committed)
     rows = local_rows(spark, [], schemas.MISSING)
     if unmatched.manifest.facts["not_in_store"]:
-        hashes = unmatched.dataframe.where(F.col("found_in") != schemas.STORE).select("address_hash")
+        hashes = unmatched.dataframe.where(F.col("address").isNull()).select("address_hash")
         references = (
             dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"))
             for dataset in (committed, uncommitted)

@@ -28,7 +28,7 @@ from lakefs_gc.engine.restores import RESTORED, begin_restore, ended_late, recor
 from lakefs_gc.engine.shown import commits_of, shown
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
-from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace
+from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace, spellings
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
@@ -107,6 +107,7 @@ def restore(
     server: LakeFSServer,
     *,
     prefix: str = "",
+    server_folders: tuple[str, ...] = (),
     work_place: WorkPlace,
     run_key: str,
     clock: Clock,
@@ -116,8 +117,9 @@ def restore(
     """Bring back the objects of a backup: all, or those with a prefix.
 
     ``prefix`` is one of logical paths, as any commit shows them, or of physical addresses: an object that fits either
-    way comes back.  ``store`` is the namespace.  What lies in the work place under ``run_key`` meanwhile is removed in
-    the end.  A sweep of the mark that is under way stops, and its approval is void.
+    way comes back.  ``store`` is the namespace, ``server_folders`` how else the server spells it (``learn_folders``).
+    What lies in the work place under ``run_key`` meanwhile is removed in the end.  A sweep of the mark that is under
+    way stops, and its approval is void.
     Raises ``BackupError`` when the repository is now somewhere else, ``RestoreIncompleteError`` when a delete ended
     that was taken for dead.
     """
@@ -131,7 +133,8 @@ def restore(
     records, dead = begin_restore(open_store(store), backup.mark_id, prefix, began_at, sleep)
     contents = backed_up(spark, backup, place)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
-    places = shown(spark, store, namespace, commits_of(server, backup.repository), copies, cores)
+    folders = (*spellings(namespace, store.url), *server_folders)
+    places = shown(spark, store, folders, commits_of(server, backup.repository), copies, cores)
     kept = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
     where_shown = kept.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)

@@ -11,7 +11,7 @@ from typing import Any
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
-from lakefs_gc.engine.known_folders import KnownFolders, folder_mounts, learn_folders
+from lakefs_gc.engine.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -157,7 +157,7 @@ def begin_run(
         raise ReadOnlyRepositoryError(
             f"repository {repository.name} is read-only", remedy="nothing can be collected there"
         )
-    refuse_overlaps(repository, server)
+    refuse_overlaps(repository, server, settings)
     namespace = normalize_namespace(repository.storage_namespace)
     location = settings.reach(namespace)
     store: ObjectStore = open_namespace(location)
@@ -199,10 +199,17 @@ def refuse_other_server(run: GCRun, marked_with: Mapping[str, str] | None, mark_
     )
 
 
-def refuse_overlaps(repository: Repository, server: LakeFSServer) -> None:
-    """Rule 5: raise ``NamespaceError`` when another repository's namespace contains, equals or lies in this one's."""
+def refuse_overlaps(repository: Repository, server: LakeFSServer, settings: Settings) -> None:
+    """Rule 5: raise ``NamespaceError`` when another repository's namespace contains, equals or lies in this one's.
+
+    Namespaces on local disks are compared by their folders, too: two URLs may lead to one folder by a symbolic link.
+    """
+    own = repository.storage_namespace
     for other in server.repositories():
-        if other.name != repository.name and namespaces_overlap(other.storage_namespace, repository.storage_namespace):
+        if other.name == repository.name:
+            continue
+        theirs = other.storage_namespace
+        if namespaces_overlap(theirs, own) or folders_overlap(settings.locate(theirs), settings.locate(own)):
             raise NamespaceError(
                 f"the namespaces of {repository.name} ({repository.storage_namespace}) and of {other.name} "
                 f"({other.storage_namespace}) overlap: what one calls garbage the other may use",

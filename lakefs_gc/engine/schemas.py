@@ -71,6 +71,8 @@ NEVER_COMMITTED = "never_committed"
 
 STORE = "store"
 """Found in: the store alone; nobody refers to it.  Otherwise the stage that refers to what the listing has not."""
+NOT_LAKEFS = "not_lakefs"
+"""Found in: the store alone, at the root under a name that lakeFS does not give.  It is never a candidate."""
 
 SHOWN = "shown_by_a_branch"
 """Why: a branch shows the object, and the server's list leaves it out."""

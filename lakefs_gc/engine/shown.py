@@ -21,7 +21,7 @@ from lakefs_gc.engine.commit_graph import CommitGraph
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
-from lakefs_gc.formats.addresses import entries_below, spellings
+from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
@@ -51,16 +51,16 @@ def commits_of(server: LakeFSServer, repository: str) -> dict[str, str]:
 def shown(
     spark: SparkSession,
     store: StoreLocation,
-    namespace: str,
+    folders: tuple[str, ...],
     commits: Mapping[str, str],
     addresses: DataFrame,
     cores: int,
 ) -> DataFrame:
     """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
 
-    ``commits`` is what ``commits_of`` gives.  One row for each address and path, with one commit, and one for each
-    file that is damaged or gone: of old commits that may be, and no run has to know.  Reads each metarange and each
-    range once.
+    ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for
+    each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
+    and no run has to know.  Reads each metarange and each range once.
     """
     frame = local_rows(spark, list(commits.items()), "metarange_id string, commit_id string")
     ranges = (
@@ -69,9 +69,7 @@ def shown(
         .groupBy("range_id", "unreadable")
         .agg(F.min("commit_id").alias("commit_id"))
     )
-    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-        _read_ranges(store, spellings(namespace, store.url)), SHOWN
-    )
+    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), SHOWN)
     wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
     return (
         entries.join(wanted, "address", "left")

@@ -28,6 +28,7 @@ from lakefs_gc.engine.listing_rounds import list_in_rounds
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.parts import PART
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.range_listing import ListingLimits
@@ -76,7 +77,7 @@ def store_listing(
     return StageOutput(
         dataframe=local_rows(spark, reports, PART),
         began_at=began_at,
-        facts=facts | _ages(spark, run, folder, written),
+        facts=facts | _strangers(written) | _ages(spark, run, folder, written),
         in_parts=True,
     )
 
@@ -109,9 +110,14 @@ def _optimized(
             "mode_because": f"run {earlier.listing.manifest.run_key} has listed what is old",
             "optimized_runs": earlier.optimized_runs,
             "slices_taken_over": len(earlier.slices),
+            **_strangers(written),  # the root is listed anew each time
         },
         measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
     )
+
+
+def _strangers(written: list[Row]) -> dict[str, int]:
+    return {name: sum(row[name] for row in written) for name in (STRANGERS, STRANGERS_BYTES)}
 
 
 def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:

@@ -24,6 +24,7 @@ from lakefs_gc.engine.marked_objects import read_marked
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restores import refuse_restored
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.strangers import is_stranger
 from lakefs_gc.engine.sweep_result import SweepResult, read_result
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import MarkError, StaleLookError
@@ -59,6 +60,7 @@ def sweep(
     cores: int,
     known_restores: frozenset[str] = frozenset(),
     not_backed_up: DataFrame | None = None,
+    named_at_root: str = "",
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
@@ -66,13 +68,14 @@ def sweep(
     ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
     ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.  What is
     ``not_backed_up`` (column ``address``), where a backup is demanded, is kept with all its versions.
+    ``named_at_root`` is what the checks of a client's mark found (``ClientMarkFindings``); a mark of ours has its own.
     Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says,
     ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
     began_at = clock()
     passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores, not_backed_up)
-    rounds = passes.rounds_left()
+    rounds = passes.rounds_left(strangers_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
             passes.sweep_round(objects)
@@ -135,8 +138,11 @@ class _Passes:
         """What the ledger has, of one pass or of all.  Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._spark, self._run.store, self._folder + sequence, self._cores)
 
-    def rounds_left(self) -> Iterator[DataFrame]:
-        """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome."""
+    def rounds_left(self, *, strangers_too: bool) -> Iterator[DataFrame]:
+        """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome.
+
+        Raises ``MarkError`` for a mark with what no mark may have: strangers, unless ``strangers_too``.
+        """
         marked = read_marked(self._spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
         if self._not_backed_up is not None:
             unbacked = self._not_backed_up.select("address", F.lit(True).alias("is_unbacked"))
@@ -147,6 +153,7 @@ class _Passes:
         is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
         measures = {
             "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
+            "strangers": F.count_if(is_stranger()),
             "left": F.count_if(is_left),
         }
         everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
@@ -160,6 +167,12 @@ class _Passes:
             raise MarkError(
                 f"{misplaced} addresses of mark {self._mark.mark_id} are in places that are never collected",
                 remedy="do not sweep it; mark again",
+            )
+        if strangers := not strangers_too and everything.manifest.facts["strangers"]:
+            raise MarkError(
+                f"mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
+                "does not give. They may belong to somebody else",
+                remedy="do not sweep it; run `lakefs-gc mark`, which does not mark such objects",
             )
         return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
 

@@ -23,6 +23,7 @@ from lakefs_gc.engine.ages import age_measures
 from lakefs_gc.engine.committed import live_addresses
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.strangers import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES, is_stranger, named_at_root
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange
@@ -52,7 +53,7 @@ def unmatched(
 
     A row that is not in the store has no address, but its hash: ``missing`` looks it up.  It may be there several
     times, as ``committed`` and as ``uncommitted``; it may also be an object that was uploaded after the store was
-    listed, or lie where nothing is listed.
+    listed, or lie where nothing is listed.  ``found_in`` tells strangers apart (``strangers``); ``facts`` counts them.
 
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
     1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
@@ -64,6 +65,7 @@ def unmatched(
     check_made_from(active_ranges, uncommitted)
     if committed.manifest.rows == 0:
         refuse_unproved_emptiness(server, run)
+    named = named_at_root(run, listing, uncommitted, committed)
     pieces = 1 + sum(d.manifest.rows for d in (listing, committed, uncommitted, foreign_references)) // _ROWS_PER_PIECE
     references = reduce(
         DataFrame.union,
@@ -82,17 +84,22 @@ def unmatched(
     is_garbage = is_old & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
     rows = joined.where(F.when(in_store, is_garbage).otherwise(is_lost))
-    of_store = F.col("found_in") == schemas.STORE
+    unreferenced_in = F.lit(schemas.STORE)
+    if not named:
+        unreferenced_in = F.when(is_stranger(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
+    is_left = F.col("found_in") == schemas.NOT_LAKEFS
     return StageOutput(
         dataframe=rows.select(
-            "address", "size", "last_modified", F.coalesce("found_in", F.lit(schemas.STORE)).alias("found_in"), _HASH
+            "address", "size", "last_modified", F.coalesce("found_in", unreferenced_in).alias("found_in"), _HASH
         ),
         began_at=began_at,
-        facts={"cutoff": run.cutoff.isoformat()},
+        facts={"cutoff": run.cutoff.isoformat(), NAMED_AT_ROOT: named},
         measures={
             "size_bytes": F.sum("size"),
-            "unreferenced": F.count_if(of_store),
-            "not_in_store": F.count_if(~of_store),
+            "unreferenced": F.count_if(F.col("found_in") == schemas.STORE),
+            NOT_LAKEFS: F.count_if(is_left),
+            NOT_LAKEFS_BYTES: F.sum(F.when(is_left, F.col("size"))),
+            "not_in_store": F.count_if(F.col("address").isNull()),
             **age_measures(run.started_at),
         },
         inputs={
@@ -103,7 +110,7 @@ def unmatched(
 
 
 def unreferenced(rows: DataFrame) -> DataFrame:
-    """The rows (columns ``schemas.UNMATCHED``) that are in the store.  Columns: ``schemas.STORE_LISTING``."""
+    """The rows (columns ``schemas.UNMATCHED``) that are in the store and lakeFS's.  Columns: ``STORE_LISTING``."""
     return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
 
 

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.entry import AddressType
 
+_AT_ROOT = r"(?!(?:\.|\.\.|dummy|data|_lakefs)(?![\s\S]))[^/]+"
 CANDIDATE_ADDRESS_REGEX = (
     r"^(?:"
     r"data(?:/(?!\.\.?(?:/|(?![\s\S])))[^/]+)+"  # in data/, no '.', '..' or empty part
-    r"|"
-    r"(?!(?:\.|\.\.|dummy|data|_lakefs)(?![\s\S]))[^/]+"  # directly at the root
+    rf"|{_AT_ROOT}"  # directly at the root
     r")(?![\s\S])"
 )
 """``is_candidate_address`` as a regular expression that Java (Spark's ``rlike``) and Python read alike.
@@ -30,12 +30,22 @@ CANDIDATE_ADDRESS_REGEX = (
 ``(?![\\s\\S])`` is the very end: ``$`` would match before a final line feed, which may be part of a key.
 """
 
-UPLOAD_PART_REGEX = r"^(?:[0-9a-f]{32}-[0-9]{5}|[\s\S]+\.(?:part_[0-9]{5}|multipart))(?![\s\S])"
+_PART_SUFFIX = r"(?:\.part_[0-9]{5}|\.multipart|_id|_size)"
+UPLOAD_PART_REGEX = rf"^(?:[0-9a-f]{{32}}-[0-9]{{5}}|[\s\S]+{_PART_SUFFIX})(?![\s\S])"
 """What lakeFS keeps of uploads in parts that are under way where the store has none of its own.
 
 In local stores ``<upload>-<number>`` at the root (``pkg/block/local/adapter.go``), in Google's
-``<object>.part_<number>`` and ``<object>.multipart`` (``pkg/block/gs/adapter.go``).
+``<object>.part_<number>`` and ``<object>.multipart`` (``pkg/block/gs/adapter.go``), in Azure's ``<object>_id`` and
+``<object>_size`` (``pkg/block/azure/adapter.go``).
 """
+
+_HEX_ID, _XID = r"[0-9a-f]{32}", r"[0-9a-v]{19}[0g]"
+_ISSUED_AT_ROOT = rf"{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|(?=[a-v]*[0-9]){_XID}{_PART_SUFFIX}?"
+STRANGER_REGEX = rf"^(?!(?:{_ISSUED_AT_ROOT})(?![\s\S])){_AT_ROOT}(?![\s\S])"
+"""``is_stranger`` as a regular expression, for Java and Python."""
+_ISSUED_AT_ROOT_PYTHON = re.compile(_ISSUED_AT_ROOT)
+_ISSUED_OR_WORD_RE2 = rf"\A(?:{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|{_XID}{_PART_SUFFIX}?)\z"
+_WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
@@ -237,12 +247,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def is_candidate_address(address: str) -> bool:
-    """Whether an address below the namespace is of a kind that may ever be deleted.
+    """Whether an address below the namespace is in a place that garbage can be in.
 
-    True for objects in ``data/``, and for those directly at the root, where old versions of lakeFS put
-    them.  False for anything else: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
-    slash), and keys with empty, ``.`` or ``..`` parts, which some stores and tools would resolve to another
-    place.
+    True for objects in ``data/``, and for those directly at the root, where old versions of lakeFS put them (of these
+    see ``is_stranger``).  False for anything else: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
+    slash), and keys with empty, ``.`` or ``..`` parts, which some stores and tools would resolve to another place.
     """
     if any(part in ("", ".", "..") for part in address.split("/")):
         return False
@@ -255,3 +264,32 @@ def are_candidate_addresses(addresses: pa.StringArray) -> pa.BooleanArray:
     reserved = pc.is_in(addresses, pa.array(_RESERVED_AT_ROOT))
     at_root = pc.and_not(pc.invert(pc.match_substring(addresses, "/")), reserved)
     return pc.and_not(pc.or_(in_data, at_root), pc.match_substring_regex(addresses, _UNSAFE_PART_RE2))
+
+
+def is_stranger(address: str) -> bool:
+    """Whether an object lies directly at the root under a name that lakeFS itself never gives.
+
+    Where a namespace is a whole bucket, such an object (``terraform.tfstate``) may be anybody's.  What lakeFS gives:
+    before 2022-11 32 hexadecimal digits (a UUID without its dashes), since then xids, and the parts of both
+    (``UPLOAD_PART_REGEX``).  An xid's last character carries one bit, and one without any digit is taken for a word.
+    """
+    at_root = "/" not in address and is_candidate_address(address)
+    return at_root and _ISSUED_AT_ROOT_PYTHON.fullmatch(address) is None
+
+
+def are_strangers(addresses: pa.StringArray) -> pa.BooleanArray:
+    """``is_stranger`` of each address."""
+    at_root = pc.and_not(are_candidate_addresses(addresses), pc.match_substring(addresses, "/"))
+    issued_or_word = pc.match_substring_regex(addresses, _ISSUED_OR_WORD_RE2)  # RE2 cannot look ahead
+    return pc.and_not(at_root, pc.and_not(issued_or_word, pc.match_substring_regex(addresses, _WORD_RE2)))
+
+
+def is_whole_bucket(namespace: str) -> bool:
+    """Whether a namespace is all of a bucket (or container), where others than lakeFS may keep things at the root.
+
+    A ``local://`` namespace never is: its first part is a folder of the server's own.
+    """
+    scheme, _, path = normalize_namespace(namespace).partition("://")
+    names = path.count("/")
+    # Azure names the account before the container.
+    return not is_local(namespace) and names <= (2 if scheme.lower() in ("http", "https") else 1)

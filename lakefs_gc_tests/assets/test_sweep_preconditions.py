@@ -53,6 +53,27 @@ def test_a_mark_of_the_client_with_a_live_object(location: CodeLocation, reposit
     assert live[0] in repository.objects()
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_mark_of_the_client_with_somebody_elses_file(
+    location: CodeLocation, repository: LakeRepository, named: bool
+) -> None:
+    """The client marks whatever lies at the root; here that is lakeFS's only if the repository says so."""
+    state = repository.put_stray("terraform.tfstate")
+    if named:
+        repository.stage("by hand", repository.put_stray("named"))
+    garbage = sorted(key for key in repository.objects() if key.startswith("data/garbage"))
+    write_client_mark(repository.store, UNIFIED, [*garbage, state], cutoff=utc_now() - timedelta(hours=24))
+    before = repository.objects()
+    approve(location, CLIENT_RUN, repository, "m1")
+    swept = location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"})
+    if named:
+        assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE + 1
+        return
+    failure = failure_of(swept, "sweep")
+    assert (failure["error"], "1 objects at the root" in failure["description"]) == (MarkError.__name__, True)
+    assert repository.objects() == before
+
+
 @pytest.mark.parametrize("reason", ["another server", "a repository that cannot be read"])
 def test_nothing_is_waited_for_in_vain(
     location: CodeLocation, lake: Lake, repository: LakeRepository, reason: str

@@ -57,7 +57,7 @@ def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int]) -> dict
     for hour, stage in enumerate(_STAGES):
         began_at = _NOW + timedelta(hours=hour)
         inputs = {name: name for name in _INPUTS.get(stage, ())}
-        facts = {"mode": "rules"}
+        facts = {"mode": "rules", "strangers": 0}
         manifest = DatasetManifest(stage, "bench/1", stage, began_at, began_at, counts.get(stage, 0), facts, inputs)
         schema = schemas.BY_STAGE[stage]
         frame = spark.read.schema(schema).parquet(str(folder / stage)) if counts.get(stage) else None

@@ -94,7 +94,9 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert marked.exit_code == 0, marked.err
     made = marked.json()
     expected = {"mark_id", "repository", "location", "digest", "listed", "committed", "uncommitted", "candidates"}
-    assert set(made) == expected | {"candidate_bytes", "deleted_bytes", "cutoff", "brakes"}
+    expected |= {"candidate_bytes", "deleted_bytes", "cutoff", "brakes"}
+    assert set(made) == expected | {"not_lakefs", "not_lakefs_bytes", "named_at_root"}
+    assert (made["not_lakefs"], made["not_lakefs_bytes"], made["named_at_root"]) == (0, 0, "")
     assert made["brakes"] == []
     assert made["deleted_bytes"] == "go: the store keeps no versions"
     assert made["repository"] == REPOSITORY

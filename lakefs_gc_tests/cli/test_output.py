@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from lakefs_gc.assets.mark import not_lakefs_metadata
 from lakefs_gc.cli.output import Output
+from lakefs_gc.engine.marks import Mark
 from lakefs_gc.errors import StorageError
 from lakefs_gc.findings import Finding
+from lakefs_gc.formats.report import MADE_BY_US
 
 KEY = r"a:100:b [red]c[/red] \\[d] [/e] :warning:"
 
@@ -27,6 +32,24 @@ def test_people_see_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
     out.show_errors([{"objects": 1, "error": "AccessDenied", "for_example": KEY}])
     out.show_findings([Finding("store", "fail", KEY, KEY)])
     assert capsys.readouterr().out.count(KEY) == 4
+
+
+def test_what_is_not_lakefs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    run = {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "named_at_root": ""}
+    mark = Mark("m1", "lake", "s3://b/", "f/", MADE_BY_US, now, now, "d", (), 0, 0, {}, {}, (), None, run, {}, {})
+    Output().show_mark(mark)
+    assert "1,234 objects at the root, 2.0 KiB (never marked)" in capsys.readouterr().out
+    metadata = not_lakefs_metadata(mark)
+    assert metadata == {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "not_lakefs_size": "2.0 KiB"}
+    named = replace(mark, run={"not_lakefs": 0, "not_lakefs_bytes": 0, "named_at_root": KEY})
+    Output().show_mark(named)
+    assert f"all collected, because the repository refers to {KEY}" in capsys.readouterr().out
+    assert not_lakefs_metadata(named)["named_at_root"].value == KEY
+    older = replace(mark, run={})
+    Output().show_mark(older)
+    assert "not lakeFS" not in capsys.readouterr().out, "it says nothing of them"
+    assert not_lakefs_metadata(older) == {}
 
 
 def test_errors_and_logs_show_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,9 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc_tests.collector import STAGES, Collector, Lake, LakeRepository
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy
 
+OLD_LAYOUT = "4024870a35b7869697429ebc31187143"
+"""A name at the root as lakeFS gave it."""
+
 
 def test_what_nobody_refers_to(spark: SparkSession, repository: LakeRepository) -> None:
     expired = repository.put("expired")
@@ -34,7 +37,7 @@ def test_what_nobody_refers_to(spark: SparkSession, repository: LakeRepository) 
     kept |= {repository.put("staged"), repository.put("new", age_hours=23)}
     repository.delete("new")
     repository.keep_days(10)
-    strays = {repository.put_stray(key, age_hours=25) for key in ("data/direct", "old-layout", "data/s/a%2Fb ä+")}
+    strays = {repository.put_stray(key, age_hours=25) for key in ("data/direct", OLD_LAYOUT, "data/s/a%2Fb ä+")}
     never = {"_lakefs/x", "_lakefs/y/z", "dummy", "other/x", "data2/x", "data/s/young"}
     for key in never:
         repository.put_stray(key, age_hours=0 if key.endswith("young") else 100)
@@ -241,7 +244,7 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
     """The second line of defence of rule 4: a listing that went astray."""
     collector, old = inputs.collector, utc_now() - timedelta(days=9)
     bad = ["_lakefs/x", "dummy", "other/x", "data/../x", "data//x", "../x", "data/", "/x", "data/x/."]
-    astray = [(address, 1, old) for address in [*bad, "data/s/x", "root"]]
+    astray = [(address, 1, old) for address in [*bad, "data/s/x", OLD_LAYOUT]]
     listing = StageOutput(
         spark.createDataFrame(astray, schemas.STORE_LISTING),
         inputs.manifests["store_listing"].began_at,
@@ -251,14 +254,14 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
     inputs.put("store_listing", replace(inputs.manifests["store_listing"], rows=written.rows, files=written.files))
     collector.materialize("unmatched")
     rows = collector.dataset("unmatched").dataframe.collect()
-    assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", "root"}
+    assert {row["address"] for row in rows if row["found_in"] == "store"} == {"data/s/x", OLD_LAYOUT}
 
 
 def test_parts_of_uploads_that_may_be_under_way(spark: SparkSession, repository: LakeRepository) -> None:
     """No list has them; where the store is a folder, lakeFS would join what is left of them to an object."""
     upload = "0123456789abcdef" * 2
-    parts = [f"{upload}-00001", "data/s/x.part_00001", "data/s/x.multipart"]
-    others = [upload, f"{upload}-1", "data/s/y.part_1", "data/s/z.multipart.x"]
+    parts = [f"{upload}-00001", "data/s/x.part_00001", "data/s/x.multipart", "data/s/x_id", f"{upload}_size"]
+    others = [upload, "data/s/y.part_1", "data/s/z.multipart.x", "data/s/size"]
     for key in [*parts, *others]:
         repository.put_stray(key, age_hours=5 * 24)
     repository.put_stray(f"{upload}-00002", age_hours=9 * 24)
@@ -285,7 +288,7 @@ def test_addresses_of_one_hash_can_only_keep_an_object(
     live = {repository.put("a"), repository.put("b"), repository.put_stray("data/s/staged")}
     repository.stage("staged", "data/s/staged")
     repository.commit()
-    garbage = {repository.put_stray(key) for key in ("data/s/x", "data/s/staged-", "root")}
+    garbage = {repository.put_stray(key) for key in ("data/s/x", "data/s/staged-", OLD_LAYOUT)}
     repository.keep_days(10)
     collector = Collector(spark, repository)
     collector.collect(until="foreign_references")

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.config import SafetyParameters
+from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.brakes import Brake
+from lakefs_gc.engine.dataset import StageOutput, WorkPlace
+from lakefs_gc.engine.foreign_references import FILES
 from lakefs_gc.engine.foreign_references import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
@@ -242,3 +244,64 @@ def test_a_namespace_that_has_lost_its_files_is_not_empty(
     server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     mark = Collector(spark, repository, server=server).collect_and_mark()
     assert mark.unreadable == {"other"}
+
+
+def test_a_namespace_that_has_lost_a_range_is_not_whole(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """What the other ranges refer to is kept; that of the lost one is unknown, until a person answers for it."""
+    imported, maybe = repository.put_stray("data/s/imported"), repository.put_stray("data/s/maybe")
+    other, whole = lake.repository("other"), lake.repository("whole")
+    for place, key in ((whole, maybe), (other, imported)):
+        place.stage("first", f"{repository.namespace}{key}")
+        place.commit()
+    other.stage("first", f"{repository.namespace}{maybe}")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    # Ranges are named by their content: the same one in another repository is no proof.
+    whole.store.put(whole.metadata_file(range_id), other.store.read(other.metadata_file(range_id)))
+    other.store.delete_many([other.metadata_file(range_id)])
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
+    assert f"objects/other/_lakefs/{range_id} does not exist" in reason
+    assert "1 ranges are missing" in reason
+    assert (brake_of(mark).answer, brake_of(mark).blocks) == (Answer.UNKNOWN, True)
+    assert collector.addresses("foreign_references") == {imported, maybe}
+    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted"):
+        Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)
+    Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark, overrides=[OTHERS])
+
+
+def elsewhere_at_work(lake: Lake) -> Settings:
+    """With a work place of its own, where nothing was read for the mark."""
+    return lake.settings.model_copy(update={"work_url": (lake.folder / "elsewhere").as_uri()})
+
+
+def test_a_range_that_is_written_while_files_are_listed_is_read(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    imported, garbage = repository.put_stray("data/s/imported"), repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    other.stage("first", f"{repository.namespace}{imported}")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    late = other.folder / other.metadata_file(range_id)
+    content = late.read_bytes()
+    late.unlink()
+    write = WorkPlace.write
+
+    def written(place: WorkPlace, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> object:
+        manifest = write(place, spark, run_key, stage, output)
+        if stage == FILES:
+            late.write_bytes(content)
+        return manifest
+
+    monkeypatch.setattr(WorkPlace, "write", written)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("foreign_references") == {imported}
+    assert collector.manifest("foreign_references").facts["unreadable"] == {}
+    assert collector.addresses("candidates") == {garbage}

@@ -19,6 +19,9 @@ from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_belo
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, deleted
 
+OLD_LAYOUT = "4024870a35b7869697429ebc31187143"
+"""A name at the root as lakeFS gave it."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -39,7 +42,7 @@ def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
         repository.put("kept")
         repository.commit(age_days=20)
         repository.keep_days(10)
-        strays = {repository.put_stray(key, b"123") for key in ("data/zzz/a", "data/zzz/b ä", "root")}
+        strays = {repository.put_stray(key, b"123") for key in ("data/zzz/a", "data/zzz/b ä", OLD_LAYOUT)}
         collector = Collector(spark, repository)
         collector.collect()
         yield Run(repository, collector, {expired, *strays})
@@ -162,7 +165,7 @@ def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
 
 def test_a_mark_has_each_candidate(finished: Run) -> None:
     candidates, store = finished.collector.dataset("candidates"), finished.repository.store
-    fewer = replace(candidates, dataframe=candidates.dataframe.where("address != 'root'"))
+    fewer = replace(candidates, dataframe=candidates.dataframe.where(f"address != '{OLD_LAYOUT}'"))
     with pytest.raises(MarkError, match="3 objects were written to the mark, but there are 4 candidates"):
         write_mark(finished.collector.run, candidates=fewer, counts={}, mark_id="m2", clock=finished.collector.clock)
     paths = MarkPaths.of("m2")

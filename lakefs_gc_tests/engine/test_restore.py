@@ -23,6 +23,7 @@ from lakefs_gc.engine.shown import commits_of
 from lakefs_gc.engine.workers import WorkerError
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.local import LocalStore
@@ -131,6 +132,42 @@ def test_everything_comes_back_and_is_read_through_lakefs(
     folder = f"lake/{swept.mark.mark_id}/restores/"
     notes = [key for batch in swept.place.store.list(folder) for key in batch.column("address").to_pylist()]
     assert sorted(json.loads(swept.place.store.read(key))["objects"]["restored"] for key in notes) == [0, 4]
+
+
+def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
+    spark: SparkSession, tmp_path: Path, place: Backups
+) -> None:
+    """The collector reaches the files by another path than the server, which names its own."""
+    with Lake(tmp_path / "lake", options=SandboxOptions(issues_folder_addresses=True)) as lake:
+        (lake.folder / "mounted").symlink_to(lake.folder / "objects")
+        repository = lake.repository()
+        key = repository.put_stray("data/s/linked", b"linked")
+        url = f"local://{repository.folder}/{key}"
+        repository.stage("reports/linked", url, size_bytes=6, checksum=hashlib.md5(b"linked").hexdigest())
+        repository.commit()
+        settings = lake.settings.model_copy(update={"mounts": {"local://": f"{(lake.folder / 'mounted').as_uri()}/"}})
+        collector = Collector(spark, repository, settings=settings)
+        mark = collector.mark_objects(key)
+        place.back_up(spark, collector, mark)
+        collector.sweep(mark, live=[])
+        found = {}
+        for folders in ((), collector.begin().server_folders):
+            found[folders] = restore(
+                spark,
+                find_backup(place.store, mark.mark_id),
+                place.location,
+                collector.begin().store,
+                collector.server,
+                prefix="reports/",
+                server_folders=folders,
+                work_place=collector.work_place,
+                run_key=new_run_key("lake", utc_now()),
+                clock=utc_now,
+                cores=CORES,
+            )
+        without, with_folders = found.values()
+        assert (counts(without), without.read_through_lakefs) == ({}, 0)
+        assert (counts(with_folders), with_folders.read_through_lakefs) == ({"restored": 1}, 1)
 
 
 def test_a_place_that_is_down_ends_the_restore(

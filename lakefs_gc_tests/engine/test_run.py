@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,17 @@ from pathlib import Path
 import lakefs_sdk
 import pytest
 
-from lakefs_gc.config import SafetyParameters
+from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.dataset import Clock, DatasetManifest, utc_now
-from lakefs_gc.engine.run import GCRun, begin_run, check_inputs, effective_min_age_seconds, new_run_key, repository_of
+from lakefs_gc.engine.run import (
+    GCRun,
+    begin_run,
+    check_inputs,
+    effective_min_age_seconds,
+    new_run_key,
+    refuse_overlaps,
+    repository_of,
+)
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -134,6 +143,33 @@ def test_a_repository_inside_another_ones_namespace_is_refused(lake: Lake) -> No
     for name in ("outer", "inner"):
         with pytest.raises(NamespaceError, match=r"local://outer/data/inner.*overlap|overlap.*"):
             begin(lake, name)
+
+
+@pytest.mark.parametrize("leads_to", ["lake", "lake/inner", "."])
+def test_folders_that_a_link_makes_one_are_refused(lake: Lake, repository: LakeRepository, leads_to: str) -> None:
+    """Their URLs differ; what one repository calls garbage is the other's all the same."""
+    target = repository.folder.parent / leads_to
+    target.mkdir(exist_ok=True)
+    lake.repository("other")
+    place = lake.repository("linked").folder
+    shutil.rmtree(place)
+    place.symlink_to(target)
+    for name in ("lake", "linked"):
+        with pytest.raises(NamespaceError, match=r"namespaces of .* overlap"):
+            begin(lake, name)
+    place.unlink()
+    place.mkdir()
+    assert begin(lake).namespace == "local://lake/"
+
+
+def test_mounts_tell_which_folders_are_one(lake: Lake, repository: LakeRepository) -> None:
+    lake.repository("other")
+    folders = {"local://": lake.location.folder_url}
+    server = LakeFSServer(lake.credentials)
+    refuse_overlaps(server.repository("lake"), server, Settings(mounts=folders))
+    both = folders | {"local://other/": repository.location.folder_url}
+    with pytest.raises(NamespaceError, match="overlap"):
+        refuse_overlaps(server.repository("lake"), server, Settings(mounts=both))
 
 
 def test_repositories_that_cannot_be_collected(lake: Lake) -> None:

@@ -31,6 +31,8 @@ from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.storage.inventory_report import Report
 
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
+STRANGERS = (3, 4 + 5 + 6)
+"""Those at the root, and their bytes where each has its number in the list."""
 NOT_LISTED = ["dummy", "other/x", "_lakefs/y", "_lakefs/retention/z", "database/x", "Data/x"]
 
 
@@ -50,6 +52,7 @@ def test_lists_data_at_any_depth_and_the_root_one_level(spark: SparkSession, rep
     assert facts["size_bytes"] == sum(range(len(LISTED)))
     ages = bytes_by_age(facts)
     assert ages["7 to 30 days"] == facts["size_bytes"]
+    assert (facts["strangers"], facts["strangers_bytes"]) == STRANGERS
     assert sum(ages.values()) == facts["size_bytes"]
 
 
@@ -98,6 +101,7 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
     manifest = collector.manifest("store_listing")
     assert manifest.began_at == began.replace(microsecond=began.microsecond // 1000 * 1000)
     assert manifest.facts["source"] == "inventory"
+    assert (manifest.facts["strangers"], manifest.facts["strangers_bytes"]) == STRANGERS
     assert sum(bytes_by_age(manifest.facts).values()) == manifest.facts["size_bytes"] == sum(range(len(LISTED)))
     collector.materialize("uncommitted")  # began after it
 

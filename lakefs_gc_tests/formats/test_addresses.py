@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import (
     CANDIDATE_ADDRESS_REGEX,
+    STRANGER_REGEX,
     are_candidate_addresses,
+    are_strangers,
     entries_below,
     is_candidate_address,
+    is_stranger,
+    is_whole_bucket,
     namespaces_overlap,
     normalize_namespace,
     relative_address,
@@ -118,6 +122,96 @@ def test_the_three_forms_agree_on_the_list() -> None:
     expected = [True] * len(CANDIDATES) + [False] * len(OTHERS)
     assert [re.search(CANDIDATE_ADDRESS_REGEX, address) is not None for address in both] == expected
     assert are_candidate_addresses(pa.array(both)).to_pylist() == expected
+
+
+HEX, XID = "4024870a35b7869697429ebc31187143", "dc0gu11ksdual6uirqo0"
+ISSUED = [
+    HEX,
+    "0" * 32,
+    XID,
+    "dc0gu11ksdual6uirqog",
+    f"{HEX}-00001",
+    *(f"{id_}{suffix}" for id_ in (HEX, XID) for suffix in (".part_00017", ".multipart", "_id", "_size")),
+]
+STRANGERS = [
+    "terraform.tfstate",
+    "README.md",
+    "root",
+    "_lakefs.txt",
+    "dummy\n",
+    "data.txt",
+    "0f8fad5b-d9cb-469f-a165-70867728950e",  # a UUID as lakeFS never writes it
+    HEX.upper(),
+    HEX[:-1],
+    f"{HEX}0",
+    f"{HEX}\n",
+    f"{HEX}.csv",
+    f"{HEX}-1",
+    f"{HEX}_ids",
+    f"{XID[:-1]}1",  # an xid ends in one bit
+    f"{XID}-00001",
+    f"{XID},{'a' * 43}",
+    "datasetnamingcatalog",  # a word
+    "terraformstatebackup",
+    "zc0gu11ksdual6uirqo0",
+]
+
+
+@pytest.mark.parametrize("address", ISSUED)
+def test_what_lakefs_gives_is_no_stranger(address: str) -> None:
+    assert is_candidate_address(address)
+    assert not is_stranger(address)
+
+
+@pytest.mark.parametrize("address", STRANGERS)
+def test_strangers(address: str) -> None:
+    assert is_stranger(address)
+
+
+@pytest.mark.parametrize("address", [*OTHERS, *(f"data/{name}" for name in STRANGERS)])
+def test_only_the_root_has_strangers(address: str) -> None:
+    assert not is_stranger(address)
+
+
+@given(
+    st.text("dcg0u1ksal6irqo/-_.x\n", max_size=22)
+    | st.from_regex(STRANGER_REGEX)
+    | st.from_regex(r"\A[0-9a-f]{31,33}(-[0-9]{4,6}|_id|\.part_0000[0-9])?\Z")
+    | st.from_regex(r"\A[0-9a-w]{19,20}[0g](_size|\.multipart)?\Z")
+    | st.from_regex(r"\A[a-v]{19}[0g]\Z")
+    | st.sampled_from(ISSUED + STRANGERS + OTHERS)
+)
+def test_the_three_forms_agree_on_strangers(address: str) -> None:
+    expected = is_stranger(address)
+    assert (re.search(STRANGER_REGEX, address) is not None) == expected
+    assert are_strangers(pa.array([address])).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("name", scenarios())
+def test_what_lakefs_wrote_in_the_recordings_is_no_stranger(name: str) -> None:
+    expected = json.loads(golden_file(name, "expected.json"))
+    found = [item if isinstance(item, str) else item["address"] for item in (*expected["delete"], *expected["keep"])]
+    hexadecimal = [address for address in found if re.fullmatch("[0-9a-f]{32}", address)]
+    assert (len(hexadecimal) > 10) == (name == "old-layout")
+    assert [address for address in hexadecimal if is_stranger(address)] == []
+
+
+@pytest.mark.parametrize(
+    ("namespace", "whole"),
+    [
+        ("s3://bucket", True),
+        ("s3://bucket/", True),
+        ("S3://bucket//", True),
+        ("gs://bucket", True),
+        ("https://account.blob.core.windows.net/container", True),
+        ("s3://bucket/lake", False),
+        ("gs://bucket/a/b/", False),
+        ("https://account.blob.core.windows.net/container/lake", False),
+        ("local://lake", False),
+    ],
+)
+def test_whole_buckets(namespace: str, whole: bool) -> None:
+    assert is_whole_bucket(namespace) == whole
 
 
 @pytest.mark.parametrize(

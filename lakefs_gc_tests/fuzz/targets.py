@@ -358,6 +358,7 @@ def _page_seeds() -> list[bytes]:
 
 
 _JAVA_LIKE = re.compile(addresses.CANDIDATE_ADDRESS_REGEX)
+_JAVA_LIKE_STRANGER = re.compile(addresses.STRANGER_REGEX)
 
 
 def _read_address(data: bytes) -> Any:
@@ -368,6 +369,9 @@ def _read_address(data: bytes) -> Any:
         return REFUSED
     candidate = addresses.is_candidate_address(address)
     _agree(addresses.are_candidate_addresses(pa.array([address]))[0].as_py(), candidate, f"candidate {address!r}")
+    stranger = addresses.is_stranger(address)
+    _agree(addresses.are_strangers(pa.array([address]))[0].as_py(), stranger, f"stranger {address!r}")
+    _agree(_JAVA_LIKE_STRANGER.search(address) is not None, stranger, f"stranger {address!r}")
     _agree(_JAVA_LIKE.match(address) is not None, candidate, f"the pattern of {address!r}")
     for kind in entry.AddressType:
         batch = pa.record_batch({"address": [address], "address_type": pa.array([kind], pa.int8())})

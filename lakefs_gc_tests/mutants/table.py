@@ -104,7 +104,7 @@ _RULES_1_TO_11 = (
         5,
         "overlapping namespaces are refused",
         "engine/run.py",
-        "other.name != repository.name and namespaces_overlap(other.storage_namespace, repository.storage_namespace)",
+        "namespaces_overlap(theirs, own) or folders_overlap(settings.locate(theirs), settings.locate(own))",
         "engine/test_run.py",
     ),
     Mutant(

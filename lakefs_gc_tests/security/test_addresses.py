@@ -145,7 +145,7 @@ def test_the_mark_of_another_tool(spark: SparkSession, around: Neighbourhood) ->
     # SeaweedFS answers 400 to a backslash, which fails the sweep: it has no such object.
     odd = [address for address in LITERAL if repository.lake.is_local or "\\" not in address]
     mark = mark_of_another_tool(repository, [VICTIM, *odd], "odd")
-    collector.sweep(mark, live=[])
+    collector.sweep(mark, live=[], named_at_root="~")
     assert collector.swept.pop(VICTIM) == "deleted"
     assert set(collector.swept.values()) <= {"already_gone", "failed"}
     assert around.outside() == outside

@@ -1,10 +1,11 @@
-"""Rule 12: an address that no known folder explains."""
+"""Addresses in folders that are not known (rule 12), and names at the root that lakeFS does not give (rule 4)."""
 
 from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 _TEST = "engine/test_known_folders.py"
+_STRANGERS = "engine/test_strangers.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -67,5 +68,66 @@ MUTANTS: tuple[Mutant, ...] = (
         "not learnt",
         _TEST,
         "does_not_tell",
+    ),
+    Mutant(
+        5,
+        "two URLs of one folder overlap",
+        "engine/run.py",
+        " or folders_overlap(settings.locate(theirs), settings.locate(own))",
+        "",
+        "engine/test_run.py",
+        "makes_one or are_one",
+    ),
+    never(
+        4,
+        "a name at the root that lakeFS does not give is no candidate",
+        "engine/unmatched.py",
+        "not named",
+        _STRANGERS,
+        "counted_and_not_marked",
+    ),
+    Mutant(
+        4,
+        "in a whole bucket no staged name makes others the repository's",
+        "engine/strangers.py",
+        " or is_whole_bucket(run.namespace)",
+        "",
+        _STRANGERS,
+        "whole_bucket",
+    ),
+    Mutant(
+        4,
+        "what a neighbour refers to makes no name the repository's",
+        "engine/unmatched.py",
+        "named_at_root(run, listing, uncommitted, committed)",
+        "named_at_root(run, listing, uncommitted, committed, foreign_references)",
+        _STRANGERS,
+        "neighbour",
+    ),
+    Mutant(
+        4,
+        "an xid has a digit, a word has not",
+        "formats/addresses.py",
+        "|(?=[a-v]*[0-9]){_XID}",
+        "|{_XID}",
+        "formats/test_addresses.py",
+        "strangers",
+    ),
+    never(
+        4,
+        "a sweep refuses names that lakeFS does not give, whoever marked them",
+        "engine/sweep.py",
+        'strangers := not strangers_too and everything.manifest.facts["strangers"]',
+        _STRANGERS,
+        "names_them_is_not_swept",
+    ),
+    Mutant(
+        8,
+        "the share of a mark is one of what is lakeFS's",
+        "engine/evidence.py",
+        " - strangers[NOT_LAKEFS],",
+        ",",
+        _STRANGERS,
+        "look_small",
     ),
 )
