@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefs_gc.errors import StoreUnavailableError
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.retry import RetryPolicy
 
 LISTING_SCHEMA = pa.schema(
@@ -259,21 +260,25 @@ class ObjectStore(ABC):
         raise AssertionError("unreachable")
 
     @abstractmethod
-    def delete_many(self, keys: Sequence[str]) -> Deletions:
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """Delete, and say for each key, in the order given, what the store answered.
 
         Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference.  One key
         that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow
         down is no failure: it is waited out.
+
+        ``window`` is asked just before each try, also of a part of the keys: once it is over, what is left is
+        ``FAILED`` and not tried.  Its ``unanswered`` is set when the end of a try is not known.
         """
 
-    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
+    def delete_versions(self, doomed: Sequence[Doomed], window: DeleteWindow | None = None) -> Deletions:
         """Delete for good: every version and delete marker of each object, where the store keeps such.
 
         Otherwise as ``delete_many``; ``LOCKED`` for an object with a version that a lock holds, and ``NEWER`` for one
         with a version that is newer than it may be, or with another current version than was seen.
         """
-        answers = {answer.key: answer for answer in self.delete_many([each.key for each in doomed if each.seen])}
+        seen = [each.key for each in doomed if each.seen]
+        answers = {answer.key: answer for answer in self.delete_many(seen, window)}
         return [answers.get(each.key) or Deletion.of(each.key, "") for each in doomed]
 
     @abstractmethod

@@ -28,6 +28,7 @@ from lakefs_gc.storage.base import (
     SubPrefixes,
 )
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
@@ -291,18 +292,18 @@ class S3Store(ObjectStore):
             if_absent=if_absent,
         )
 
-    def delete_many(self, keys: Sequence[str]) -> Deletions:
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``.  One request for each 1000 keys; when it raises, some keys may be gone
         already.
         """
         names = [self._name(key) for key in keys]
-        errors = delete_keys(self._s3(), names)
+        errors = delete_keys(self._s3(), names, window)
         return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
-    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
+    def delete_versions(self, doomed: Sequence[Doomed], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``.  One listing for each key, then bulk deletes of the versions that it showed."""
         by_name = {self._name(each.key): each for each in doomed}
-        found = delete_versions(self._s3(), by_name)
+        found = delete_versions(self._s3(), by_name, window)
         return [Deletion(each.key, found[name].outcome, found[name].error) for name, each in by_name.items()]
 
     def now(self) -> datetime:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.s3_client import RetryingClient
 from lakefs_gc.storage.s3_delete import Target, delete_targets
 
@@ -106,12 +107,15 @@ class _Version(NamedTuple):
     last_modified: datetime
 
 
-def delete_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, Deletion]:
+def delete_versions(
+    s3: RetryingClient, doomed: Mapping[str, Doomed], window: DeleteWindow | None = None
+) -> dict[str, Deletion]:
     """Delete every version and delete marker of each name, for good; one outcome for each name.
 
     Each goes by its id: what is written after the listing stays.  ``NEWER``, and all of its versions stay, when
     something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
-    one could not for another reason; the others of its versions are gone then all the same.  Raises as
+    one could not for another reason, or once ``window`` was over (the listings take of its time, too); the others of its
+    versions are gone then all the same.  Raises as
     ``delete_targets``, and ``StorageError`` for a listing that leaves out a time.
     """
     outcomes: dict[str, Deletion] = {}
@@ -122,7 +126,7 @@ def delete_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[st
         else:
             outcomes[name] = Deletion.of(name, "")
             targets += (version.target for version in versions)
-    failed = [(target, error) for target, error in delete_targets(s3, targets).items() if error]
+    failed = [(target, error) for target, error in delete_targets(s3, targets, window).items() if error]
     for (target, error), lock in map_unordered(lambda item: lock_of(s3, *item), failed, _LISTINGS_AT_ONCE):
         if outcomes[target.name].outcome is not DeletionOutcome.FAILED:
             outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED

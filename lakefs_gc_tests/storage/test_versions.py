@@ -16,6 +16,7 @@ from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage import s3_versions
 from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectStore, StoreLocation
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc.storage.s3_delete import Target
@@ -112,6 +113,21 @@ def test_more_versions_than_a_page_has(
     monkeypatch.setattr(client, "list_object_versions", by_two)
     assert store.delete_versions(doomed(store, "data/s/a"))[0].outcome is DeletionOutcome.DELETED
     assert len(pages) >= 4
+    assert versions(s3_server, store) == []
+
+
+def test_no_version_goes_once_the_window_is_over(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
+    """The listings of versions take of its time."""
+    store = new_bucket()
+    keys = ["data/s/a", "data/s/b"]
+    for key in keys * 2:
+        store.put(key, b"content")
+    seen = doomed(store, *keys)
+    assert [(d.outcome, d.error) for d in store.delete_versions(seen, DeleteWindow(0))] == [
+        (DeletionOutcome.FAILED, NOT_TRIED)
+    ] * 2
+    assert versions(s3_server, store) == sorted(keys * 2)
+    assert [d.outcome for d in store.delete_versions(seen, DeleteWindow())] == [DeletionOutcome.DELETED] * 2
     assert versions(s3_server, store) == []
 
 
