@@ -7,6 +7,7 @@ from pydantic import Field
 
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.assets.sweep_approval import sweep_approval
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import sweep as stage
 from lakefs_gc.engine.approval import approve, is_approved, read_approval, refuse_without_person
 from lakefs_gc.engine.backed_up import not_backed_up
@@ -15,7 +16,7 @@ from lakefs_gc.engine.brakes import refuse_braked
 from lakefs_gc.engine.client_marks import ClientMarkChecks
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.foreign_references import probe
-from lakefs_gc.engine.marks import refuse_unfit
+from lakefs_gc.engine.marks import age_of, refuse_unfit
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import Accepted, SecondLook, seen_at_mark
@@ -71,7 +72,7 @@ def sweep(
     refuse_second_run(context)
     configured, server = settings.get(), lakefs.server()
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
-    approve_on_the_way(found, config)
+    approve_on_the_way(found, config, configured.safety)
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
     backup = require_backup(configured, found.mark)
@@ -90,13 +91,12 @@ def sweep(
         approval.overrides,
         repository=found.mark.repository,
         mark_id=found.mark.mark_id,
-        created_at=found.mark.created_at,
-        now=utc_now(),
+        age=age_of(found.store, found.mark, configured.safety).most,
         safety=configured.safety,
     )
     probe(server, configured, configured.safety, found.mark.repository, accepted.others)
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
-    stage.wait_for_commits(found.mark, configured.safety.longest_commit_minutes, utc_now)
+    stage.wait_for_commits(found.store, found.mark, configured.safety)
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     refuse_unfit(found.mark, run)
     look = SecondLook(
@@ -133,7 +133,7 @@ def sweep(
     return output
 
 
-def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
+def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParameters) -> None:
     """Approve a mark that is not approved yet, if ``config`` has its digest.
 
     Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored, or
@@ -142,7 +142,7 @@ def approve_on_the_way(found: Marked, config: SweepConfig) -> None:
     if config.approve_digest and not is_approved(found.store, found.mark):
         if config.approved_via.startswith(POLICY):
             refuse_restored(found.store, found.mark.mark_id, frozenset())
-            refuse_without_person(found.mark, utc_now())
+            refuse_without_person(found.mark, age_of(found.store, found.mark, safety).least, safety)
         approve(
             found.store,
             found.mark,

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
-from lakefs_gc.config import MANUAL
+from lakefs_gc.config import MANUAL, SafetyParameters
 from lakefs_gc.engine.brakes import BRAKES, MARK_AGE
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
-
-_CLOCKS_APART = timedelta(minutes=10)
-"""The mark's time and today's are of two machines, each of which may be 5 minutes off the store's (rule 2)."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,12 @@ def approve(
     return approval
 
 
-def refuse_without_person(mark: Mark, now: datetime) -> None:
-    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it by now.
+def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) -> None:
+    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it at this ``age``.
 
-    What the settings say today does not count: they may be those of another machine, or newer than the mark.
+    ``age`` is how old the mark is at least (``marks.age_of``).  The sensor counts the delay by Dagster's records, whose
+    times may be of two machines: a sweep that is early by no more than their clocks may be apart is not refused.
+    What the settings say today of policies does not count: they may be another machine's, or newer than the mark.
     """
     remedy = f"look at the mark, and `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`"
     if mark.sweep_policy == MANUAL:
@@ -102,10 +101,11 @@ def refuse_without_person(mark: Mark, now: datetime) -> None:
             "it",
             remedy=remedy,
         )
-    due = mark.created_at + timedelta(hours=mark.sweep_delay_hours)
-    if now + _CLOCKS_APART < due:
+    delay = timedelta(hours=mark.sweep_delay_hours)
+    if age + safety.two_clocks_apart < delay:
         raise ApprovalError(
-            f"the policy of mark {mark.mark_id} of {mark.repository} waits until {due:%Y-%m-%d %H:%M} UTC",
+            f"the policy of mark {mark.mark_id} of {mark.repository} waits until the mark is "
+            f"{mark.sweep_delay_hours:g} h old, and it is {age / timedelta(hours=1):.1f} h old by the store's clock",
             remedy=f"wait, or {remedy}",
         )
 

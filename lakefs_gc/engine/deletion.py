@@ -67,8 +67,8 @@ def delete_objects(
 
     ``sequence`` names this pass.  ``until`` is the time on the store's clock (seconds since 1970) after which no bulk
     delete is begun, of any chunk: what this machine's clock says does not matter, nor how long the task has waited.
-    One that has begun is gone through with while its ``DeleteWindow`` is open: the listing of its versions, and what the
-    store is asked again, included.
+    One that has begun is gone through with, the listing of its versions and what the store is asked again included,
+    while its ``DeleteWindow`` is open.
     Nor is one begun once the folder ``restores`` has a note that is not in ``known_restores``.
     Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """

@@ -85,7 +85,7 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
                 found = mark_of_run(
                     context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place
                 )
-                approve_on_the_way(found, config)
+                approve_on_the_way(found, config, settings.get().safety)
             yield from _results(context, gc_sweep.name, SweepConfig(mark_id=config.mark_id), settings)
 
     return sweep_on_emr

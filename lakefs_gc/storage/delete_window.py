@@ -16,14 +16,12 @@ try that times out and another one, or for a minute of SlowDown."""
 _STORE_GOES_ON_SECONDS = 60
 """How long the store may still carry out a request that the client has given up; clocks of whole seconds included."""
 
-DEAD_AFTER_SECONDS = (
-    DELETE_DEADLINE_SECONDS + CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _STORE_GOES_ON_SECONDS
-)
+DEAD_AFTER_SECONDS = DELETE_DEADLINE_SECONDS + CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _STORE_GOES_ON_SECONDS
 """A delete without a known end whose intent is older than this, by the store's clock, is under way no more."""
 
 NOT_TRIED = (
-    f"not tried: {DELETE_DEADLINE_SECONDS} s had passed since its intent was begun (the next sweep tries; where requests "
-    "are slow or limited lower sweep.objects_per_request)"
+    f"not tried: {DELETE_DEADLINE_SECONDS} s had passed since its intent was begun (the next sweep tries; where "
+    "requests are slow or limited lower sweep.objects_per_request)"
 )
 """The error of a key for which no try began in time."""
 

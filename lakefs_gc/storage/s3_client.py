@@ -24,7 +24,14 @@ from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3_errors import describe, is_answered, is_retryable, is_slow_down, is_well_but_slow, storage_error
+from lakefs_gc.storage.s3_errors import (
+    describe,
+    is_answered,
+    is_retryable,
+    is_slow_down,
+    is_well_but_slow,
+    storage_error,
+)
 from lakefs_gc.storage.urls import has_credentials, shown
 
 log = logging.getLogger(__name__)

@@ -102,7 +102,7 @@ def http_status(error: BaseException) -> int:
 def is_answered(error: BaseException) -> bool:
     """True when the store itself has refused: it does not carry the request out later.
 
-    A broken connection does not say that, nor a time-out, of the client or of a proxy (any 5xx but SlowDown and its like).
+    A broken connection does not say that, nor does a time-out, the client's or a proxy's: any 5xx but SlowDown.
     """
     return isinstance(error, ClientError) and (http_status(error) < 500 or is_well_but_slow(error))
 

@@ -114,9 +114,9 @@ def delete_versions(
 
     Each goes by its id: what is written after the listing stays.  ``NEWER``, and all of its versions stay, when
     something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
-    one could not for another reason, or once ``window`` was over (the listings take of its time, too); the others of its
-    versions are gone then all the same.  Raises as
-    ``delete_targets``, and ``StorageError`` for a listing that leaves out a time.
+    one could not for another reason, or ``window`` was over (the listings take of its time, too); the others of its
+    versions are gone then all the same.  Raises as ``delete_targets``, and ``StorageError`` for a listing that leaves
+    out a time.
     """
     outcomes: dict[str, Deletion] = {}
     targets: list[Target] = []

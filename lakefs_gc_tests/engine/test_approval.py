@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.approval import Approval, approve, read_approval, refuse_without_person
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError
@@ -106,9 +107,20 @@ def test_what_a_policy_may_sweep_stands_in_the_mark() -> None:
     assert MARK.sweep_policy == "manual", "a mark that does not say it is for a person"
     for made_under in ({}, {"sweep_policy": "manual"}):
         with pytest.raises(ApprovalError, match="only a person approves"):
-            refuse_without_person(replace(MARK, run=made_under), NOW)
-    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0}, created_at=NOW)
+            refuse_without_person(replace(MARK, run=made_under), timedelta(days=400), SafetyParameters())
+    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0})
+    with pytest.raises(ApprovalError, match=r"waits until the mark is 24 h old, and it is 23\.0 h old"):
+        refuse_without_person(after, timedelta(hours=23), SafetyParameters())
+    refuse_without_person(after, timedelta(hours=24), SafetyParameters())
+    refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}), timedelta(0), SafetyParameters())
+
+
+@pytest.mark.parametrize("skew_seconds", [60, 300])
+def test_a_delay_allows_for_two_clocks(skew_seconds: float) -> None:
+    """The sensor's and that of the machine that made the mark; each is as far off as ``max_clock_skew_seconds``."""
+    safety = SafetyParameters(max_clock_skew_seconds=skew_seconds)
+    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0})
+    early = timedelta(hours=24, seconds=-2 * skew_seconds)
+    refuse_without_person(after, early, safety)
     with pytest.raises(ApprovalError, match="waits until"):
-        refuse_without_person(after, NOW + timedelta(hours=23))
-    refuse_without_person(after, NOW + timedelta(hours=24))
-    refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}, created_at=NOW), NOW)
+        refuse_without_person(after, early - timedelta(seconds=1), safety)

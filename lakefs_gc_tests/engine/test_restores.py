@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.assets.sweep import SweepConfig, approve_on_the_way
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.approval import read_approval
 from lakefs_gc.engine.backups import find_backup
 from lakefs_gc.engine.dataset import utc_now
@@ -195,9 +196,9 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     found = Marked(half_swept.mark, half_swept.store)
     digest = half_swept.mark.digest
     with pytest.raises(ApprovalError, match=RESTORED):
-        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"))
+        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"), SafetyParameters())
     time.sleep(0.01)  # the clock of the files has moved on
-    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="command line"))
+    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="command line"), SafetyParameters())
     read_approval(half_swept.store, half_swept.mark)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
     half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
