@@ -273,9 +273,9 @@ class SweepSettings(Section):
         default=15.0,
         gt=0,
         description="No bulk delete is begun on the word of a look that began longer ago than this by the store's "
-        "clock, however slow the store is and however long Spark's tasks wait; one that has begun is finished "
-        "(with delete_versions it begins with the listing of versions).  What is left is looked at again; a sweep that "
-        "can delete nothing in that time ends with an error, and sweeping again goes on.",
+        "clock, however slow the store is and however long Spark's tasks wait; one that has begun may "
+        "still be tried for a minute and a half.  What is left is looked at again; a sweep that can delete nothing in "
+        "that time ends with an error, and sweeping again goes on.",
     )
     retries: int = Field(
         default=2, ge=0, description="How many times a sweep comes back to the deletes that the store refused."

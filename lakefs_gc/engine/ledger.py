@@ -79,16 +79,15 @@ class ChunkWriter:
         self._store, self._prefix = store, prefix
 
     def intent(self, records: pa.RecordBatch) -> None:
-        """Say what is about to be deleted."""
+        """Say what is about to be deleted; without records, that versions of what seems to be gone are."""
         self._write(records, INTENT)
 
     def outcome(self, records: pa.RecordBatch, *, answered: bool = True) -> None:
         """Say what happened; unless each try was ``answered``, the deletes count as under way for a while."""
-        self._write(records, _OUTCOME if answered else _UNANSWERED)
+        if records.num_rows:
+            self._write(records, _OUTCOME if answered else _UNANSWERED)
 
     def _write(self, records: pa.RecordBatch, kind: str) -> None:
-        if not records.num_rows:
-            return
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
         self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())

@@ -13,7 +13,7 @@ import pytest
 from lakefs_gc.engine import deletion, ledger
 from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
 from lakefs_gc.engine.still_there import still_there
-from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
@@ -151,6 +151,29 @@ def test_what_no_try_began_for_in_time_has_failed(location: StoreLocation, monke
     assert recorded(location) == [(address, ledger.FAILED, NOT_TRIED) for address in ADDRESSES]
     assert delete(location, time.time() + 36_000) == [1, 1, 1]
     assert left(location) == []
+
+
+def test_the_listings_of_versions_take_none_of_the_time_of_deletes(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ceiling on requests they may take longer than that."""
+    find, go_by = LocalStore.find_versions, goes_by(monkeypatch, "monotonic")
+
+    def slowly(store: LocalStore, doomed: Sequence[Doomed]) -> list[FoundVersions]:
+        go_by(2 * DELETE_DEADLINE_SECONDS)
+        return find(store, doomed)
+
+    monkeypatch.setattr(LocalStore, "find_versions", slowly)
+    assert delete(location, time.time() + 36_000, versions=True) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_a_restore_sees_deletes_of_versions_of_what_is_gone(location: StoreLocation) -> None:
+    """There is nothing to name in the intent; a version without an id of its own may come back under the same name."""
+    open_store(location).delete_many(ADDRESSES)
+    assert delete(location, time.time() + 3600, versions=True) == [1, 1, 1]
+    assert len(list(filter(ledger.is_intent, records(location)))) == 3
+    assert recorded(location) == [(address, ledger.ALREADY_GONE, "") for address in ADDRESSES]
 
 
 @pytest.mark.parametrize("versions", [False, True])

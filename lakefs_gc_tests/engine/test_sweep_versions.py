@@ -97,6 +97,7 @@ def test_what_came_back_after_the_look_keeps_every_version(
         "size": [3] * 3,
         "last_modified": [there[key].last_modified for key in keys],
         "verdict": [deletion.DELETE] * 3,
+        "begun": [False] * 3,
     }
     plan = pa.RecordBatch.from_pydict(columns)
     pacing, cutoff = deletion.Pacing(1, 0.0), datetime.now(UTC)
