@@ -58,7 +58,7 @@ def test_the_age_of_a_mark_goes_by_the_stores_clock(
 
 
 def test_the_delay_of_a_policy_goes_by_the_stores_clock(location: CodeLocation, repository: LakeRepository) -> None:
-    sweep = location.settings.sweep.model_copy(update={"policy": "after", "policy_delay_hours": 2.0})
+    sweep = location.settings.sweep.model_copy(update={"policy": "after", "delay_hours": 2.0})
     location = CodeLocation.of(location.settings.model_copy(update={"sweep": sweep}), location.instance)
     mark = values(materialized(location.run("gc_mark", RUN))["mark"])
     before = repository.objects()
@@ -66,7 +66,7 @@ def test_the_delay_of_a_policy_goes_by_the_stores_clock(location: CodeLocation, 
     by_policy = {"approve_digest": str(mark["digest"]), "approved_via": "policy after"}
     failure = failure_of(location.run("gc_sweep", RUN, sweep=by_policy), "sweep")
     assert (failure["error"], "waits until" in failure["description"]) == (ApprovalError.__name__, True)
-    # A mark that says an earlier time is no older for that: its summary counts, too.
+    # A summary that is older does not make the mark older.
     repository.age(MarkPaths.of(str(mark["mark_id"])).summary, 3)
     failure = failure_of(location.run("gc_sweep", RUN, sweep=by_policy), "sweep")
     assert "waits until" in failure["description"]

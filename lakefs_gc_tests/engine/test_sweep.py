@@ -155,6 +155,7 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
     """The first try was lost after it deleted; the second, of the same shard and sweep, knows whose work that was."""
     keys = strays(repository, 3)
     plan = {"address": keys, "size": [None] * 3, "last_modified": [None] * 3, "verdict": ["delete"] * 3}
+    plan |= {"begun": [False] * 3}
     folder, sequence = MarkPaths.of("m1").ledger, "20260701T000000000000"
     lost = [{"address": key, "size": 3, "outcome": "intent", "error": ""} for key in keys[:1]]
     for shard in (0, 1):
