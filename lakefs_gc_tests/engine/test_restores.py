@@ -17,6 +17,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.approval import read_approval
 from lakefs_gc.engine.backups import find_backup
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
 from lakefs_gc.engine.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restore import RestoreResult, restore
@@ -24,8 +25,14 @@ from lakefs_gc.engine.restores import begin_restore, ended_late, notes
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
 from lakefs_gc.marked import Marked
-from lakefs_gc.storage.base import StoreLocation
-from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
+from lakefs_gc.storage.base import Deletion, StoreLocation
+from lakefs_gc.storage.delete_window import (
+    DEAD_AFTER_SECONDS,
+    DELETE_DEADLINE_SECONDS,
+    READ_TIMEOUT_SECONDS,
+    DeleteWindow,
+)
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import CORES, Collector, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups
@@ -240,3 +247,43 @@ def test_a_restore_waits_for_deletes_that_are_under_way(half_swept: HalfSwept, m
     with pytest.raises(RestoreIncompleteError, match="ended a delete while this restore was at work"):
         half_swept.restore(end_meanwhile)
     assert len(waited) == 1
+
+
+def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
+    half_swept: HalfSwept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's last try had no answer, and the store carries it out while the restore waits."""
+    late, paths, at = sorted(half_swept.left), MarkPaths.of(half_swept.mark.mark_id), utc_now()
+    columns = {"address": late, "size": [len(late[0])] * len(late), "last_modified": [at] * len(late)}
+    plan = pa.RecordBatch.from_pydict({**columns, "verdict": [DELETE] * len(late), "begun": [False] * len(late)})
+
+    def lose(store: LocalStore, keys: list[str], window: DeleteWindow) -> list[Deletion]:
+        window.unanswered = True
+        return [Deletion.of(key, "ReadTimeoutError") for key in keys]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete_many", lose)
+        sweep = delete_objects(
+            half_swept.repository.location,
+            paths.ledger,
+            f"{at:%Y%m%dT%H%M%S%f}-00001",
+            10,
+            at,
+            False,
+            time.time() + 600,
+            Pacing(1, 0.0),
+            paths.restores,
+        )
+        assert [batch["done"].to_pylist() for batch in sweep(iter([plan]))] == [[len(late)]]
+    assert half_swept.there() == {*late}
+
+    real, passed = LocalStore.now, [0.0]
+    monkeypatch.setattr(LocalStore, "now", lambda store: real(store) + timedelta(seconds=sum(passed)))
+
+    def store_carries_it_out(seconds: float) -> None:
+        passed.append(seconds)
+        if sum(passed) > DELETE_DEADLINE_SECONDS + READ_TIMEOUT_SECONDS:
+            half_swept.store.delete_many(late)
+
+    half_swept.restore(store_carries_it_out).raise_if_incomplete()
+    assert half_swept.there() == {*KEYS}
