@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Self
 from zoneinfo import ZoneInfo
@@ -91,7 +92,8 @@ class SafetyParameters(Section):
         default=300.0,
         gt=0,
         description="Refuse to run when this machine's clock and the store's differ by more (a greater number is less "
-        "safe).  Five minutes is what S3 itself tolerates in signatures, within a factor of three.",
+        "safe).  Five minutes is what S3 itself tolerates in signatures, within a factor of three.  It is asked when a "
+        "run, a stage or a sweep begins.",
     )
     check_foreign_references: bool = Field(
         default=True,
@@ -109,9 +111,10 @@ class SafetyParameters(Section):
     longest_commit_minutes: float = Field(
         default=10.0,
         ge=0,
-        description="No sweep looks again earlier than this after its mark was made: it waits.  While a commit is "
-        "under way, what it takes along may be in no list (when its path was written anew meanwhile); a commit that "
-        "lasts from the mark to the second look would hide it twice.  0 is only right where nobody commits.",
+        description="No sweep looks again earlier than this, and twice max_clock_skew_seconds on top, after its mark "
+        "was made: it waits.  While a commit is under way, what it takes along may be in no list (when its path was "
+        "written anew meanwhile); a commit that lasts from the mark to the second look would hide it twice.  0 is no "
+        "wait at all, and only right where nobody commits.",
     )
     max_marked_share: float = Field(
         default=0.5,
@@ -165,6 +168,11 @@ class SafetyParameters(Section):
         gt=0,
         description="How long the server may take to list the active commits before the run is given up.",
     )
+
+    @property
+    def two_clocks_apart(self) -> timedelta:
+        """How far two clocks may be apart, each of which is off by ``max_clock_skew_seconds``."""
+        return timedelta(seconds=2 * self.max_clock_skew_seconds)
 
 
 class ListingSettings(Section):
@@ -265,9 +273,9 @@ class SweepSettings(Section):
         default=15.0,
         gt=0,
         description="No bulk delete is begun on the word of a look that began longer ago than this by the store's "
-        "clock, however slow the store is and however long Spark's tasks wait; one that has begun is finished "
-        "(with delete_versions it begins with the listing of versions).  What is left is looked at again; a sweep that "
-        "can delete nothing in that time ends with an error, and sweeping again goes on.",
+        "clock, however slow the store is and however long Spark's tasks wait; one that has begun may "
+        "still be tried for a minute and a half.  What is left is looked at again; a sweep that can delete nothing in "
+        "that time ends with an error, and sweeping again goes on.",
     )
     retries: int = Field(
         default=2, ge=0, description="How many times a sweep comes back to the deletes that the store refused."

@@ -352,7 +352,6 @@ class Collector:
             candidates=self.dataset("candidates"),
             counts={stage: self.manifest(stage).rows for stage in STAGES[:4]},
             mark_id=mark_id,
-            clock=self.clock,
             brakes=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
             unreadable=foreign["unreadable"],
@@ -384,10 +383,19 @@ class Collector:
         )
         self.work_place.write(self.spark, self.run_key, "candidates", output)
         mark_id = new_reversed_id(utc_now())
-        return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id, clock=self.clock)
+        return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id)
 
     def approve(self, mark: Mark) -> None:
-        approve(self.repository.store, mark, mark.digest, by="test", via="test", now=utc_now(), safety=self.safety)
+        approve(
+            self.repository.store,
+            mark,
+            mark.digest,
+            by="test",
+            via="test",
+            now=utc_now(),
+            age=timedelta(0),
+            safety=self.safety,
+        )
 
     def read_mark(self, mark_id: str) -> Mark:
         return read_mark(self.repository.store, self.repository.name, self.repository.namespace, mark_id)

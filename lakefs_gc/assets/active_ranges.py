@@ -4,13 +4,14 @@ from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import active_ranges as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -28,7 +29,7 @@ def active_ranges(
     The commits are prepared after the uncommitted list is complete, so that an object that is committed meanwhile is
     in one of the two.  Without retention rules every commit is active, and every metadata file counts.
     """
-    run = GCRun.of(store_listing.manifest)
+    run = continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now)
     return stage.active_ranges(
         spark.session,
         run,

@@ -4,11 +4,13 @@ from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import candidates as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
@@ -18,13 +20,14 @@ def candidates(
     active_ranges: Dataset,
     unmatched: Dataset,
     kept: Dataset,
+    settings: SettingsResource,
     spark: SparkResource,
     parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
     """Unreferenced, and not kept for another reason; with the reason why it is garbage."""
     return stage.candidates(
         spark.session,
-        GCRun.of(store_listing.manifest),
+        continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now),
         listing=store_listing,
         active_ranges=active_ranges,
         unmatched=unmatched,

@@ -4,11 +4,13 @@ from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import committed as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -16,6 +18,7 @@ from lakefs_gc.resources.spark import SparkResource
 def committed(
     store_listing: Dataset,
     active_ranges: Dataset,
+    settings: SettingsResource,
     spark: SparkResource,
     parquet: ResourceParam[SparkParquetIOManager],
 ) -> StageOutput:
@@ -23,5 +26,5 @@ def committed(
 
     Each range is read once, by this run or one before it; one that cannot be read fails the run.
     """
-    run = GCRun.of(store_listing.manifest)
+    run = continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now)
     return stage.committed(run, active_ranges, utc_now, work_place=parquet.work_place, cores=spark.cores)

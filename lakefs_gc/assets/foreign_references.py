@@ -4,7 +4,7 @@ from dagster import AssetExecutionContext, ResourceParam, asset
 
 from lakefs_gc.engine import foreign_references as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.metadata import table
 from lakefs_gc.partitions import gc_runs
@@ -12,6 +12,7 @@ from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -28,7 +29,7 @@ def foreign_references(
     configured = settings.get()
     output = stage.foreign_references(
         spark.session,
-        GCRun.of(store_listing.manifest),
+        continue_run(store_listing.manifest, configured.safety, open_store, utc_now),
         lakefs.server(),
         configured,
         configured.safety,

@@ -4,13 +4,14 @@ from dagster import ResourceParam, asset
 
 from lakefs_gc.engine import kept as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -30,7 +31,7 @@ def kept(
     """
     return stage.kept(
         spark.session,
-        GCRun.of(store_listing.manifest),
+        continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now),
         uncommitted=uncommitted,
         unmatched=unmatched,
         work_place=parquet.work_place,

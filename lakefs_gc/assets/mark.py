@@ -6,7 +6,7 @@ from dagster import MaterializeResult, MetadataValue, ResourceParam, asset
 
 from lakefs_gc.checks import brake_results, brake_specs
 from lakefs_gc.engine.brakes import evaluate
-from lakefs_gc.engine.dataset import Dataset, utc_now
+from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.evidence import gather_evidence
 from lakefs_gc.engine.mark import write_mark
 from lakefs_gc.engine.marks import Mark
@@ -73,7 +73,6 @@ def mark(
         # Of what is committed the entries: how many rows they leave depends on who read which range.
         counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
-        clock=utc_now,
         brakes=evaluate(evidence, safety),
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],

@@ -14,7 +14,7 @@ from lakefs_gc.engine.brakes import refuse_braked
 from lakefs_gc.engine.client_marks import ClientMarkChecks
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.foreign_references import probe
-from lakefs_gc.engine.marks import refuse_unfit
+from lakefs_gc.engine.marks import age_of, refuse_unfit
 from lakefs_gc.engine.restores import notes, refuse_restored
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.second_look import Accepted, SecondLook, seen_at_mark
@@ -88,13 +88,12 @@ def sweep(
         approval.overrides,
         repository=found.mark.repository,
         mark_id=found.mark.mark_id,
-        created_at=found.mark.created_at,
-        now=utc_now(),
+        age=age_of(found.store, found.mark, configured.safety).most,
         safety=configured.safety,
     )
     probe(server, configured, configured.safety, found.mark.repository, accepted.others)
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
-    stage.wait_for_commits(found.mark, configured.safety.longest_commit_minutes, utc_now)
+    stage.wait_for_commits(found.store, found.mark, configured.safety)
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     refuse_unfit(found.mark, run)
     look = SecondLook(
@@ -139,9 +138,10 @@ def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParamet
     a mark that was not made for a policy; and what ``approve`` raises.
     """
     if config.approve_digest and not is_approved(found.store, found.mark):
+        age = age_of(found.store, found.mark, safety)
         if config.approved_via.startswith(POLICY):
             refuse_restored(found.store, found.mark.mark_id, frozenset())
-            refuse_without_person(found.mark, utc_now())
+            refuse_without_person(found.mark, age.least, safety)
         approve(
             found.store,
             found.mark,
@@ -149,6 +149,7 @@ def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParamet
             by=config.approved_by,
             via=config.approved_via,
             now=utc_now(),
+            age=age.most,
             safety=safety,
         )
 

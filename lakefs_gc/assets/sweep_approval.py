@@ -16,6 +16,7 @@ from pydantic import Field
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.engine.approval import VIA_DAGSTER, Approval, approve
 from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import age_of
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.marked import mark_of_run
@@ -70,6 +71,7 @@ def sweep_approval(
         by=config.approved_by or context.run.tags.get("user", ""),
         via=config.approved_via,
         now=utc_now(),
+        age=age_of(found.store, found.mark, configured.safety).most,
         safety=configured.safety,
         overrides=dict.fromkeys(config.overrides, config.why),
     )

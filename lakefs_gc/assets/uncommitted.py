@@ -4,12 +4,13 @@ from dagster import asset
 
 from lakefs_gc.engine import uncommitted as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
@@ -21,5 +22,5 @@ def uncommitted(
 
     The server prepares the list after the store was listed, so that an object that is uploaded meanwhile is in neither.
     """
-    run = GCRun.of(store_listing.manifest)
+    run = continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now)
     return stage.uncommitted(spark.session, run, lakefs.server(), settings.get().safety, utc_now)

@@ -4,10 +4,12 @@ from dagster import asset
 
 from lakefs_gc.engine import unmatched as stage
 from lakefs_gc.engine.dataset import Dataset, StageOutput, utc_now
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import continue_run
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.storage.open import open_store
 
 
 @asset(partitions_def=gc_runs, group_name="decide", kinds={"spark"}, io_manager_key="parquet")
@@ -19,10 +21,11 @@ def unmatched(
     committed: Dataset,
     foreign_references: Dataset,
     lakefs: LakeFSResource,
+    settings: SettingsResource,
 ) -> StageOutput:
     """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
     return stage.unmatched(
-        GCRun.of(store_listing.manifest),
+        continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now),
         listing=store_listing,
         uncommitted=uncommitted,
         active_ranges=active_ranges,

@@ -22,9 +22,6 @@ VIA_SWEEP_COMMAND = "sweep command"
 POLICY = "policy "
 """With it begins how an approval says that a policy gave it."""
 
-_CLOCKS_APART = timedelta(minutes=10)
-"""The mark's time and today's are of two machines, each of which may be 5 minutes off the store's (rule 2)."""
-
 
 @dataclass(frozen=True)
 class Approval:
@@ -74,10 +71,11 @@ def approve(
     by: str,
     via: str,
     now: datetime,
+    age: timedelta,
     safety: SafetyParameters,
     overrides: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Record that ``digest`` may be swept, and which brakes of it do not count.
+    """Record that ``digest`` may be swept, and which brakes of it do not count; ``age`` is as of ``marks.age_of``.
 
     Raises ``ApprovalError`` when nobody is named, when the mark has another digest, or when an override names no brake
     or has no reason; and ``SafetyError`` while a brake of the mark is on that is not overridden.  A mark of lakeFS's
@@ -111,8 +109,7 @@ def approve(
         overrides or {},
         repository=mark.repository,
         mark_id=mark.mark_id,
-        created_at=mark.created_at,
-        now=now,
+        age=age,
         safety=safety,
     )
     approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
@@ -120,10 +117,12 @@ def approve(
     return approval
 
 
-def refuse_without_person(mark: Mark, now: datetime) -> None:
-    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it by now.
+def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) -> None:
+    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it at this ``age``.
 
-    What the settings say today does not count: they may be those of another machine, or newer than the mark.
+    ``age`` is how old the mark is at least (``marks.age_of``).  The sensor counts the delay by Dagster's records, whose
+    times may be of two machines: a sweep that is early by no more than their clocks may be apart is not refused.
+    What the settings say today of policies does not count: they may be another machine's, or newer than the mark.
     """
     remedy = f"look at the mark, and `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`"
     if mark.sweep_policy == MANUAL:
@@ -132,10 +131,11 @@ def refuse_without_person(mark: Mark, now: datetime) -> None:
             "it",
             remedy=remedy,
         )
-    due = mark.created_at + timedelta(hours=mark.sweep_delay_hours)
-    if now + _CLOCKS_APART < due:
+    delay = timedelta(hours=mark.sweep_delay_hours)
+    if age + safety.two_clocks_apart < delay:
         raise ApprovalError(
-            f"the policy of mark {mark.mark_id} of {mark.repository} waits until {due:%Y-%m-%d %H:%M} UTC",
+            f"the policy of mark {mark.mark_id} of {mark.repository} waits until the mark is "
+            f"{mark.sweep_delay_hours:g} h old, and it is {age / timedelta(hours=1):.1f} h old by the store's clock",
             remedy=f"wait, or {remedy}",
         )
 

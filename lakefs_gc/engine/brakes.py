@@ -282,12 +282,13 @@ def refuse_braked(
     *,
     repository: str,
     mark_id: str,
-    created_at: datetime,
-    now: datetime,
+    age: timedelta,
     safety: SafetyParameters,
 ) -> None:
-    """Raise ``SafetyError`` unless each brake that blocks is off or overridden (name to reason)."""
-    age = now - created_at
+    """Raise ``SafetyError`` unless each brake that blocks is off or overridden (name to reason).
+
+    ``age`` is how old the mark is at most (``marks.age_of``).
+    """
     is_recent = age <= timedelta(days=safety.max_mark_age_days)
     recent = Brake(
         MARK_AGE,

@@ -20,6 +20,7 @@ from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectStore, StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"
@@ -66,7 +67,8 @@ def delete_objects(
 
     ``sequence`` names this pass.  ``until`` is the time on the store's clock (seconds since 1970) after which no bulk
     delete is begun, of any chunk: what this machine's clock says does not matter, nor how long the task has waited.
-    One that has begun is gone through with: the listing of its versions, and what the store is asked again, included.
+    One that has begun is gone through with while its ``DeleteWindow`` is open: what the store is asked again is
+    included.
     Nor is one begun once the folder ``restores`` has a note that is not in ``known_restores``.
     Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
     """
@@ -185,14 +187,21 @@ def _delete_chunk(
         else:
             expected[planned.address] = (info.size_bytes, ledger.DELETED)
             doomed.append(Doomed(planned.address, info, newest))
-    writer.intent(_records([(one.key, one.seen.size_bytes, ledger.INTENT, "") for one in doomed if one.seen]))
+    # Listings take long, and need not be done in the time that deletes have.
+    found = store.find_versions(doomed) if delete_versions else []
+    window = DeleteWindow()  # before the intent: a restore counts from when the store has got that
+    if doomed:
+        writer.intent(_records([(one.key, one.seen.size_bytes, ledger.INTENT, "") for one in doomed if one.seen]))
     if is_over():
         return False
-    deletions = store.delete_versions(doomed) if delete_versions else store.delete_many([one.key for one in doomed])
+    if delete_versions:
+        deletions = store.delete_versions(found, window)
+    else:
+        deletions = store.delete_many([one.key for one in doomed], window)
     for deletion in deletions:
         size, outcome = expected[deletion.key]
         records.append((deletion.key, size, _NOT_DELETED.get(deletion.outcome, outcome), deletion.error))
-    writer.outcome(_records(records))
+    writer.outcome(_records(records), answered=not window.unanswered)
     return True
 
 

@@ -2,8 +2,9 @@
 
 Files ``lakefs-gc/ledger/<sequence>-<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, columns
 ``RECORD``; ``<sequence>`` orders the passes of all sweeps of the mark.  Before a chunk is deleted, an ``intent`` names
-its objects that exist; after it, an ``outcome`` has what the store answered.  A sweep that was killed in between finds
-the intent, and counts what is gone by then as its own.
+its objects that exist; after it, an ``outcome`` has what the store answered.  It is called ``unanswered`` when a try
+ended without an answer: that one the store may still carry out.  A sweep that was killed in between finds the intent,
+and counts what is gone by then as its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ SEQUENCE_FORMAT = "%Y%m%dT%H%M%S%f"
 """How the time of a sweep begins the names of its records."""
 
 _OUTCOME = "outcome"
+_UNANSWERED = "unanswered"
 
 RECORD = pa.schema(
     [
@@ -81,16 +83,15 @@ class ChunkWriter:
         self._store, self._prefix = store, prefix
 
     def intent(self, records: pa.RecordBatch) -> None:
-        """Say what is about to be deleted."""
+        """Say what is about to be deleted; without records, that versions of what seems to be gone are."""
         self._write(records, INTENT)
 
-    def outcome(self, records: pa.RecordBatch) -> None:
-        """Say what happened."""
-        self._write(records, _OUTCOME)
+    def outcome(self, records: pa.RecordBatch, *, answered: bool = True) -> None:
+        """Say what happened; unless each try was ``answered``, the deletes count as under way for a while."""
+        if records.num_rows:
+            self._write(records, _OUTCOME if answered else _UNANSWERED)
 
     def _write(self, records: pa.RecordBatch, kind: str) -> None:
-        if not records.num_rows:
-            return
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
         self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())
@@ -102,8 +103,13 @@ def is_intent(key: str) -> bool:
 
 
 def outcome_of(intent: str) -> str:
-    """The file in which the outcome of an intent is, once there is one."""
+    """The file in which the outcome of an intent is, once the store has answered each of its tries."""
     return f"{intent.removesuffix(f'{INTENT}.parquet')}{_OUTCOME}.parquet"
+
+
+def unanswered_of(intent: str) -> str:
+    """The file in which the outcome is when the store has left a try unanswered."""
+    return f"{intent.removesuffix(f'{INTENT}.parquet')}{_UNANSWERED}.parquet"
 
 
 def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int, *, after: str = "") -> DataFrame:

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from lakefs_gc import __version__
 from lakefs_gc.config import MANUAL, Protections, SweepSettings
 from lakefs_gc.engine.brakes import Brake
-from lakefs_gc.engine.dataset import Clock, Dataset
+from lakefs_gc.engine.dataset import Dataset
 from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import Mark, MarkPart, MarkPaths, digest_of, part_content, read_mark
 from lakefs_gc.engine.run import GCRun, check_inputs
@@ -49,7 +49,6 @@ def write_mark(
     candidates: Dataset,
     counts: dict[str, int],
     mark_id: str,
-    clock: Clock,
     brakes: tuple[Brake, ...] = (),
     rules: dict[str, Any] | None = None,
     unreadable: Iterable[str] = (),
@@ -63,7 +62,8 @@ def write_mark(
     want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
     ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
     ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
-    a person (default: none).  Writing the same mark again changes nothing.  Raises
+    a person (default: none).  ``created_at`` is by the store's clock.  Writing the same mark again changes nothing.
+    Raises
     ``MarkError`` when another mark has the id, and ``InputOrderError`` when the run was begun anew since the candidates
     were made.
     """
@@ -92,7 +92,7 @@ def write_mark(
         namespace=run.namespace,
         folder=paths.report.folder,
         made_by=MADE_BY_US,
-        created_at=clock(),
+        created_at=store.now(),
         cutoff=run.cutoff,
         digest="",
         parts=parts,

@@ -10,16 +10,16 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from lakefs_gc.config import MANUAL
+from lakefs_gc.config import MANUAL, SafetyParameters
 from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.run import GCRun, refuse_other_server
-from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.errors import ClockSkewError, CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.parquet import has_column, parquet_bytes, read_columns
 from lakefs_gc.formats.report import (
@@ -218,6 +218,33 @@ def _content(mark: Mark) -> dict[str, Any]:
         for brake in content["brakes"]:
             brake["passed"] = brake.pop("answer") == Answer.SAFE
     return content
+
+
+@dataclass(frozen=True)
+class MarkAge:
+    """How old a mark is at least, and at most."""
+
+    least: timedelta
+    most: timedelta
+
+
+def age_of(store: ObjectStore, mark: Mark, safety: SafetyParameters) -> MarkAge:
+    """How old a mark is, by the store's clock at both ends: what this machine's says does not matter.
+
+    The time in the mark is bound by its digest, but a mark of an earlier version has it from the machine that made it.
+    The time of its summary is the store's, but of a copy it may be that of the copying.  The later of the two is what a
+    wait goes by, the earlier one what makes a mark too old.  Two requests.
+    Raises ``ClockSkewError`` when the mark is from the future: then one of these clocks was set back.
+    """
+    now, times = store.now(), [mark.created_at]
+    times += [info.last_modified for info in store.stat_many([MarkPaths.of(mark.mark_id).summary]).values()]
+    if max(times) > now + safety.two_clocks_apart:
+        raise ClockSkewError(
+            f"mark {mark.mark_id} was made at {max(times).isoformat()}, and the store's clock says {now.isoformat()}: "
+            "how old the mark is cannot be known",
+            remedy="see whether the clock of the store was set back; then mark again",
+        )
+    return MarkAge(least=now - max(times), most=now - min(times))
 
 
 def digest_of(mark: Mark) -> str:

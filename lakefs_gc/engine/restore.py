@@ -145,14 +145,15 @@ def restore(
     with driver_errors():
         record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
         record_end(spark, store, backup.mark_id, records, cores)
-    if ended_late(open_store(store), backup.mark_id, dead):
-        raise RestoreIncompleteError(
-            f"a sweep of mark {backup.mark_id} ended a delete while this restore was copying",
-            remedy="the sweep has stopped now: restore again",
-        )
     result = _counted(backup, done)
     _count_unreadable_metadata(result, kept)
     _prove(result, done, where_shown, store, server)
+    # Last of all: what was proved may be gone again.
+    if ended_late(open_store(store), backup.mark_id, dead):
+        raise RestoreIncompleteError(
+            f"a sweep of mark {backup.mark_id} ended a delete while this restore was at work",
+            remedy="the sweep has stopped now: restore again",
+        )
     _keep_result(open_store(place), backup, result, prefix, clock)
     work_place.remove(run_key)
     return result

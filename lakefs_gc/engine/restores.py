@@ -3,7 +3,8 @@
 Files ``lakefs-gc/restores/<time>.json``, the note of a restore that has begun, ``<time>-<task>-outcome.parquet``
 (``ledger.RECORD``), what is back, and ``<time>-ended.json``, how much of the mark is back by then (``Restored``).  A
 sweep writes an intent, looks for notes, and then deletes; a restore writes its note, looks for intents, and then
-copies: one of them sees the other.
+copies: one of them sees the other.  Whether a delete is under way is told by its intent: for ``DEAD_AFTER_SECONDS``,
+unless the store has answered each of its tries before.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -34,8 +36,6 @@ RESTORED = "restored"
 
 _NOTE = ".json"
 _ENDED = "-ended.json"
-_LONGEST_DELETE_SECONDS = 120
-"""How long a delete whose intent is written may be under way; that of a sweep that was killed is under way no more."""
 _PAUSE_SECONDS = 2.0
 
 
@@ -108,32 +108,37 @@ def begin_restore(
     """Stop the sweeps of a mark, and wait until what they are deleting is gone.
 
     Gives the beginning of the keys of this restore's records, and the intents whose end is unknown: of a sweep that was
-    killed, or of deletes that take longer than this waits.
+    killed, or stands still.
     """
     key = f"{MarkPaths.of(mark_id).restores}{at:%Y%m%dT%H%M%S%f}"
     store.put(key + _NOTE, json.dumps({"began_at": at.isoformat(), "prefix": prefix}, indent=2).encode())
-    while under_way := _under_way(store, mark_id):
+    while under_way := _under_way(files := _ledger_files(store, mark_id)):
         age_seconds = (store.now() - max(under_way.values())).total_seconds()
-        if age_seconds > _LONGEST_DELETE_SECONDS:
+        if age_seconds > DEAD_AFTER_SECONDS:
             break
         logger.warning("a sweep of mark %s is deleting: waiting for %d chunks of it", mark_id, len(under_way))
         sleep(_PAUSE_SECONDS)
-    return f"{key}-", set(under_way)
+    return f"{key}-", {intent for intent in under_way if ledger.unanswered_of(intent) not in files}
 
 
 def ended_late(store: ObjectStore, mark_id: str, intents: set[str]) -> bool:
     """Whether a delete that ``begin_restore`` took for dead has ended since."""
-    return bool(intents - _under_way(store, mark_id).keys())
+    files = _ledger_files(store, mark_id)
+    return any(end(intent) in files for intent in intents for end in (ledger.outcome_of, ledger.unanswered_of))
 
 
-def _under_way(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
-    """Each intent without an outcome, and when it was written."""
-    files = {
+def _under_way(files: dict[str, datetime]) -> dict[str, datetime]:
+    """Each intent that has no outcome with an answer to each try, and when it was written."""
+    return {key: at for key, at in files.items() if ledger.is_intent(key) and ledger.outcome_of(key) not in files}
+
+
+def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
+    """The files of the mark's ledger, and when the store got each."""
+    return {
         row["address"]: row["last_modified"]
         for batch in store.list(MarkPaths.of(mark_id).ledger)
         for row in batch.select(["address", "last_modified"]).to_pylist()
     }
-    return {key: at for key, at in files.items() if ledger.is_intent(key) and ledger.outcome_of(key) not in files}
 
 
 def record_restored(back: DataFrame, store: StoreLocation, prefix: str) -> None:

@@ -180,6 +180,17 @@ def begin_run(
     )
 
 
+def continue_run(listing: DatasetManifest, safety: SafetyParameters, open_namespace: Any, clock: Clock) -> GCRun:
+    """The run that a listing began, for a stage that begins now.
+
+    Stages may run on several machines, and rule 1 compares their times: so each asks the store for its time, once, and
+    raises ``ClockSkewError`` as ``begin_run`` does.
+    """
+    run = GCRun.of(listing)
+    checked_store_time(open_namespace(run.store), safety, clock)
+    return run
+
+
 def refuse_other_server(run: GCRun, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
     """Raise ``MarkError`` unless a mark was made with the server and the repository that the run asks.
 
@@ -252,6 +263,7 @@ def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: in
 def check_inputs(run_key: str, *in_order: Dataset | DatasetManifest) -> None:
     """Rule 1: the inputs belong to this run, and each began after the one before it had ended.
 
+    The times are of the machines that the stages ran on, each checked by ``continue_run``.
     Raises ``InputOrderError``, which says what to materialize again.
     """
     manifests = [i.manifest if isinstance(i, Dataset) else i for i in in_order]

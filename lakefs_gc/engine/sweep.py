@@ -11,17 +11,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
-from lakefs_gc.config import SweepSettings
+from lakefs_gc.config import SafetyParameters, SweepSettings
 from lakefs_gc.engine import ledger, schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.deletion import DELETE, PLAN, PROGRESS, Pacing, delete_objects
 from lakefs_gc.engine.marked_objects import read_marked
-from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.engine.marks import Mark, MarkPaths, age_of
 from lakefs_gc.engine.restores import refuse_restored
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.strangers import is_stranger
@@ -29,6 +30,7 @@ from lakefs_gc.engine.sweep_result import SweepResult, read_result
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -97,14 +99,23 @@ def sweep(
 
 
 def wait_for_commits(
-    mark: Mark, longest_commit_minutes: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
+    store: ObjectStore, mark: Mark, safety: SafetyParameters, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Wait until every commit that was under way when the mark was made is over.
 
+    That takes ``longest_commit_minutes``; with 0 nothing is waited for.
+
     While a commit is under way, an object that it takes along and whose path is written anew is in no list of the
     server (``lakefs-gc designs show 6 without-wait``).
+
+    The mark's age is by the store's clock at both ends.  But a store may be many machines, and the clock of one may be
+    set meanwhile: each time may be off by the allowed skew, so twice that is waited on top.  The wait itself goes by
+    this machine's steady clock.  Raises ``ClockSkewError`` as ``age_of``.
     """
-    left_seconds = longest_commit_minutes * 60 - (clock() - mark.created_at).total_seconds()
+    if not safety.longest_commit_minutes:
+        return
+    wanted = timedelta(minutes=safety.longest_commit_minutes) + safety.two_clocks_apart
+    left_seconds = (wanted - age_of(store, mark, safety).least).total_seconds()
     if left_seconds > 0:
         logger.info("mark %s is young: waiting %.0f s for commits that were under way", mark.mark_id, left_seconds)
         sleep(left_seconds)

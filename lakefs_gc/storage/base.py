@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefs_gc.errors import StoreUnavailableError
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.retry import RetryPolicy
 
 LISTING_SCHEMA = pa.schema(
@@ -83,6 +84,18 @@ class Doomed:
 
 
 @dataclass(frozen=True)
+class FoundVersions:
+    """What is to be deleted of an object: the ids of its versions and delete markers, none where the store has no such.
+
+    ``is_newer``: something was written since, so nothing of it is to be deleted.
+    """
+
+    doomed: Doomed
+    ids: tuple[str, ...] = ()
+    is_newer: bool = False
+
+
+@dataclass(frozen=True)
 class ContentFacts:
     """What a store itself says of an object's content: size in bytes, and checksums of the whole of it.
 
@@ -123,6 +136,7 @@ SubPrefixes = list[str]
 """For annotations in the classes below, where ``list`` is a method."""
 
 Deletions = list[Deletion]
+Versions = list[FoundVersions]
 
 
 class ObjectStore(ABC):
@@ -259,22 +273,34 @@ class ObjectStore(ABC):
         raise AssertionError("unreachable")
 
     @abstractmethod
-    def delete_many(self, keys: Sequence[str]) -> Deletions:
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """Delete, and say for each key, in the order given, what the store answered.
 
         Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference.  One key
         that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow
         down is no failure: it is waited out.
+
+        ``window`` is asked just before each try, also of a part of the keys: once it is over, what is left is
+        ``FAILED`` and not tried.  Its ``unanswered`` is set when the end of a try is not known.
         """
 
-    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
-        """Delete for good: every version and delete marker of each object, where the store keeps such.
+    def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
+        """Every version and delete marker of each object, where the store keeps such, in the order given.
+
+        ``is_newer`` is one with a version that is newer than it may be, or with another current version than was seen.
+        """
+        return [FoundVersions(each) for each in doomed]
+
+    def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
+        """Delete what ``find_versions`` found, for good, and nothing that was written after that.
 
         Otherwise as ``delete_many``; ``LOCKED`` for an object with a version that a lock holds, and ``NEWER`` for one
-        with a version that is newer than it may be, or with another current version than was seen.
+        that ``is_newer``.
         """
-        answers = {answer.key: answer for answer in self.delete_many([each.key for each in doomed if each.seen])}
-        return [answers.get(each.key) or Deletion.of(each.key, "") for each in doomed]
+        keys = [each.doomed.key for each in found]
+        seen = [each.doomed.key for each in found if each.doomed.seen]
+        answers = {answer.key: answer for answer in self.delete_many(seen, window)}
+        return [answers.get(key) or Deletion.of(key, "") for key in keys]
 
     @abstractmethod
     def now(self) -> datetime:

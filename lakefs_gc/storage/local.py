@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -36,6 +37,7 @@ from lakefs_gc.storage.base import (
     SubPrefixes,
 )
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 
 SCHEME = "file://"
@@ -45,6 +47,7 @@ _TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
 _GONE = (errno.ENOENT, errno.ENOTDIR)
+_UNANSWERED = (errno.EIO, errno.ETIMEDOUT)  # of a file system that a server has
 _NO_LINKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK)
 
 
@@ -265,23 +268,27 @@ class LocalStore(ObjectStore):
 
     # -- deleting --------------------------------------------------------------------------------------------
 
-    def delete_many(self, keys: Sequence[str]) -> Deletions:
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``.  Folders that this empties are removed too, up to the store's own."""
         self._require_folder()
         parts = [_split(key) for key in keys]
-        answer = [self._delete(key, *part) for key, part in zip(keys, parts, strict=True)]
+        window = window or DeleteWindow(math.inf)
+        answer = [self._delete(key, *part, window) for key, part in zip(keys, parts, strict=True)]
         for level in {level for level, _ in parts}:
             self._prune(level)
         return answer
 
-    def _delete(self, key: str, level: str, name: str) -> Deletion:
+    def _delete(self, key: str, level: str, name: str, window: DeleteWindow) -> Deletion:
         try:
             with self._open_folder(level) as folder:
                 if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                     return Deletion.of(key, "not a regular file")
+                if window.is_over:
+                    return Deletion.of(key, NOT_TRIED)
                 os.unlink(name, dir_fd=folder)
         except OSError as error:
             if error.errno not in _GONE:
+                window.unanswered |= error.errno in _UNANSWERED
                 return Deletion.of(key, f"{errno.errorcode.get(error.errno or 0, 'EIO')}: {error.strerror}")
         return Deletion.of(key, "")
 

@@ -21,13 +21,16 @@ from lakefs_gc.storage.base import (
     Deletion,
     Deletions,
     Doomed,
+    FoundVersions,
     ListingPage,
     ObjectInfo,
     ObjectStore,
     StoreLocation,
     SubPrefixes,
+    Versions,
 )
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
@@ -37,7 +40,7 @@ from lakefs_gc.storage.s3_copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3_delete import delete_keys
 from lakefs_gc.storage.s3_errors import error_code, http_status
 from lakefs_gc.storage.s3_listing import Page, parse_page
-from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions, deletion
+from lakefs_gc.storage.s3_versions import bytes_kept, delete_versions, deletion, find_versions
 
 SCHEME = "s3://"
 _PART_BYTES = 8 * 1024**2
@@ -291,19 +294,25 @@ class S3Store(ObjectStore):
             if_absent=if_absent,
         )
 
-    def delete_many(self, keys: Sequence[str]) -> Deletions:
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``.  One request for each 1000 keys; when it raises, some keys may be gone
         already.
         """
         names = [self._name(key) for key in keys]
-        errors = delete_keys(self._s3(), names)
+        errors = delete_keys(self._s3(), names, window)
         return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
-    def delete_versions(self, doomed: Sequence[Doomed]) -> Deletions:
-        """See ``ObjectStore``.  One listing for each key, then bulk deletes of the versions that it showed."""
+    def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
+        """See ``ObjectStore``.  One listing for each key."""
         by_name = {self._name(each.key): each for each in doomed}
-        found = delete_versions(self._s3(), by_name)
-        return [Deletion(each.key, found[name].outcome, found[name].error) for name, each in by_name.items()]
+        found = find_versions(self._s3(), by_name)
+        return [found[name] for name in by_name]
+
+    def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
+        """See ``ObjectStore``.  Bulk deletes."""
+        by_name = {self._name(each.doomed.key): each for each in found}
+        answers = delete_versions(self._s3(), by_name, window)
+        return [Deletion(each.doomed.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
 
     def now(self) -> datetime:
         """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -20,9 +21,17 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3_errors import describe, is_retryable, is_slow_down, is_well_but_slow, storage_error
+from lakefs_gc.storage.s3_errors import (
+    describe,
+    is_answered,
+    is_retryable,
+    is_slow_down,
+    is_well_but_slow,
+    storage_error,
+)
 from lakefs_gc.storage.urls import has_credentials, shown
 
 log = logging.getLogger(__name__)
@@ -48,8 +57,8 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
         max_pool_connections=max_connections,
-        connect_timeout=10,
-        read_timeout=60,
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        read_timeout=READ_TIMEOUT_SECONDS,
         request_checksum_calculation="when_required",
         # A text of our own, and not an addition to botocore's: it puts that together anew, twice for each request
         # (0.2 ms of the 2 ms that a page takes).
@@ -119,6 +128,17 @@ def _hand_over_page(http_response: Any, parsed: dict[str, Any], **_: Any) -> Non
         parsed[RAW_PAGE] = http_response.content
 
 
+class TooLateError(Exception):
+    """A delete was not sent, because its window is over; ``error`` is what its try before ended with, or ''.
+
+    Never leaves this package.
+    """
+
+    def __init__(self, error: str = "") -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class RetryingClient:
     """Calls with retries, and errors that tell the user what to do.  For one bucket, in one process."""
 
@@ -127,29 +147,52 @@ class RetryingClient:
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url
+        self._of_thread = threading.local()
+        for operation in ("DeleteObject", "DeleteObjects"):
+            self.client.meta.events.register(f"before-send.s3.{operation}", self._refuse_late)
         self.limit: RequestLimit | None = None
         """A ceiling on requests in a second, if there is one."""
         self.slow_downs = 0
         """Answers so far that asked to slow down.  Threads count without a lock: one more or less is no matter."""
 
-    def call(self, function: Callable[[], Answer], *, action: str, key: str, tries: int | None = None) -> Answer:
+    def call(
+        self,
+        function: Callable[[], Answer],
+        *,
+        action: str,
+        key: str,
+        tries: int | None = None,
+        window: DeleteWindow | None = None,
+    ) -> Answer:
         """``function()``, tried again after failures that may pass; ``key`` (or prefix) is for the message.
 
-        ``tries`` overrides the policy's.  Raises ``StorageError`` or one of its kinds.
+        ``tries`` overrides the policy's.  A delete of an object is sent while ``window`` is open; after that
+        ``TooLateError``.  Raises ``StorageError`` or one of its kinds.
         """
-        failures = 0
+        failures, failed_with = 0, ""
+        self._of_thread.window = window
         while True:
             try:
                 if self.limit:
                     self.limit.wait()
                 return function()
+            except TooLateError:
+                raise TooLateError(failed_with) from None
             except S3_FAILURES as error:
-                failures += 1
+                failures, failed_with = failures + 1, describe(error)
+                if window and not is_answered(error):
+                    window.unanswered = True
                 self.slow_downs += is_slow_down(error)
                 most = tries or (self.retry.tries_when_slow if is_well_but_slow(error) else self.retry.tries)
                 if not is_retryable(error) or failures >= most:
                     raise self.explain(error, action=action, key=key) from error
-                self.pause(failures, f"s3:{action} {key}: {describe(error)}")
+                self.pause(failures, f"s3:{action} {key}: {failed_with}")
+
+    def _refuse_late(self, **_: Any) -> None:
+        """Before each send, redirected ones too: by then credentials were got and other requests waited for."""
+        window: DeleteWindow | None = getattr(self._of_thread, "window", None)
+        if window and window.is_over:
+            raise TooLateError
 
     def head(self, name: str, **parameters: Any) -> Mapping[str, Any]:
         """Facts about the object ``name`` of the bucket, its size and time among them.

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from lakefs_gc.errors import StorageError
-from lakefs_gc.storage.s3_client import RetryingClient
+from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
+from lakefs_gc.storage.s3_client import RetryingClient, TooLateError
 from lakefs_gc.storage.s3_errors import (
     NOT_ABOUT_KEYS,
     RETRYABLE_CODES,
@@ -37,13 +38,15 @@ class Target(NamedTuple):
     version: str = ""
 
 
-def delete_keys(s3: RetryingClient, names: Sequence[str]) -> dict[str, str]:
+def delete_keys(s3: RetryingClient, names: Sequence[str], window: DeleteWindow | None = None) -> dict[str, str]:
     """``delete_targets`` for keys: the error for each name, or ''."""
-    errors = delete_targets(s3, map(Target, names))
+    errors = delete_targets(s3, map(Target, names), window)
     return {target.name: error for target, error in errors.items()}
 
 
-def delete_targets(s3: RetryingClient, targets: Iterable[Target]) -> dict[Target, str]:
+def delete_targets(
+    s3: RetryingClient, targets: Iterable[Target], window: DeleteWindow | None = None
+) -> dict[Target, str]:
     """Delete, and say for each target the store's error, or '' when it is gone.
 
     - A name with a control character, which XML does not carry, gets a request of its own.
@@ -51,6 +54,7 @@ def delete_targets(s3: RetryingClient, targets: Iterable[Target]) -> dict[Target
       alone.
     - Targets that the store failed for the moment (SlowDown, InternalError) are tried again after a pause.
     - A target that the answer does not mention is a failure.
+    - Once ``window`` is over no try is sent, of the whole or of a half: what is left is a failure.
 
     Raises ``AccessDeniedError``, ``ObjectNotFoundError`` (the bucket) or ``StoreUnavailableError`` when a
     whole request fails for a reason that no choice of names would change.
@@ -59,21 +63,24 @@ def delete_targets(s3: RetryingClient, targets: Iterable[Target]) -> dict[Target
     plain = []
     for target in dict.fromkeys(targets):
         if _NOT_FOR_XML.search(target.name):
-            errors[target] = _delete_one(s3, target)
+            errors[target] = _delete_one(s3, target, window)
         else:
             plain.append(target)
     for start in range(0, len(plain), MAX_KEYS):
-        errors.update(_delete_batch(s3, plain[start : start + MAX_KEYS]))
+        errors.update(_delete_batch(s3, plain[start : start + MAX_KEYS], window))
     return errors
 
 
-def _delete_batch(s3: RetryingClient, targets: list[Target]) -> dict[Target, str]:
+def _delete_batch(s3: RetryingClient, targets: list[Target], window: DeleteWindow | None) -> dict[Target, str]:
     errors: dict[Target, str] = {}
     failures = 0
     while True:
-        answer = _request(s3, targets)
+        try:
+            answer = _request(s3, targets, window)
+        except TooLateError as late:
+            return errors | {target: _not_tried(errors.get(target, "") or late.error) for target in targets}
         if answer is None:  # refused as a whole
-            return errors | _delete_halves(s3, targets)
+            return errors | _delete_halves(s3, targets, window)
         errors.update({target: error for target, (_, error) in answer.items()})
         targets = [target for target, (code, _) in answer.items() if code in RETRYABLE_CODES]
         failures += 1
@@ -82,7 +89,13 @@ def _delete_batch(s3: RetryingClient, targets: list[Target]) -> dict[Target, str
         s3.pause(failures, f"s3:DeleteObject of {len(targets)} keys: {errors[targets[0]]}")
 
 
-def _request(s3: RetryingClient, targets: list[Target]) -> dict[Target, tuple[str, str]] | None:
+def _not_tried(error: str) -> str:
+    return f"{NOT_TRIED}; the try before it ended with {error}" if error else NOT_TRIED
+
+
+def _request(
+    s3: RetryingClient, targets: list[Target], window: DeleteWindow | None
+) -> dict[Target, tuple[str, str]] | None:
     """Code and message for each target ('' and '' when it is gone); None if the store refuses these
     together.
     """
@@ -98,7 +111,7 @@ def _request(s3: RetryingClient, targets: list[Target]) -> dict[Target, tuple[st
             raise
         return answer
 
-    answer = s3.call(delete, action=_action(targets[0]), key=targets[0].name)
+    answer = s3.call(delete, action=_action(targets[0]), key=targets[0].name, window=window)
     if answer is None:
         return None
     of_versions = bool(targets[0].version)
@@ -112,6 +125,8 @@ def _request(s3: RetryingClient, targets: list[Target]) -> dict[Target, tuple[st
             outcomes[target] = ("", "") if code in _GONE_CODES else (code, text)
         else:
             outcomes[target] = ("", "" if target in deleted else _NO_ANSWER)
+    if window and ("", _NO_ANSWER) in outcomes.values():
+        window.unanswered = True
     return outcomes
 
 
@@ -138,21 +153,24 @@ def _is_about_request(error: ClientError) -> bool:
     return error_code(error) in NOT_ABOUT_KEYS or http_status(error) in (401, 403, 404, 405) or is_retryable(error)
 
 
-def _delete_halves(s3: RetryingClient, targets: list[Target]) -> dict[Target, str]:
+def _delete_halves(s3: RetryingClient, targets: list[Target], window: DeleteWindow | None) -> dict[Target, str]:
     if len(targets) == 1:
-        return {targets[0]: _delete_one(s3, targets[0])}
+        return {targets[0]: _delete_one(s3, targets[0], window)}
     middle = len(targets) // 2
-    return _delete_batch(s3, targets[:middle]) | _delete_batch(s3, targets[middle:])
+    return _delete_batch(s3, targets[:middle], window) | _delete_batch(s3, targets[middle:], window)
 
 
-def _delete_one(s3: RetryingClient, target: Target) -> str:
+def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None) -> str:
     """DeleteObject, which carries the name in its URL; the error for this target, or ''."""
     try:
         s3.call(
             lambda: s3.client.delete_object(Bucket=s3.bucket, **_parameters(target)),
             action=_action(target),
             key=target.name,
+            window=window,
         )
+    except TooLateError as late:
+        return _not_tried(late.error)
     except StorageError as error:
         code = str(error.facts.get("code", ""))
         if code in NOT_ABOUT_KEYS:

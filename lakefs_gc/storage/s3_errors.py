@@ -99,6 +99,14 @@ def http_status(error: BaseException) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def is_answered(error: BaseException) -> bool:
+    """True when the store itself has refused: it does not carry the request out later.
+
+    A broken connection does not say that, nor does a time-out, the client's or a proxy's: any 5xx but SlowDown.
+    """
+    return isinstance(error, ClientError) and (http_status(error) < 500 or is_well_but_slow(error))
+
+
 def is_retryable(error: BaseException) -> bool:
     """True when the same call may succeed a little later: 5xx but 501, 429, throttling, broken
     connections.

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, FoundVersions
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.s3_client import RetryingClient
 from lakefs_gc.storage.s3_delete import Target, delete_targets
 
@@ -106,23 +107,41 @@ class _Version(NamedTuple):
     last_modified: datetime
 
 
-def delete_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, Deletion]:
-    """Delete every version and delete marker of each name, for good; one outcome for each name.
+def find_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, FoundVersions]:
+    """List the versions and delete markers of each name.
 
-    Each goes by its id: what is written after the listing stays.  ``NEWER``, and all of its versions stay, when
+    Raises ``StorageError`` for a listing that leaves out a time.
+    """
+    listed = map_unordered(lambda name: list(_versions(s3, name)), doomed, _LISTINGS_AT_ONCE)
+    return {
+        name: FoundVersions(
+            doomed[name],
+            ids=tuple(version.target.version for version in versions),
+            is_newer=_is_rewritten(doomed[name], versions),
+        )
+        for name, versions in listed
+    }
+
+
+def delete_versions(
+    s3: RetryingClient, found: Mapping[str, FoundVersions], window: DeleteWindow | None = None
+) -> dict[str, Deletion]:
+    """Delete the versions that were found of each name, for good; one outcome for each name.
+
+    Each goes by its id: what was written after the listing stays.  ``NEWER``, and all of its versions stay, when
     something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
-    one could not for another reason; the others of its versions are gone then all the same.  Raises as
-    ``delete_targets``, and ``StorageError`` for a listing that leaves out a time.
+    one could not for another reason, or ``window`` was over; the others of its versions are gone then all the same.
+    Raises as ``delete_targets``.
     """
     outcomes: dict[str, Deletion] = {}
     targets: list[Target] = []
-    for name, versions in map_unordered(lambda name: list(_versions(s3, name)), doomed, _LISTINGS_AT_ONCE):
-        if _is_rewritten(doomed[name], versions):
+    for name, versions in found.items():
+        if versions.is_newer:
             outcomes[name] = Deletion(name, DeletionOutcome.NEWER, "written again since the mark")
         else:
             outcomes[name] = Deletion.of(name, "")
-            targets += (version.target for version in versions)
-    failed = [(target, error) for target, error in delete_targets(s3, targets).items() if error]
+            targets += (Target(name, version) for version in versions.ids)
+    failed = [(target, error) for target, error in delete_targets(s3, targets, window).items() if error]
     for (target, error), lock in map_unordered(lambda item: lock_of(s3, *item), failed, _LISTINGS_AT_ONCE):
         if outcomes[target.name].outcome is not DeletionOutcome.FAILED:
             outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED

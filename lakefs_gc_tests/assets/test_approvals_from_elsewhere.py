@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from dagster import build_sensor_context
 from dagster._core.definitions.partitions.context import partition_loading_context
 
@@ -32,7 +34,7 @@ def test_an_approval_from_elsewhere_is_swept(location: CodeLocation, repository:
 
     def given(via: str) -> None:
         safety = location.settings.safety
-        approve(repository.store, mark, mark.digest, by="ada", via=via, now=utc_now(), safety=safety)
+        approve(repository.store, mark, mark.digest, by="ada", via=via, now=utc_now(), age=timedelta(0), safety=safety)
 
     given(VIA_SWEEP_COMMAND)
     assert look(location) == "New approvals in the namespaces of 1 repositories: none.", "that command sweeps itself"

@@ -68,7 +68,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
         )
         work_place.write(spark, run.run_key, "candidates", candidates)
         kept = work_place.read(spark, run.run_key, "candidates", schemas.CANDIDATES)
-        mark = write_mark(run, candidates=kept, counts={}, mark_id=_MARK_ID, clock=utc_now)
+        mark = write_mark(run, candidates=kept, counts={}, mark_id=_MARK_ID)
         nothing = local_rows(spark, [], schemas.UNCOMMITTED)
         before = simulated.stats()
         with watched() as usage:

@@ -202,8 +202,8 @@ def test_an_answer_survives_a_worker() -> None:
 
 
 def refuse(brakes: tuple[Brake, ...], overrides: dict[str, str], *, age_days: float = 1) -> None:
-    made = NOW - timedelta(days=age_days)
-    refuse_braked(brakes, overrides, repository="lake", mark_id="m1", created_at=made, now=NOW, safety=SAFETY)
+    age = timedelta(days=age_days)
+    refuse_braked(brakes, overrides, repository="lake", mark_id="m1", age=age, safety=SAFETY)
 
 
 def test_the_sweep_is_refused_until_each_is_overridden() -> None:

@@ -13,7 +13,9 @@ import pytest
 from lakefs_gc.engine import deletion, ledger
 from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
 from lakefs_gc.engine.still_there import still_there
-from lakefs_gc.storage.base import ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
 
 ADDRESSES = [f"data/slice/{name}" for name in "abc"]
@@ -46,6 +48,18 @@ def delete(
 
 def left(location: StoreLocation) -> list[str]:
     return sorted(address for batch in open_store(location).list("data/") for address in batch["address"].to_pylist())
+
+
+def records(location: StoreLocation) -> list[str]:
+    """The files of the ledger."""
+    return [key for batch in open_store(location).list("ledger/") for key in batch["address"].to_pylist()]
+
+
+def recorded(location: StoreLocation) -> list[tuple[str, str, str]]:
+    """Address, outcome and error of each record that is no intent."""
+    store = open_store(location)
+    rows = [row for key in records(location) for row in ledger.read_records(key, store.read(key)).to_pylist()]
+    return sorted((r["address"], r["outcome"], r["error"]) for r in rows if r["outcome"] != ledger.INTENT)
 
 
 def goes_by(monkeypatch: pytest.MonkeyPatch, clock: str) -> Callable[[float], None]:
@@ -110,16 +124,76 @@ def test_no_delete_after_the_time_although_it_was_asked_for_before(
 def test_no_delete_after_the_time_although_its_intent_was_begun_before(
     location: StoreLocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until = time.time() + 3600
+    until = time.time() + 60
     write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "time")
 
     def slowly(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
         write(writer, records)
-        go_by(2400)
+        go_by(40)
 
     monkeypatch.setattr(ledger.ChunkWriter, "intent", slowly)
     assert delete(location, until) == [1, 0, 0]
     assert left(location) == ADDRESSES[1:]
+
+
+def test_what_no_try_began_for_in_time_has_failed(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from before the intent is written; what failed is tried by the next sweep."""
+    write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "monotonic")
+
+    def slowly(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        go_by(DELETE_DEADLINE_SECONDS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger.ChunkWriter, "intent", slowly)
+        assert delete(location, time.time() + 36_000) == [1, 1, 1]
+    assert left(location) == ADDRESSES
+    assert recorded(location) == [(address, ledger.FAILED, NOT_TRIED) for address in ADDRESSES]
+    assert delete(location, time.time() + 36_000) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_the_listings_of_versions_take_none_of_the_time_of_deletes(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ceiling on requests they may take longer than that."""
+    find, go_by = LocalStore.find_versions, goes_by(monkeypatch, "monotonic")
+
+    def slowly(store: LocalStore, doomed: Sequence[Doomed]) -> list[FoundVersions]:
+        go_by(2 * DELETE_DEADLINE_SECONDS)
+        return find(store, doomed)
+
+    monkeypatch.setattr(LocalStore, "find_versions", slowly)
+    assert delete(location, time.time() + 36_000, versions=True) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_a_restore_sees_deletes_of_versions_of_what_is_gone(location: StoreLocation) -> None:
+    """There is nothing to name in the intent; a version without an id of its own may come back under the same name."""
+    open_store(location).delete_many(ADDRESSES)
+    assert delete(location, time.time() + 3600, versions=True) == [1, 1, 1]
+    assert len(list(filter(ledger.is_intent, records(location)))) == 3
+    assert recorded(location) == [(address, ledger.ALREADY_GONE, "") for address in ADDRESSES]
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_a_try_without_an_answer_is_in_the_ledger(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, versions: bool
+) -> None:
+    delete_many = LocalStore.delete_many
+
+    def lose(store: LocalStore, keys: Sequence[str], window: DeleteWindow | None = None) -> list[Deletion]:
+        if window and ADDRESSES[1] in keys:
+            window.unanswered = True  # and the next try has succeeded
+        return delete_many(store, keys, window)
+
+    monkeypatch.setattr(LocalStore, "delete_many", lose)
+    assert delete(location, time.time() + 3600, versions=versions) == [1, 1, 1]
+    assert left(location) == []
+    intents = sorted(filter(ledger.is_intent, records(location)))
+    ends = [end for intent in intents for end in (ledger.outcome_of(intent), ledger.unanswered_of(intent))]
+    assert [end in records(location) for end in ends] == [True, False, False, True, True, False]
+    assert recorded(location) == [(address, ledger.DELETED, "") for address in ADDRESSES]
 
 
 @pytest.mark.parametrize("versions", [False, True])

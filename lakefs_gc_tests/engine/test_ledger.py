@@ -64,10 +64,12 @@ def test_the_outcome_of_a_chunk_follows_its_intent(spark: SparkSession, store: O
     for number, outcome in enumerate(("failed", "resurrected")):
         writer.chunk(number).intent(records({outcome: "intent"}))
         writer.chunk(number).outcome(records({outcome: outcome}))
-    writer.chunk(2).intent(records({}))
+    writer.chunk(2).outcome(records({}))
+    writer.chunk(4).intent(records({}))  # of versions alone
     writer.chunk(3).intent(records({"begun": "intent"}, size=None))
     assert read(spark, store) == {"failed": "failed", "resurrected": "resurrected", "begun": "intent"}
-    assert len([key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]) == 5
+    assert len([key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]) == 6
+    assert writer.begun() == {"failed", "resurrected", "begun"}
 
 
 def test_a_damaged_file_is_refused(spark: SparkSession, store: ObjectStore) -> None:

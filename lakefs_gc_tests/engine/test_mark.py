@@ -159,7 +159,6 @@ def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
             candidates=finished.collector.dataset("candidates"),
             counts={},
             mark_id="m1",
-            clock=finished.collector.clock,
         )
 
 
@@ -167,7 +166,7 @@ def test_a_mark_has_each_candidate(finished: Run) -> None:
     candidates, store = finished.collector.dataset("candidates"), finished.repository.store
     fewer = replace(candidates, dataframe=candidates.dataframe.where(f"address != '{OLD_LAYOUT}'"))
     with pytest.raises(MarkError, match="3 objects were written to the mark, but there are 4 candidates"):
-        write_mark(finished.collector.run, candidates=fewer, counts={}, mark_id="m2", clock=finished.collector.clock)
+        write_mark(finished.collector.run, candidates=fewer, counts={}, mark_id="m2")
     paths = MarkPaths.of("m2")
     assert store.stat_many([paths.manifest, paths.summary]) == {}, "it is no mark"
     remove(finished, "m2")

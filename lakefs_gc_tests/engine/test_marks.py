@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.answers import Answer
-from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of, list_marks, read_mark, read_part, refuse_unfit
+from lakefs_gc.engine.marks import Mark, MarkPaths, age_of, digest_of, list_marks, read_mark, read_part, refuse_unfit
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.errors import LakeFSGCError, MarkError
+from lakefs_gc.errors import ClockSkewError, LakeFSGCError, MarkError
 from lakefs_gc.formats.report import Summary, deleted_parquet
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake
 
@@ -77,6 +80,55 @@ def test_a_mark_is_read_as_it_was_made(made: Made) -> None:
     table = read_part(made.store, part)
     assert table["address"].to_pylist() == list(KEYS)
     assert table["size"].to_pylist() == [5, 5, 5, 5]
+
+
+def test_a_mark_is_dated_by_the_stores_clock(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = lake.repository()
+    repository.put_stray("data/s/a")
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    monkeypatch.setattr(LocalStore, "now", lambda store: ahead)
+    mark = Collector(spark, repository, clock=lambda: ahead + timedelta(minutes=4)).mark_objects("data/s/a")
+    assert mark.created_at == ahead
+
+
+@pytest.mark.parametrize(
+    ("summary_minutes", "least_minutes", "most_minutes"),
+    [
+        (0, 60, 60),
+        (45, 15, 60),  # a copy, or a mark whose machine's clock was behind
+        (-45, 60, 105),  # set back, or a mark whose machine's clock was ahead
+        (None, 60, 60),
+    ],
+)
+def test_the_age_of_a_mark(
+    made: Made,
+    monkeypatch: pytest.MonkeyPatch,
+    summary_minutes: float | None,
+    least_minutes: float,
+    most_minutes: float,
+) -> None:
+    store, summary = made.store, made.folder / made.paths.summary
+    now = made.mark.created_at + timedelta(hours=1)
+    monkeypatch.setattr(store, "now", lambda: now)
+    if summary_minutes is None:
+        summary.unlink()
+    else:
+        written = (made.mark.created_at + timedelta(minutes=summary_minutes)).timestamp()
+        os.utime(summary, (written, written))
+    age = age_of(store, made.mark, SafetyParameters())
+    assert age.least == pytest.approx(timedelta(minutes=least_minutes), abs=timedelta(milliseconds=1))
+    assert age.most == pytest.approx(timedelta(minutes=most_minutes), abs=timedelta(milliseconds=1))
+
+
+def test_a_mark_from_the_future_has_no_age(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wait would never end, or its age never be too great."""
+    store = made.store
+    os.utime(made.folder / made.paths.summary, (made.mark.created_at.timestamp(),) * 2)
+    monkeypatch.setattr(store, "now", lambda: made.mark.created_at - timedelta(minutes=9))
+    assert age_of(store, made.mark, SafetyParameters()).least == timedelta(minutes=-9)
+    monkeypatch.setattr(store, "now", lambda: made.mark.created_at - timedelta(minutes=11))
+    with pytest.raises(ClockSkewError, match="how old the mark is cannot be known"):
+        age_of(store, made.mark, SafetyParameters())
 
 
 @pytest.mark.parametrize("which", ["manifest", "part"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,14 +17,23 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.approval import read_approval
 from lakefs_gc.engine.backups import find_backup
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.ledger import INTENT, RECORD, LedgerWriter
+from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
+from lakefs_gc.engine.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.restore import RestoreResult, restore
-from lakefs_gc.engine.restores import begin_restore, notes
+from lakefs_gc.engine.restores import begin_restore, ended_late, notes
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
 from lakefs_gc.marked import Marked
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.base import Deletion, StoreLocation
+from lakefs_gc.storage.delete_window import (
+    DEAD_AFTER_SECONDS,
+    DELETE_DEADLINE_SECONDS,
+    READ_TIMEOUT_SECONDS,
+    DeleteWindow,
+)
+from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import CORES, Collector, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups
 
@@ -91,6 +102,87 @@ class HalfSwept:
         return [key for batch in self.store.list(folder) for key in batch["address"].to_pylist()]
 
 
+class Ledger:
+    """The ledger of one mark in a folder, without Spark; ``now`` is the store's clock as the test moves it."""
+
+    MARK_ID = "m1"
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.now, self.chunks = folder, utc_now(), 0
+        self.store = open_store(StoreLocation(folder.as_uri()))
+        self.waited = 0
+        monkeypatch.setattr(self.store, "now", lambda: self.now)
+
+    def begin_delete(self, *, age_seconds: float = 0) -> ChunkWriter:
+        """A chunk whose intent was written so long ago."""
+        self.chunks += 1
+        prefix = f"{MarkPaths.of(self.MARK_ID).ledger}1-00000-{self.chunks:06d}-"
+        chunk = ChunkWriter(self.store, prefix)
+        chunk.intent(self.rows(INTENT))
+        written = (self.now - timedelta(seconds=age_seconds)).timestamp()
+        os.utime(self.folder / f"{prefix}{INTENT}.parquet", (written, written))
+        return chunk
+
+    @staticmethod
+    def rows(outcome: str) -> pa.RecordBatch:
+        row = {"address": KEYS[0], "size": 1, "outcome": outcome, "error": ""}
+        return pa.RecordBatch.from_pylist([row], schema=RECORD)
+
+    def begin(self, meanwhile: Callable[[], None] = lambda: None) -> set[str]:
+        """Begin a restore; the intents whose end is unknown.  ``meanwhile`` happens in each pause."""
+
+        def sleep(seconds: float) -> None:
+            self.waited += 1
+            self.now += timedelta(seconds=seconds)
+            meanwhile()
+
+        _, dead = begin_restore(self.store, self.MARK_ID, "", self.now, sleep)
+        return dead
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    return Ledger(tmp_path, monkeypatch)
+
+
+def test_a_restore_waits_until_a_delete_without_an_end_is_dead(kept: Ledger) -> None:
+    kept.begin_delete(age_seconds=DEAD_AFTER_SECONDS + 100)
+    chunk = kept.begin_delete(age_seconds=20)
+    dead = kept.begin()
+    assert len(dead) == 2
+    assert kept.waited * 2 == pytest.approx(DEAD_AFTER_SECONDS - 20, abs=3), "the youngest counts"
+    assert not ended_late(kept.store, kept.MARK_ID, dead)
+    chunk.outcome(kept.rows("deleted"))
+    assert ended_late(kept.store, kept.MARK_ID, dead)
+
+
+def test_a_delete_that_ended_with_an_answer_is_not_waited_for(kept: Ledger) -> None:
+    kept.begin_delete().outcome(kept.rows("deleted"))
+    assert kept.begin() == set()
+    chunk = kept.begin_delete()
+    assert kept.begin(lambda: chunk.outcome(kept.rows("deleted"))) == set()
+    assert kept.waited == 1
+
+
+@pytest.mark.parametrize("outcome", ["deleted", "failed"])
+def test_a_try_without_an_answer_is_waited_for_although_its_delete_has_ended(kept: Ledger, outcome: str) -> None:
+    """The store may carry it out after the client gave up."""
+    kept.begin_delete().outcome(kept.rows(outcome), answered=False)
+    dead = kept.begin()
+    assert kept.waited * 2 == pytest.approx(DEAD_AFTER_SECONDS, abs=3)
+    assert dead == set(), "it has ended before: it cannot end late"
+    kept.waited = 0
+    assert kept.begin() == set()
+    assert kept.waited == 0
+
+
+def test_a_dead_delete_that_ends_without_an_answer_has_ended_late(kept: Ledger) -> None:
+    chunk = kept.begin_delete(age_seconds=DEAD_AFTER_SECONDS + 1)
+    dead = kept.begin()
+    chunk.outcome(kept.rows("failed"), answered=False)
+    assert ended_late(kept.store, kept.MARK_ID, dead)
+
+
 @pytest.fixture
 def half_swept(spark: SparkSession, repository: LakeRepository, tmp_path: Path) -> HalfSwept:
     return HalfSwept(spark, repository, tmp_path)
@@ -152,6 +244,46 @@ def test_a_restore_waits_for_deletes_that_are_under_way(half_swept: HalfSwept, m
         return begun
 
     monkeypatch.setattr("lakefs_gc.engine.restore.begin_restore", begin)
-    with pytest.raises(RestoreIncompleteError, match="ended a delete while this restore was copying"):
+    with pytest.raises(RestoreIncompleteError, match="ended a delete while this restore was at work"):
         half_swept.restore(end_meanwhile)
     assert len(waited) == 1
+
+
+def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
+    half_swept: HalfSwept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's last try had no answer, and the store carries it out while the restore waits."""
+    late, paths, at = sorted(half_swept.left), MarkPaths.of(half_swept.mark.mark_id), utc_now()
+    columns = {"address": late, "size": [len(late[0])] * len(late), "last_modified": [at] * len(late)}
+    plan = pa.RecordBatch.from_pydict({**columns, "verdict": [DELETE] * len(late), "begun": [False] * len(late)})
+
+    def lose(store: LocalStore, keys: list[str], window: DeleteWindow) -> list[Deletion]:
+        window.unanswered = True
+        return [Deletion.of(key, "ReadTimeoutError") for key in keys]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete_many", lose)
+        sweep = delete_objects(
+            half_swept.repository.location,
+            paths.ledger,
+            f"{at:%Y%m%dT%H%M%S%f}-00001",
+            10,
+            at,
+            False,
+            time.time() + 600,
+            Pacing(1, 0.0),
+            paths.restores,
+        )
+        assert [batch["done"].to_pylist() for batch in sweep(iter([plan]))] == [[len(late)]]
+    assert half_swept.there() == {*late}
+
+    real, passed = LocalStore.now, [0.0]
+    monkeypatch.setattr(LocalStore, "now", lambda store: real(store) + timedelta(seconds=sum(passed)))
+
+    def store_carries_it_out(seconds: float) -> None:
+        passed.append(seconds)
+        if sum(passed) > DELETE_DEADLINE_SECONDS + READ_TIMEOUT_SECONDS:
+            half_swept.store.delete_many(late)
+
+    half_swept.restore(store_carries_it_out).raise_if_incomplete()
+    assert half_swept.there() == {*KEYS}

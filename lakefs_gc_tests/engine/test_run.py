@@ -17,6 +17,7 @@ from lakefs_gc.engine.run import (
     GCRun,
     begin_run,
     check_inputs,
+    continue_run,
     effective_min_age_seconds,
     new_run_key,
     refuse_overlaps,
@@ -107,6 +108,20 @@ def test_clocks_too_far_apart_are_refused(lake: Lake, repository: LakeRepository
 def test_the_cutoff_is_on_the_stores_clock(lake: Lake, repository: LakeRepository, seconds: float) -> None:
     run = begin(lake, clock=shifted(seconds))
     assert abs(run.started_at - utc_now()) < timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(("seconds", "is_refused"), [(-310, True), (310, True), (-270, False), (270, False)])
+def test_a_stage_on_a_machine_whose_clock_is_off_is_refused(
+    lake: Lake, repository: LakeRepository, seconds: float, is_refused: bool
+) -> None:
+    """Stages may run on several machines, and their order is told by their clocks."""
+    run = begin(lake)
+    listing = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
+    if is_refused:
+        with pytest.raises(ClockSkewError, match=r"31[01] s apart, more than 300 s"):
+            continue_run(listing, SafetyParameters(), open_store, shifted(seconds))
+    else:
+        assert continue_run(listing, SafetyParameters(), open_store, shifted(seconds)) == run
 
 
 OTHERS = [

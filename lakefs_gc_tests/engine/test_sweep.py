@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.deletion import Pacing, delete_objects
@@ -24,6 +25,7 @@ from lakefs_gc.engine.marks import Mark, MarkPaths, digest_of
 from lakefs_gc.engine.sweep import wait_for_commits
 from lakefs_gc.engine.sweep_result import read_result
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.faulty_store import StoreInS3
 from lakefs_gc_tests.engine.test_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
@@ -315,13 +317,28 @@ def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(
 
 
 def test_a_sweep_waits_for_commits_that_were_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    """By the store's clock, and twice the allowed skew on top; whatever this machine's clock says."""
     mark = Collector(spark, repository).mark_objects(*strays(repository, 1))
-    waited: list[float] = []
-    wait_for_commits(mark, 10, lambda: mark.created_at + timedelta(minutes=4), waited.append)
-    assert waited == [360]
-    for minutes, age in ((10, 10), (10, 99), (0, 0)):
-        wait_for_commits(mark, minutes, lambda: mark.created_at + timedelta(minutes=age), waited.append)  # noqa: B023
-    assert waited == [360]
+    store = open_store(repository.location)
+
+    def waited(minutes: float, mark_age_minutes: float) -> list[float]:
+        now = mark.created_at + timedelta(minutes=mark_age_minutes)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store, "now", lambda: now)
+            pauses: list[float] = []
+            safety = SafetyParameters(longest_commit_minutes=minutes, max_clock_skew_seconds=60)
+            wait_for_commits(store, mark, safety, pauses.append)
+        return pauses
+
+    assert waited(10, 4) == [pytest.approx(8 * 60, abs=5)]
+    assert waited(10, 11.5) == [pytest.approx(30, abs=5)]
+    assert waited(10, 12.5) == []
+    assert waited(10, 99) == []
+    assert waited(0, 0) == []
+    repository.age(MarkPaths.of(mark.mark_id).summary, -1)  # as a copy that was made an hour later says
+    assert waited(10, 65) == [pytest.approx(7 * 60, abs=5)]
+    repository.age(MarkPaths.of(mark.mark_id).summary, 5)  # or as one that says what it likes
+    assert waited(10, 4) == [pytest.approx(8 * 60, abs=5)]
 
 
 def test_local_files_in_a_read_only_folder(spark: SparkSession, repository: LakeRepository) -> None:

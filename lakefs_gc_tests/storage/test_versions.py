@@ -14,7 +14,8 @@ import pytest
 from lakefs_gc.errors import StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage import s3_versions
-from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, ObjectStore, StoreLocation
+from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
@@ -83,6 +84,11 @@ def doomed(store: ObjectStore, *keys: str) -> list[Doomed]:
     return [Doomed(key, there.get(key), datetime.now(UTC) + timedelta(seconds=1)) for key in keys]
 
 
+def purge(store: ObjectStore, seen: list[Doomed], window: DeleteWindow | None = None) -> list[Deletion]:
+    """Find the versions, and delete them."""
+    return store.delete_versions(store.find_versions(seen), window)
+
+
 def test_versions_go_for_good(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
     store = new_bucket()
     for key in ("data/s/a", "data/s/a", "data/s/ab", "data/s/b", "data/s/live"):
@@ -91,7 +97,7 @@ def test_versions_go_for_good(new_bucket: NewBucket, s3_server: SeaweedFS) -> No
     assert versions(s3_server, store).count("data/s/a") == 3, "two versions and a delete marker"
 
     keys = ("data/s/a", "data/s/b", "data/s/none")
-    answer = store.delete_versions(doomed(store, *keys))
+    answer = purge(store, doomed(store, *keys))
     assert [(d.key, d.outcome, d.error) for d in answer] == [(key, DeletionOutcome.DELETED, "") for key in keys]
     assert versions(s3_server, store) == ["data/s/ab", "data/s/live"]
 
@@ -110,8 +116,22 @@ def test_more_versions_than_a_page_has(
         return listing(**parameters, MaxKeys=2)
 
     monkeypatch.setattr(client, "list_object_versions", by_two)
-    assert store.delete_versions(doomed(store, "data/s/a"))[0].outcome is DeletionOutcome.DELETED
+    assert purge(store, doomed(store, "data/s/a"))[0].outcome is DeletionOutcome.DELETED
     assert len(pages) >= 4
+    assert versions(s3_server, store) == []
+
+
+def test_no_version_goes_once_the_window_is_over(new_bucket: NewBucket, s3_server: SeaweedFS) -> None:
+    store = new_bucket()
+    keys = ["data/s/a", "data/s/b"]
+    for key in keys * 2:
+        store.put(key, b"content")
+    seen = doomed(store, *keys)
+    assert [(d.outcome, d.error) for d in purge(store, seen, DeleteWindow(0))] == [
+        (DeletionOutcome.FAILED, NOT_TRIED)
+    ] * 2
+    assert versions(s3_server, store) == sorted(keys * 2)
+    assert [d.outcome for d in purge(store, seen, DeleteWindow())] == [DeletionOutcome.DELETED] * 2
     assert versions(s3_server, store) == []
 
 
@@ -127,7 +147,7 @@ def test_what_was_written_since_stays_and_so_do_its_older_versions(new_bucket: N
     # And what is newer than the mark may be behind a delete marker.
     young, hidden = (replace(seen[place], newest=datetime.now(UTC) - timedelta(hours=1)) for place in (2, 3))
     before = versions(s3_server, store)
-    answer = store.delete_versions([seen[0], seen[1], young, hidden, seen[4]])
+    answer = purge(store, [seen[0], seen[1], young, hidden, seen[4]])
     newer, deleted_too = DeletionOutcome.NEWER, DeletionOutcome.DELETED
     assert [d.outcome for d in answer] == [newer, newer, newer, newer, deleted_too]
     assert versions(s3_server, store) == [key for key in before if key != "data/s/plain"]
@@ -148,7 +168,7 @@ def test_what_is_written_after_the_listing_of_versions_stays(
         return delete(**parameters)
 
     monkeypatch.setattr(client, "delete_objects", late)
-    assert store.delete_versions(seen)[0].outcome is DeletionOutcome.DELETED
+    assert purge(store, seen)[0].outcome is DeletionOutcome.DELETED
     assert versions(s3_server, store) == ["data/s/a"]
     assert store.read("data/s/a") == b"new"
 
@@ -169,7 +189,7 @@ def test_a_version_without_a_time_is_not_deleted(
 
     monkeypatch.setattr(client, "list_object_versions", without)
     with pytest.raises(StorageError, match="leaves out when one was written"):
-        store.delete_versions(doomed(store, "data/s/a"))
+        purge(store, doomed(store, "data/s/a"))
     assert versions(s3_server, store) == ["data/s/a"]
 
 
@@ -181,7 +201,7 @@ def test_what_a_lock_holds_is_an_outcome_of_its_own(new_bucket: NewBucket, s3_se
     client.put_object(**at, Key=store.root + "held", ObjectLockLegalHoldStatus="ON")
     store.put("retained", b"newer and free")
     store.put("free", b"x")
-    retained, held, free = store.delete_versions(doomed(store, "retained", "held", "free"))
+    retained, held, free = purge(store, doomed(store, "retained", "held", "free"))
     assert [d.outcome for d in (retained, held, free)] == [
         DeletionOutcome.LOCKED,
         DeletionOutcome.LOCKED,
@@ -300,9 +320,9 @@ def test_a_folder_keeps_nothing(tmp_path: Path) -> None:
     store.put("data/s/a", b"x")
     assert store.keeps_deleted_bytes() == ""
     seen = doomed(store, "data/s/a")
-    assert [d.outcome for d in store.delete_versions(seen)] == [DeletionOutcome.DELETED]
+    assert [d.outcome for d in purge(store, seen)] == [DeletionOutcome.DELETED]
     assert store.content_facts("data/s/a") is None
     gone = doomed(store, "data/s/a")
     store.put("data/s/a", b"back")
-    assert [d.outcome for d in store.delete_versions(gone)] == [DeletionOutcome.DELETED]
+    assert [d.outcome for d in purge(store, gone)] == [DeletionOutcome.DELETED]
     assert store.read("data/s/a") == b"back", "what was not there is left alone"

@@ -5,6 +5,15 @@ from __future__ import annotations
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        12,
+        "a delay goes by the later of a mark's times",
+        "assets/sweep.py",
+        "age_of(found.store, found.mark, safety).least",
+        "age_of(found.store, found.mark, safety).most",
+        "assets/test_clocks.py",
+        "delay_of_a_policy",
+    ),
     never(
         12,
         "a mark that was made for a person is not swept by a policy",
@@ -17,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "the delay of the mark holds",
         "engine/approval.py",
-        "now + _CLOCKS_APART < due",
+        "age + safety.two_clocks_apart < delay",
         "engine/test_approval.py",
         "stands_in_the_mark",
     ),
@@ -34,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a sweep by a policy asks the mark",
         "assets/sweep.py",
-        "            refuse_without_person(found.mark, utc_now())\n",
+        "            refuse_without_person(found.mark, age_of(found.store, found.mark, safety).least, safety)\n",
         "",
         "assets/test_pipeline.py",
         "policy_sweeps",
