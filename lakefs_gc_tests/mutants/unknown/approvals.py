@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a sweep by a policy asks the mark",
         "assets/sweep.py",
-        "            refuse_without_person(found.mark, age_of(found.store, found.mark, safety).least, safety)\n",
+        "            refuse_without_person(found.mark, age.least, safety)\n",
         "",
         "assets/test_pipeline.py",
         "policy_sweeps",
