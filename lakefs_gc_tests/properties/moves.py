@@ -102,13 +102,16 @@ def folders(h: SeededHistory) -> list[str]:
             h.do(lambda _, repository=repository: repository.commit())  # type: ignore[misc]
     at = h.random.choice(("mounted", "objects"))
     collector = h.collector(mounts={"local://": (base / at).as_uri() + "/"})
+    h.drawn = [f"folders: {name}" for name in (*used, at)]
     unexplained = not _is_told(h) or {"link", "mount"} & set(used)
-    h.finishable = not unexplained
+    # One that leads out of the folder and back is read as it stands, too, and no object has that name: it blocks.
+    two_keys = {"parents", "dots", "slashes", "percent"} & set(used)
+    h.finishable = not (unexplained or two_keys)
     with h.nothing_live_is_lost(), h.may_fail(*([NamespaceError] if unexplained else [])):
-        mark = _mark(h, collector)
+        mark = _mark(h, collector, {"live_objects_are_there"} if two_keys else None)
         collector.give_approval(mark, _usual_overrides(mark))
         _swept(h, collector, mark)
-    return [f"folders: {name}" for name in (*used, at)]
+    return h.drawn
 
 
 def _is_told(h: SeededHistory) -> bool:
@@ -127,6 +130,7 @@ def neighbours(h: SeededHistory) -> list[str]:
         h._shared.add(key)
     how, when = h.random.choice(("gone", "linked", "a file", "truncated")), h.random.choice(("before", "between"))
     named = when == "before" and h.random.random() < 0.4
+    h.drawn = [f"neighbours: {how}, {when}" + (", named" if named else "")]
     collector = h.collector(repositories_not_read=("other",)) if named else h.collector()
     if when == "before":
         mend = _hide(h, how)
@@ -156,7 +160,7 @@ def neighbours(h: SeededHistory) -> list[str]:
         with h.must_fail(*_NEIGHBOUR):
             collector.sweep_approved(mark)
     mend()
-    return [f"neighbours: {how}, {when}" + (", named" if named else "")]
+    return h.drawn
 
 
 def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
@@ -199,6 +203,7 @@ def metadata(h: SeededHistory) -> list[str]:
         [key, *_] = sorted(key for key in h._shown("main") if key.startswith("data/"))
         file = (h.repository.folder / key).parent
     when = h.random.choice(("before", "between stages", "between"))
+    h.drawn = [f"metadata: {how}, {when}"]
     collector = h.collector()
     aside = h.lake.folder / "aside"
     mend: Callable[[], object] = lambda: None  # noqa: E731
@@ -247,7 +252,7 @@ def metadata(h: SeededHistory) -> list[str]:
     mend()
     if lost := live - h.repository.objects():
         raise ViolationError(f"live and gone, failed {failed}: {sorted(lost)}")
-    return [f"metadata: {how}, {when}"]
+    return h.drawn
 
 
 def rewritten_marks(h: SeededHistory) -> list[str]:
@@ -256,6 +261,7 @@ def rewritten_marks(h: SeededHistory) -> list[str]:
     mark = _mark(h, collector)
     paths, store = MarkPaths.of(mark.mark_id), h.repository.store
     how = h.random.choice(("part", "approved before", "approved after", "manifest lost", "summary lost", "part lost"))
+    h.drawn = [f"rewritten marks: {how}"]
     live = sorted(key for key in h.reachable() & h.repository.objects() if key.startswith("data/"))
     if how != "approved after":
         collector.give_approval(mark, _usual_overrides(mark))
@@ -264,17 +270,19 @@ def rewritten_marks(h: SeededHistory) -> list[str]:
         store.delete_many([key])
         with h.must_fail(MarkError, StorageError):
             collector.sweep_approved(mark)
-        return [f"rewritten marks: {how}"]
+        return h.drawn
     part = mark.parts[0]
     infos = store.stat_many(live)
-    rows = [{"address": k, "size": infos[k].size_bytes, "last_modified": infos[k].last_modified} for k in live]
+    rows: list[dict[str, Any]] = [
+        {"address": k, "size": infos[k].size_bytes, "last_modified": infos[k].last_modified} for k in live
+    ]
     table = pa.concat_tables([read_part(store, part), pa.Table.from_pylist(rows, PART_SCHEMA)])
     content = part_content(table)
     store.put(part.key, content)
     if how == "part":
         with h.must_fail(MarkError):
             collector.sweep_approved(mark)
-        return [f"rewritten marks: {how}"]
+        return h.drawn
     size = sum(row["size"] for row in rows)
     sha256 = hashlib.sha256(content).hexdigest()
     bigger = replace(part, objects=table.num_rows, size_bytes=part.size_bytes + size, sha256=sha256)
@@ -293,7 +301,7 @@ def rewritten_marks(h: SeededHistory) -> list[str]:
         collector.give_approval(forged, _usual_overrides(forged))
         with h.may_fail(SafetyError):
             _swept(h, collector, forged)
-    return [f"rewritten marks: {how}"]
+    return h.drawn
 
 
 # -- 4: clocks apart
@@ -303,6 +311,7 @@ def clocks(h: SeededHistory) -> list[str]:
     """This machine's clock is off from the store's, in the mark or in the sweep."""
     seconds = h.random.choice((-1, 1)) * h.random.choice((10, 200, 290, 320, 4000, 100_000))
     over = abs(seconds) > 300
+    h.drawn = [f"clocks: {seconds} s"]
     h.repository.put_stray("data/edge/young", age_hours=23.95)
     h.repository.put_stray("data/edge/old", age_hours=24.02)
     collector = h.collector()
@@ -335,6 +344,7 @@ def approvals(h: SeededHistory) -> list[str]:
     how = h.random.choice(
         ("none", "older digest", "copied", "no reason", "damaged", "another installation", "another work place")
     )
+    h.drawn = [f"approvals: {how}"]
     store, path = h.repository.store, MarkPaths.of(mark.mark_id).approval
     overrides = dict.fromkeys(_usual_overrides(mark), "a test")
     if how == "copied":
@@ -363,7 +373,7 @@ def approvals(h: SeededHistory) -> list[str]:
     else:
         with h.must_fail(ApprovalError, CorruptFileError):
             collector.sweep_approved(mark)
-    return [f"approvals: {how}"]
+    return h.drawn
 
 
 # -- 6: killed with deletes under way
@@ -403,7 +413,9 @@ def killed(h: SeededHistory) -> list[str]:
         return [f"killed: {how}, ledger damaged" + ("" if refused else ", gone on")]
     now = h.repository.objects()
     expected = {key: "resurrected" if key in now else "deleted" for key in there}
-    if wrong := {key: (collector.swept.get(key), want) for key, want in expected.items() if collector.swept[key] != want}:
+    if wrong := {
+        key: (collector.swept.get(key), want) for key, want in expected.items() if collector.swept[key] != want
+    }:
         raise ViolationError(f"outcomes, and what they should be: {wrong}")
     if now & there - h.reachable() - collector.addresses("uncommitted"):
         how += ", some are kept"
@@ -460,6 +472,7 @@ def server(h: SeededHistory) -> list[str]:
     if h.random.random() < 0.3:
         kind = ServerUnavailableError
     when, count, once = h.random.choice(("mark", "sweep")), h.random.randint(0, 3), h.random.random() < 0.5
+    h.drawn = [f"server: {method}, {when}"]
     real = getattr(LakeFSServer, method)
     calls = 0
 
@@ -490,13 +503,14 @@ def server(h: SeededHistory) -> list[str]:
         finally:
             if when == "sweep" and mark.candidates and (lost := live - h.repository.objects()):
                 raise ViolationError(f"live since the mark, and gone: {sorted(lost)}")
-    return [f"server: {method}, {when}"]
+    return h.drawn
 
 
 def work_place(h: SeededHistory) -> list[str]:
     """A file of the work place is gone or cut short, between two stages or between mark and sweep."""
     stage, how = h.random.choice(STAGES), h.random.choice(("gone", "truncated", "empty"))
     when = h.random.choice(("mark", "sweep"))
+    h.drawn = [f"work place: {how}, {when}"]
     collector = h.collector()
 
     def damage() -> None:
@@ -527,7 +541,7 @@ def work_place(h: SeededHistory) -> list[str]:
             damage()
         collector.sweep_approved(mark)
     h.finishable = False
-    return [f"work place: {how}, {when}"]
+    return h.drawn
 
 
 def meanwhile(h: SeededHistory) -> list[str]:

@@ -69,6 +69,8 @@ class SeededHistory(History):
         self.random = random.Random(seed)
         self.spark = spark
         self.errors: Counter[str] = Counter()
+        self.drawn: list[str] = []
+        """What a move has drawn, for its outcome also where it ends in a violation."""
         self.finishable = True
         """Whether a run with the usual settings can do its work after the move."""
         self.settings: Settings = self.lake.settings
@@ -202,13 +204,20 @@ def clock_off_by(seconds: float) -> Iterator[None]:
         yield
 
 
+def move_of(seed: int) -> str:
+    """The move that a seed draws: each comes as often as the others."""
+    from lakefs_gc_tests.properties.moves import MOVES
+
+    names = sorted(MOVES)
+    return names[seed % len(names)]
+
+
 def run_history(spark: SparkSession, seed: int, move: str = "") -> Outcome:
     """The history of a seed.  ``move``: this one, and not the one that the seed draws."""
     from lakefs_gc_tests.properties.moves import MOVES, OPTIONS
 
     began, outcome = time.monotonic(), Outcome(seed)
-    names = sorted(MOVES)
-    name = move or names[seed % len(names)]
+    name = move or move_of(seed)
     outcome.moves.append(name)
     history: SeededHistory | None = None
     with tempfile.TemporaryDirectory(prefix="lakefs-gc-history-") as folder, ExitStack() as stack:
@@ -225,7 +234,9 @@ def run_history(spark: SparkSession, seed: int, move: str = "") -> Outcome:
                 history.finish(both_modes=False)
         except Exception as error:
             # Whatever it is, a clear error was allowed where it is, and is caught there.
-            logger.exception("seed %d, %s", seed, name)
+            drawn = history.drawn if history is not None else []
+            logger.exception("seed %d, %s: %s", seed, name, "; ".join(drawn))
+            outcome.moves += [detail for detail in drawn if detail not in outcome.moves]
             outcome.outcome = "violation"
             outcome.violation = f"{type(error).__name__}: {error}"[:2000]
         if history is not None:
