@@ -2,15 +2,27 @@
 
 Its workers pause a twentieth of the time before they ask a store again: a store that is down for good in a test ends
 the run after a second, and not after 13 to 60.  How often they ask stays as it is.
+
+A worker dies in the middle of a delete where a test asks for it: with ``KILL_FILE`` two folders above a local store.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Sequence
+
 from pyspark import daemon
 
+from lakefs_gc.storage.base import Deletions
+from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
 
+KILL_FILE = "kill-in-delete"
+"""Holds how many objects are deleted before the end; the worker that dies removes it."""
+
 _patient = RetryPolicy.pause_seconds
+_delete_many = LocalStore.delete_many
 
 
 def pause_seconds(self: RetryPolicy, failures: int) -> float:
@@ -18,6 +30,22 @@ def pause_seconds(self: RetryPolicy, failures: int) -> float:
     return _patient(self, failures) / 20
 
 
+def delete_many(self: LocalStore, keys: Sequence[str]) -> Deletions:
+    """Stands for ``LocalStore.delete_many``."""
+    kill = self.folder.parent.parent / KILL_FILE
+    if not kill.exists():
+        return _delete_many(self, keys)
+    left = int(kill.read_text())
+    _delete_many(self, keys[:left])
+    if left > len(keys):  # the next chunk
+        kill.write_text(str(left - len(keys)))
+        return _delete_many(self, keys)
+    kill.unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise SystemExit  # never
+
+
 if __name__ == "__main__":
     RetryPolicy.pause_seconds = pause_seconds  # type: ignore[method-assign]
+    LocalStore.delete_many = delete_many  # type: ignore[method-assign]
     daemon.manager()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult
+from dagster import AssetKey, DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.config import Settings
 from lakefs_gc.definitions import build_definitions
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.marks import Mark
@@ -43,17 +44,20 @@ class AssetCollector(Collector):
         instance: DagsterInstance,
         mode: str = "auto",
         objects_per_look: int = 4,
+        settings: Settings | None = None,
     ) -> None:
-        super().__init__(spark, repository)
+        super().__init__(spark, repository, settings=settings)
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": objects_per_look, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
         # Uploads of a test take no time.
         listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
         self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})
-        definitions = build_definitions(self.settings)
-        self._job = definitions.resolve_implicit_global_asset_job_def()
-        instance.add_dynamic_partitions(str(gc_runs.name), [self.run_key])
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._job = build_definitions(self.settings).resolve_implicit_global_asset_job_def()
+        self._instance.add_dynamic_partitions(str(gc_runs.name), [self.run_key])
 
     def materialize(self, *stages: str) -> None:
         """All of them in one Dagster run."""
@@ -63,30 +67,40 @@ class AssetCollector(Collector):
         self.materialize(*STAGES)
         return self.mark()
 
-    def mark(self) -> Mark:
-        """Raises ``AssertionError`` for a brake that has no reason to be on."""
+    def mark(self, also_on: Set[str] = frozenset()) -> Mark:
+        """Raises ``AssertionError`` for a brake that has no reason to be on; ``also_on`` has one."""
+        mark_id, passed = self._make_mark()
+        mark = self.read_mark(mark_id)
+        on = {brake.name for brake in mark.brakes if not brake.passed and brake.blocks}
+        assert {brake.name for brake in mark.brakes if not brake.passed} - on <= WARNINGS | also_on, mark.brakes
+        assert on <= OVERRIDABLE | MEANWHILE | also_on, [brake for brake in mark.brakes if not brake.passed]
+        assert passed == (not on)
+        return mark
+
+    def _make_mark(self) -> tuple[str, bool]:
+        """Id of the mark, and whether no brake is on."""
         result = self._run("mark", raise_on_error=False)
         [event] = result.asset_materializations_for_node("mark")
-        mark = self.read_mark(str(event.metadata["mark_id"].value))
-        on = {brake.name for brake in mark.brakes if not brake.passed and brake.blocks}
-        assert {brake.name for brake in mark.brakes if not brake.passed} - on <= WARNINGS, mark.brakes
-        assert on <= OVERRIDABLE | MEANWHILE, [brake for brake in mark.brakes if not brake.passed]
-        assert result.success == (not on)
-        return mark
+        return str(event.metadata["mark_id"].value), result.success
 
     def sweep_mark(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
         """Approve and sweep; ``swept`` has the outcomes.  ``before_look`` is what else happens before each look."""
-        overrides = [brake.name for brake in mark.brakes if not brake.passed]
-        self._run("sweep_approval", config={"mark_id": mark.mark_id, "overrides": overrides, "why": "a test"})
+        self.give_approval(mark, [brake.name for brake in mark.brakes if not brake.passed])
+        self.sweep_approved(mark, before_look)
+
+    def give_approval(self, mark: Mark, overrides: Sequence[str]) -> None:
+        """What the asset ``sweep_approval`` writes."""
+        self._run("sweep_approval", config={"mark_id": mark.mark_id, "overrides": [*overrides], "why": "a test"})
+
+    def sweep_approved(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
+        """Sweep what is approved, or not; ``swept`` has the outcomes."""
         with _interleaved(before_look):
             self._run("sweep", config={"mark_id": mark.mark_id})
         rows = self.work_place.read(self.spark, self.run_key, "sweep", schemas.SWEEP).dataframe.collect()
         self.swept = {row["address"]: row["outcome"] for row in rows}
         assert len(self.swept) == len(rows) == mark.candidates
 
-    def _run(
-        self, *assets: str, config: Mapping[str, Any] | None = None, raise_on_error: bool = True
-    ) -> ExecuteInProcessResult:
+    def _run(self, *assets: str, config: Mapping[str, Any] | None = None, raise_on_error: bool = True) -> Any:
         return self._job.execute_in_process(
             run_config={"ops": {assets[0]: {"config": dict(config)}} if config else {}, "loggers": _QUIET},
             partition_key=self.run_key,

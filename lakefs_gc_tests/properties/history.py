@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 import lakefs_sdk
 import pyarrow as pa
@@ -42,9 +43,11 @@ class History:
     Operations that the server refuses (nothing to commit, a dirty branch, a conflict) are no operations.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, instance: DagsterInstance) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, instance: DagsterInstance, options: SandboxOptions | None = None
+    ) -> None:
         self._spark, self._instance = spark, instance
-        self.lake = Lake(folder, options=SandboxOptions(slice_seconds=1)).__enter__()
+        self.lake = Lake(folder, options=options or SandboxOptions(slice_seconds=1)).__enter__()
         self.repository = self.lake.repository()
         self.other = self.lake.repository("other")
         self._outside = folder / "objects" / "outside"
@@ -88,7 +91,7 @@ class History:
         """Upload by a link token, and let the object grow old once it is linked."""
         staging = self.client.staging_api
         location = staging.get_physical_address("lake", branch, path)
-        key = str(location.physical_address).removeprefix(self.repository.namespace)
+        key = str(location.physical_address).removeprefix(self.repository.namespace).removeprefix(self._folder)
         self.repository.store.put(key, content.encode())
         checksum = hashlib.md5(content.encode()).hexdigest()
         body = lakefs_sdk.StagingMetadata(staging=location, checksum=checksum, size_bytes=len(content))
@@ -323,9 +326,17 @@ class History:
 
     def _shown(self, ref: str) -> set[str]:
         page = self.client.objects_api.list_objects("lake", ref, amount=1000)
-        prefixes = self.repository.namespace, self._folder
-        addresses = [str(entry.physical_address) for entry in page.results]
-        return {a.removeprefix(prefix) for prefix in prefixes for a in addresses if a.startswith(prefix)}
+        return {key for entry in page.results for key in self._files(str(entry.physical_address))}
+
+    def _files(self, url: str) -> set[str]:
+        """Keys that a full address may mean, by the file system's own reading of its path."""
+        root, base = os.path.realpath(self.repository.folder), os.path.realpath(self.lake.folder / "objects")
+        below = url.partition("://")[2]
+        readings = {below, unquote(below), below.partition("?")[0], unquote(below.partition("?")[0])}
+        paths = {os.path.realpath(f"{base}/{r}") for r in readings if not r.startswith("/")}
+        for rooted in (r for r in readings if r.startswith("/")):
+            paths |= {os.path.realpath("/" + rooted.lstrip("/")), os.path.realpath(f"{base}/{rooted}")}
+        return {os.path.relpath(path, root) for path in paths if path.startswith(root + "/")}
 
     def finish(self, *, both_modes: bool) -> None:
         """Once all is quiet, a run leaves no garbage; in ``both_modes`` a clean run after it would find the same."""

@@ -1,6 +1,6 @@
 """Random histories with collectors at work in the middle of them: never is a reachable object gone.
 
-``LAKEFS_GC_TESTS_HISTORIES`` says how many (3 by default, 25 where ``CI`` is set), ``LAKEFS_GC_TESTS_SEED`` where
+``LAKEFS_GC_TESTS_HISTORIES`` says how many (1 by default, 25 where ``CI`` is set), ``LAKEFS_GC_TESTS_SEED`` where
 they begin.
 """
 
@@ -27,7 +27,7 @@ from lakefs_gc_tests.collector import STAGES
 from lakefs_gc_tests.properties.history import History, Operation
 
 _MANY = 25
-_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 3))
+_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 1))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 12
 _RUNS = 2
@@ -168,7 +168,7 @@ class Histories(RuleBasedStateMachine):
             self.seen[f"histories with {name}"] += number > 0
 
 
-@pytest.mark.long(450)
+@pytest.mark.long(150)
 def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
     Histories.spark, Histories.seen = spark, Counter()
     run_state_machine_as_test(

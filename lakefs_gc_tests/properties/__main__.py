@@ -1,0 +1,128 @@
+"""Many random histories: ``python -m lakefs_gc_tests.properties --histories N --seed S [--jobs J] [--log FILE]``.
+
+Runs the seeds S, S+1, ...; each draws its history and its move.  Ends with 1 when something happened that must never
+happen, and says how to repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from lakefs_gc.resources.spark import start_spark
+from lakefs_gc_tests.properties.moves import MOVES
+from lakefs_gc_tests.properties.seeded import run_history
+
+_PER_PROCESS = 200
+"""Then a new process with a new Java takes over: what both keep of plans and patches does not grow for hours."""
+SPARK_CONFIG = {
+    "spark.master": "local[1]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.python.daemon.module": "lakefs_gc_tests.impatient_daemon",
+}
+"""For a handful of rows: one task at a time, and nothing that takes longer to prepare than to run."""
+_MODULE = "lakefs_gc_tests.properties"
+
+
+def main() -> int:
+    """Exit code 1 for a violation."""
+    parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", description=__doc__)
+    parser.add_argument("--histories", type=int, default=10, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="of the first")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once, each with a Spark of its own")
+    parser.add_argument("--log", type=Path, default=Path("histories.jsonl"), help="gets a JSON line for each history")
+    parser.add_argument("--move", choices=sorted(MOVES), default="", help="this one only")
+    parser.add_argument("--step", type=int, default=0, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    log = given.log.resolve()
+    if given.step:
+        seeds = range(given.seed, given.seed + given.histories * given.step, given.step)
+        return _run(seeds, log, given.move)
+    before = log.stat().st_size if log.exists() else 0
+    ended = _run_in_processes(given.histories, given.seed, given.jobs, log, given.move)
+    lines = log.read_bytes()[before:].decode().splitlines() if log.exists() else []
+    _summarize([json.loads(line) for line in lines], given.histories, given.move)
+    return max(ended, int(len(lines) != given.histories))
+
+
+def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: str) -> int:
+    """Each job has every ``jobs``-th seed, ``_PER_PROCESS`` in a process."""
+    jobs = min(jobs, histories)
+    left = {job: range(first + job, first + histories, jobs) for job in range(jobs)}
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    worst = 0
+    while left or running:
+        for job in [job for job in left if job not in running]:
+            seeds, left[job] = left[job][:_PER_PROCESS], left[job][_PER_PROCESS:]
+            if not left[job]:
+                del left[job]
+            command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--step", str(jobs), "--log", str(log)]
+            command += ["--seed", str(seeds[0]), "--histories", str(len(seeds)), *(["--move", move] if move else [])]
+            running[job] = subprocess.Popen(command)
+        for job, process in list(running.items()):
+            try:
+                worst = max(worst, abs(process.wait(timeout=0.2)))
+            except subprocess.TimeoutExpired:
+                continue
+            del running[job]
+    return min(worst, 1)
+
+
+def _run(seeds: range, log: Path, move: str) -> int:
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Spark's workers find this package where it is; no configuration of a checkout is theirs, or ours.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    for name in ("DAGSTER_HOME", "LAKEFS_GC_CONFIG"):
+        os.environ.pop(name, None)
+    violations = 0
+    with tempfile.TemporaryDirectory(prefix="lakefs-gc-histories-") as folder:
+        os.chdir(folder)
+        spark = start_spark(SPARK_CONFIG | {"spark.local.dir": folder})
+        for seed in seeds:
+            outcome = run_history(spark, seed, move)
+            with log.open("ab") as file:  # one write: jobs share the file
+                file.write(json.dumps(outcome.to_json()).encode() + b"\n")
+            if outcome.violation:
+                violations += 1
+                sys.stdout.write(f"VIOLATION, {outcome.moves}: {outcome.violation}\n  repeat: {_command(seed, move)}\n")
+                sys.stdout.flush()
+        spark.stop()
+    return int(violations > 0)
+
+
+def _command(seed: int, move: str) -> str:
+    return f"python -m {_MODULE} --histories 1 --seed {seed}" + (f" --move '{move}'" if move else "")
+
+
+def _summarize(outcomes: list[dict[str, Any]], asked: int, move: str) -> None:
+    moves = Counter(name for outcome in outcomes for name in outcome["moves"])
+    errors = Counter[str]()
+    for outcome in outcomes:
+        errors.update(outcome["errors"])
+    lines = [
+        f"{len(outcomes)} of {asked} histories: {dict(Counter(outcome['outcome'] for outcome in outcomes))}",
+        f"marks {sum(o['marked'] for o in outcomes)}, deleted objects {sum(o['deleted'] for o in outcomes)}, "
+        f"seconds {sum(o['seconds'] for o in outcomes):.0f}",
+        f"errors: {dict(errors.most_common())}",
+        *(f"{count:6} {name}" for name, count in sorted(moves.items())),
+        *(f"violation: {_command(o['seed'], move)}" for o in outcomes if o["violation"]),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

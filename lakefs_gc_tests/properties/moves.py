@@ -1,0 +1,574 @@
+"""The moves: what happens to a repository, its neighbours and its collector beside what users do.
+
+Each takes a history with a past, and gives the names of what it has drawn.  It raises ``AssertionError`` when something
+live is gone, or the collector goes on where it could not look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.active_ranges import METADATA_ID
+from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.backups import find_backup
+from lakefs_gc.engine.brakes import BRAKES
+from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.marks import PART_SCHEMA, Mark, MarkPaths, digest_of, part_content, read_part
+from lakefs_gc.engine.restore import restore
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.errors import (
+    ApprovalError,
+    ClockSkewError,
+    CorruptFileError,
+    LakeFSGCError,
+    MarkError,
+    NamespaceError,
+    OtherRepositoryError,
+    RepositoryNotFoundError,
+    SafetyError,
+    ServerError,
+    ServerUnavailableError,
+    SparkFailedError,
+    StorageError,
+)
+from lakefs_gc.server import LakeFSServer
+from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc_tests.collector import CORES, STAGES, keys_below, marked
+from lakefs_gc_tests.engine.backing_up import Backups
+from lakefs_gc_tests.impatient_daemon import KILL_FILE
+from lakefs_gc_tests.properties.asset_collector import AssetCollector
+from lakefs_gc_tests.properties.seeded import SeededHistory, ViolationError, clock_off_by
+
+Move = Callable[[SeededHistory], list[str]]
+
+_OTHERS = "other_repositories_were_read"
+_NEIGHBOUR = (SafetyError, OtherRepositoryError)
+
+
+def _mark(h: SeededHistory, collector: AssetCollector, also_on: set[str] | None = None) -> Mark:
+    return h.mark_with(collector, also_on)
+
+
+def _usual_overrides(mark: Mark) -> list[str]:
+    """What a person overrides in a test; never what is unknown of other repositories."""
+    return [brake.name for brake in mark.brakes if not brake.passed and brake.name != _OTHERS]
+
+
+def _swept(h: SeededHistory, collector: AssetCollector, mark: Mark) -> None:
+    """Sweep what is approved; nothing live is lost."""
+    with h.nothing_live_is_lost():
+        collector.sweep_approved(mark)
+    h._count_swept(collector)
+
+
+# -- 1: spellings of the folder
+
+
+def folders(h: SeededHistory) -> list[str]:
+    """Entries name objects by every spelling of the server's folder; the collector reaches the files by a link."""
+    folder, base = str(h.repository.folder), h.lake.folder
+    (base / "mounted").symlink_to(base / "objects")
+    (base / "objects" / "alias").symlink_to(h.repository.folder)
+    spelled = {
+        "folder": f"local://{folder}/",
+        "capitals": f"LOCAL://{folder}/",
+        "percent": f"local://{folder.replace('/lake', '/%6Cake')}/",
+        "parents": f"local://{folder}/../lake/",
+        "dots": f"local://{folder}/./",
+        "slashes": f"local:///{folder}/",
+        "relative parents": "local://other/../lake/",
+        "link": f"local://{base}/objects/alias/",
+        "mount": f"local://{base}/mounted/lake/",
+    }
+    used = []
+    keys = sorted(key for key in h.repository.objects() if key.startswith("data/"))
+    for number in range(h.random.randint(1, 4)):
+        name, key = h.random.choice(sorted(spelled)), h.random.choice(keys)
+        used.append(name)
+        repository = h.random.choice((h.repository, h.repository, h.other))
+        size = (h.repository.folder / key).stat().st_size
+        repository.stage(f"spelled-{number}", spelled[name] + key, size_bytes=size)
+        if repository is h.other:
+            h._shared.add(key)
+        if repository is h.other or h.random.random() < 0.5:
+            h.do(lambda _, repository=repository: repository.commit())  # type: ignore[misc]
+    at = h.random.choice(("mounted", "objects"))
+    collector = h.collector(mounts={"local://": (base / at).as_uri() + "/"})
+    h.drawn = [f"folders: {name}" for name in (*used, at)]
+    unexplained = not _is_told(h) or {"link", "mount"} & set(used)
+    # One that leads out of the folder and back is read as it stands, too, and no object has that name: it blocks.
+    two_keys = {"parents", "dots", "slashes", "percent"} & set(used)
+    h.finishable = not (unexplained or two_keys)
+    with h.nothing_live_is_lost(), h.may_fail(*([NamespaceError] if unexplained else [])):
+        mark = _mark(h, collector, {"live_objects_are_there"} if two_keys else None)
+        collector.give_approval(mark, _usual_overrides(mark))
+        _swept(h, collector, mark)
+    return h.drawn
+
+
+def _is_told(h: SeededHistory) -> bool:
+    return str(h.repository.folder) in h.server.issued_address("lake", "main")
+
+
+# -- 2: neighbours that cannot be read
+
+
+def neighbours(h: SeededHistory) -> list[str]:
+    """Another repository has imported an object of this one, and cannot be read."""
+    h.share("main", h.random.randint(0, 50))
+    for key in sorted(h.repository.objects() - h.reachable())[:1]:
+        h.other.stage("imported", h.repository.namespace + key)
+        h.other.commit()
+        h._shared.add(key)
+    how, when = h.random.choice(("gone", "linked", "a file", "truncated")), h.random.choice(("before", "between"))
+    named = when == "before" and h.random.random() < 0.4
+    h.drawn = [f"neighbours: {how}, {when}" + (", named" if named else "")]
+    collector = h.collector(repositories_not_read=("other",)) if named else h.collector()
+    if when == "before":
+        mend = _hide(h, how)
+        h.finishable = not named
+        with (
+            h.nothing_live_is_lost(without=h._shared if named else None),
+            h.may_fail(*(() if named else (OtherRepositoryError,))),
+        ):
+            mark = _mark(h, collector, {_OTHERS})
+            if not named and _OTHERS not in {brake.name for brake in mark.brakes if brake.blocks and not brake.passed}:
+                raise ViolationError("a neighbour could not be read, and no brake says so")
+            collector.give_approval(mark, _usual_overrides(mark))
+            if named:
+                collector.sweep_approved(mark)
+            else:
+                with h.must_fail(SafetyError):
+                    collector.sweep_approved(mark)
+    else:
+        mark = _mark(h, collector)
+        collector.give_approval(mark, _usual_overrides(mark))
+        # What was seen for the mark is not read again: there is something new.
+        [key, *_] = sorted(marked(h.repository, mark)) or sorted(h.repository.objects())
+        h.other.stage("later", h.repository.namespace + key)
+        h.other.commit()
+        h._shared.add(key)
+        mend = _hide(h, how)
+        with h.must_fail(*_NEIGHBOUR):
+            collector.sweep_approved(mark)
+    mend()
+    return h.drawn
+
+
+def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
+    """Make the other repository unreadable; gives what mends it."""
+    folder, aside = h.other.folder, h.lake.folder / "aside"
+    metadata = folder / "_lakefs"
+    if how == "gone":
+        folder.rename(aside)
+        return lambda: aside.rename(folder)
+    if how == "truncated":
+        before = {file: file.read_bytes() for file in metadata.iterdir() if METADATA_ID.fullmatch(file.name)}
+        for file, content in before.items():
+            file.write_bytes(content[: len(content) // 2])
+        return lambda: [file.write_bytes(content) for file, content in before.items()]
+    metadata.rename(aside)
+    if how == "linked":
+        metadata.symlink_to(aside)
+    else:
+        metadata.write_text("no folder")
+
+    def mend() -> None:
+        metadata.unlink()
+        aside.rename(metadata)
+
+    return mend
+
+
+# -- 3: what was lost or rewritten below _lakefs/
+
+
+def metadata(h: SeededHistory) -> list[str]:
+    """A range or a metarange is gone, cut short, changed, or behind a symbolic link; or a slice of data is."""
+    how = h.random.choice(("gone", "truncated", "changed", "linked", "slice linked"))
+    head = dict(h.server.branch_heads("lake"))["main"]
+    of_head = h.server.metarange_of("lake", head)
+    files = sorted(f for f in (h.repository.folder / "_lakefs").iterdir() if METADATA_ID.fullmatch(f.name))
+    file = h.random.choice((h.repository.folder / "_lakefs" / of_head, h.random.choice(files)))
+    must = how == "slice linked" or file.name == of_head
+    if how == "slice linked":
+        [key, *_] = sorted(key for key in h._shown("main") if key.startswith("data/"))
+        file = (h.repository.folder / key).parent
+    when = h.random.choice(("before", "between stages", "between"))
+    h.drawn = [f"metadata: {how}, {when}"]
+    collector = h.collector()
+    aside = h.lake.folder / "aside"
+    mend: Callable[[], object] = lambda: None  # noqa: E731
+
+    def damage() -> None:
+        nonlocal mend
+        if how in ("truncated", "changed"):
+            content = file.read_bytes()
+            middle = len(content) // 2
+            changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+            file.write_bytes(content[:middle] if how == "truncated" else changed)
+            mend = lambda: file.write_bytes(content)  # noqa: E731
+            return
+        file.rename(aside)
+        if how != "gone":
+            file.symlink_to(aside)
+
+        def put_back() -> None:
+            file.unlink(missing_ok=True)
+            aside.rename(file)
+
+        mend = put_back
+
+    allowed = (CorruptFileError, StorageError, ServerError, SafetyError)
+    live = h.reachable() & h.repository.objects()
+    failed = False
+    with h.may_fail(*allowed) as caught:
+        if when == "before":
+            damage()
+            collector.materialize(*STAGES)
+        elif when == "between stages":
+            collector.materialize("store_listing", "uncommitted")
+            damage()
+            collector.materialize(*STAGES[2:])
+        else:
+            collector.materialize(*STAGES)
+        mark = collector.mark(set(BRAKES))
+        h.marked += 1
+        if when == "between":
+            damage()
+        elif must and not (how == "slice linked" and when == "between stages"):
+            raise ViolationError(f"{file.name} is {how}, and a mark was made")
+        collector.give_approval(mark, _usual_overrides(mark))
+        collector.sweep_approved(mark)
+    failed = bool(caught)
+    mend()
+    if lost := live - h.repository.objects():
+        raise ViolationError(f"live and gone, failed {failed}: {sorted(lost)}")
+    return h.drawn
+
+
+def rewritten_marks(h: SeededHistory) -> list[str]:
+    """Between mark and sweep somebody rewrites the mark to name what is live, or parts of it are lost."""
+    collector = h.collector()
+    mark = _mark(h, collector)
+    paths, store = MarkPaths.of(mark.mark_id), h.repository.store
+    how = h.random.choice(("part", "approved before", "approved after", "manifest lost", "summary lost", "part lost"))
+    h.drawn = [f"rewritten marks: {how}"]
+    live = sorted(key for key in h.reachable() & h.repository.objects() if key.startswith("data/"))
+    if how != "approved after":
+        collector.give_approval(mark, _usual_overrides(mark))
+    if how.endswith("lost"):
+        key = {"manifest lost": paths.manifest, "summary lost": paths.summary}.get(how, mark.parts[0].key)
+        store.delete_many([key])
+        with h.must_fail(MarkError, StorageError):
+            collector.sweep_approved(mark)
+        return h.drawn
+    part = mark.parts[0]
+    infos = store.stat_many(live)
+    rows: list[dict[str, Any]] = [
+        {"address": k, "size": infos[k].size_bytes, "last_modified": infos[k].last_modified} for k in live
+    ]
+    table = pa.concat_tables([read_part(store, part), pa.Table.from_pylist(rows, PART_SCHEMA)])
+    content = part_content(table)
+    store.put(part.key, content)
+    if how == "part":
+        with h.must_fail(MarkError):
+            collector.sweep_approved(mark)
+        return h.drawn
+    size = sum(row["size"] for row in rows)
+    sha256 = hashlib.sha256(content).hexdigest()
+    bigger = replace(part, objects=table.num_rows, size_bytes=part.size_bytes + size, sha256=sha256)
+    forged = replace(
+        mark,
+        parts=(bigger, *mark.parts[1:]),
+        candidates=mark.candidates + len(rows),
+        candidate_bytes=(mark.candidate_bytes or 0) + size,
+    )
+    forged = replace(forged, digest=digest_of(forged))
+    store.put(paths.manifest, forged.to_json())
+    if how == "approved before":
+        with h.must_fail(ApprovalError):
+            collector.sweep_approved(forged)
+    else:
+        collector.give_approval(forged, _usual_overrides(forged))
+        with h.may_fail(SafetyError):
+            _swept(h, collector, forged)
+    return h.drawn
+
+
+# -- 4: clocks apart
+
+
+def clocks(h: SeededHistory) -> list[str]:
+    """This machine's clock is off from the store's, in the mark or in the sweep."""
+    seconds = h.random.choice((-1, 1)) * h.random.choice((10, 200, 290, 320, 4000, 100_000))
+    over = abs(seconds) > 300
+    h.drawn = [f"clocks: {seconds} s"]
+    h.repository.put_stray("data/edge/young", age_hours=23.95)
+    h.repository.put_stray("data/edge/old", age_hours=24.02)
+    collector = h.collector()
+    if over and h.random.random() < 0.5:
+        with clock_off_by(seconds), h.must_fail(ClockSkewError):
+            collector.materialize("store_listing")
+        return ["clocks: over, mark"]
+    with clock_off_by(0 if over else seconds):
+        mark = _mark(h, collector)
+    there = {"data/edge/young", "data/edge/old"} & marked(h.repository, mark)
+    if there - h.reachable() > {"data/edge/old"} or "data/edge/young" in there:
+        raise ViolationError(f"the clock is {seconds} s off, and what is too young is marked")
+    collector.give_approval(mark, _usual_overrides(mark))
+    with clock_off_by(seconds):
+        if over:
+            with h.must_fail(ClockSkewError):
+                collector.sweep_approved(mark)
+            return ["clocks: over, sweep"]
+        _swept(h, collector, mark)
+    return ["clocks: within"]
+
+
+# -- 5: approvals from elsewhere
+
+
+def approvals(h: SeededHistory) -> list[str]:
+    """An approval that another installation wrote, or that is for something else; a sweep without the mark's work."""
+    collector = h.collector()
+    mark = _mark(h, collector)
+    how = h.random.choice(
+        ("none", "older digest", "copied", "no reason", "damaged", "another installation", "another work place")
+    )
+    h.drawn = [f"approvals: {how}"]
+    store, path = h.repository.store, MarkPaths.of(mark.mark_id).approval
+    overrides = dict.fromkeys(_usual_overrides(mark), "a test")
+    if how == "copied":
+        approve(store, mark, mark.digest, by="b", via="v", now=utc_now(), overrides=overrides)
+        content = store.read(path)
+        collector = h.collector()
+        mark = _mark(h, collector)
+        store.put(MarkPaths.of(mark.mark_id).approval, content)
+    elif how != "none":
+        approval = approve(store, mark, mark.digest, by="b", via="another", now=utc_now(), overrides=overrides)
+        content = approval.to_json()
+        if how == "older digest":
+            store.put(path, content.replace(mark.digest.encode(), b"sha256:" + b"0" * 64))
+        elif how == "no reason":
+            store.put(path, json.dumps(json.loads(content) | {"overrides": {_OTHERS: ""}}).encode())
+        elif how == "damaged":
+            store.put(path, content[: len(content) // 2])
+    if how.startswith("another"):
+        h.users(0, 3)
+        if how == "another work place":
+            before = h.settings
+            h.settings = before.model_copy(update={"work_url": (h.lake.folder / "work-elsewhere").as_uri()})
+            collector = h.collector()
+            h.settings = before
+        _swept(h, collector, mark)
+    else:
+        with h.must_fail(ApprovalError, CorruptFileError):
+            collector.sweep_approved(mark)
+    return h.drawn
+
+
+# -- 6: killed with deletes under way
+
+
+def killed(h: SeededHistory) -> list[str]:
+    """A sweep dies between a delete and its outcome; the next one counts exactly, and all comes back."""
+    with_backup = h.random.random() < 0.5
+    place = Backups(StoreLocation((h.lake.folder / "backups").as_uri()))
+    (h.lake.folder / "backups").mkdir()
+    before = h.settings
+    sweep = before.sweep.model_copy(update={"objects_per_request": h.random.choice((1, 2, 1000))})
+    h.settings = before.model_copy(update={"sweep": sweep, "backup": BackupSettings(url=place.location.url)})
+    collector = h.collector()
+    h.settings = before
+    mark = _mark(h, collector)
+    if not mark.candidates:
+        return ["killed: nothing marked"]
+    if with_backup:
+        place.back_up(h.spark, collector, mark)
+    overrides = [brake.name for brake in mark.brakes if not brake.passed]
+    collector.give_approval(mark, overrides)
+    there = h.repository.objects() & marked(h.repository, mark)
+    (h.lake.folder / KILL_FILE).write_text(str(h.random.randint(0, 3)))
+    with h.nothing_live_is_lost(), h.may_fail(SparkFailedError) as caught:
+        collector.sweep_approved(mark)
+    (h.lake.folder / KILL_FILE).unlink(missing_ok=True)
+    how = "killed" if caught else "nothing to delete"
+    if h.random.random() < 0.4:
+        h.do(lambda _: h.stage_garbage("main", "again", h.random.randint(0, 50)))
+        h.do(lambda _: h.upload_again("main", h.random.randint(0, 50)))
+    damaged = caught and h.random.random() < 0.25 and _damage_ledger(h, mark)
+    with h.nothing_live_is_lost(), h.may_fail(*([CorruptFileError] if damaged else [])) as refused:
+        collector.sweep_approved(mark)
+        h._count_swept(collector)
+    if damaged:
+        return [f"killed: {how}, ledger damaged" + ("" if refused else ", gone on")]
+    now = h.repository.objects()
+    expected = {key: "resurrected" if key in now else "deleted" for key in there}
+    if wrong := {
+        key: (collector.swept.get(key), want) for key, want in expected.items() if collector.swept[key] != want
+    }:
+        raise ViolationError(f"outcomes, and what they should be: {wrong}")
+    if now & there - h.reachable() - collector.addresses("uncommitted"):
+        how += ", some are kept"
+    if with_backup:
+        gone = there - now
+        result = restore(
+            h.spark,
+            find_backup(place.store, mark.mark_id),
+            place.location,
+            h.repository.location,
+            h.server,
+            work_place=collector.work_place,
+            run_key=new_run_key("lake", utc_now()),
+            clock=utc_now,
+            cores=CORES,
+        )
+        if result.objects["restored"] != len(gone) or not gone <= h.repository.objects():
+            raise ViolationError(f"restored {result.objects}, and {len(gone)} were deleted")
+        with h.must_fail(ApprovalError):
+            collector.sweep_approved(mark)
+    return [f"killed: {how}" + (", restored" if with_backup else "")]
+
+
+def _damage_ledger(h: SeededHistory, mark: Mark) -> bool:
+    keys = sorted(keys_below(h.repository.store, MarkPaths.of(mark.mark_id).ledger))
+    if keys:
+        file = h.repository.folder / h.random.choice(keys)
+        file.write_bytes(file.read_bytes()[:-9])
+    return bool(keys)
+
+
+# -- 7: what else cannot be looked at
+
+_METHODS = (
+    "repositories",
+    "branch_heads",
+    "tags",
+    "log_page",
+    "metarange_of",
+    "shown_address",
+    "shown_objects",
+    "staged_paths",
+    "retention_rules",
+    "prepare_uncommitted",
+    "prepare_commits",
+    "issued_address",
+    "grace_period_seconds",
+)
+
+
+def server(h: SeededHistory) -> list[str]:
+    """A call of the server fails, once or from then on, in the mark or in the sweep: forbidden, not found, down."""
+    method, kind = h.random.choice(_METHODS), h.random.choice((ServerError, RepositoryNotFoundError))
+    if h.random.random() < 0.3:
+        kind = ServerUnavailableError
+    when, count, once = h.random.choice(("mark", "sweep")), h.random.randint(0, 3), h.random.random() < 0.5
+    h.drawn = [f"server: {method}, {when}"]
+    real = getattr(LakeFSServer, method)
+    calls = 0
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count + 1 or (calls > count and not once):
+            raise kind("not from here", status=404 if kind is RepositoryNotFoundError else 403)
+        return real(*args, **kwargs)
+
+    collector = h.collector()
+    with h.nothing_live_is_lost(), h.may_fail(LakeFSGCError), pytest.MonkeyPatch.context() as patch:
+        if when == "mark":
+            patch.setattr(LakeFSServer, method, fails)
+        collector.materialize(*STAGES)
+        mark = collector.mark(set(BRAKES))
+        h.marked += 1
+        if when == "sweep":
+            if mark.candidates:
+                h.stage_garbage("main", "since", h.random.randint(0, 50))
+                with pytest.MonkeyPatch.context() as quiet:
+                    quiet.setattr(LakeFSServer, method, real)
+                    live = h.reachable() & h.repository.objects()
+            patch.setattr(LakeFSServer, method, fails)
+        try:
+            collector.give_approval(mark, _usual_overrides(mark))
+            collector.sweep_approved(mark)
+        finally:
+            if when == "sweep" and mark.candidates and (lost := live - h.repository.objects()):
+                raise ViolationError(f"live since the mark, and gone: {sorted(lost)}")
+    return h.drawn
+
+
+def work_place(h: SeededHistory) -> list[str]:
+    """A file of the work place is gone or cut short, between two stages or between mark and sweep."""
+    stage, how = h.random.choice(STAGES), h.random.choice(("gone", "truncated", "empty"))
+    when = h.random.choice(("mark", "sweep"))
+    h.drawn = [f"work place: {how}, {when}"]
+    collector = h.collector()
+
+    def damage() -> None:
+        folder = h.lake.folder / "work"
+        files = sorted(
+            file
+            for file in folder.rglob("*")
+            if file.is_file() and not file.name.startswith(".") and (f"/{stage}/" in str(file) or "cache" in str(file))
+        )
+        if files:
+            file = h.random.choice(files)
+            content = file.read_bytes()
+            if how == "gone":
+                file.unlink()
+            else:
+                file.write_bytes(content[: len(content) // 2] if how == "truncated" else b"")
+
+    with h.nothing_live_is_lost(), h.may_fail(LakeFSGCError):
+        cut = STAGES.index(stage) + 1
+        collector.materialize(*STAGES[:cut])
+        if when == "mark":
+            damage()
+        collector.materialize(*STAGES[cut:])
+        mark = collector.mark(set(BRAKES))
+        h.marked += 1
+        collector.give_approval(mark, _usual_overrides(mark))
+        if when == "sweep":
+            damage()
+        collector.sweep_approved(mark)
+    h.finishable = False
+    return h.drawn
+
+
+def meanwhile(h: SeededHistory) -> list[str]:
+    """Users at work before each look of a sweep, on a mark that may be swept again."""
+    collector = h.collector()
+    h.marks.append((collector, _mark(h, collector)))
+    h._count_hidden(collector)
+    h.marked -= 1
+    h.users(0, 4)
+    for _ in range(h.random.randint(1, 2)):
+        h.sweep(0, [h.operation() for _ in range(3)])
+    return ["meanwhile"]
+
+
+MOVES: dict[str, Move] = {
+    "approvals": approvals,
+    "clocks": clocks,
+    "folders, told": folders,
+    "folders, untold": folders,
+    "killed": killed,
+    "meanwhile": meanwhile,
+    "metadata": metadata,
+    "neighbours": neighbours,
+    "rewritten marks": rewritten_marks,
+    "server": server,
+    "work place": work_place,
+}
+"""By the name of each; a seed draws one."""
+OPTIONS: dict[str, dict[str, Any]] = {"folders, told": {"issues_folder_addresses": True}}
+"""Of the sandbox, by move."""

@@ -1,0 +1,89 @@
+"""The same assets without Dagster: their functions are called, which takes a quarter less time."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, get_type_hints
+
+from dagster import AssetsDefinition, Config
+
+from lakefs_gc.engine.dataset import StageOutput
+from lakefs_gc.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.resources.lakefs import LakeFSResource
+from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc_tests.properties.asset_collector import AssetCollector
+
+
+class _Log:
+    def info(self, message: str) -> None: ...
+
+    def warning(self, message: str) -> None: ...
+
+
+class _EmptyInstance:
+    """An instance of Dagster in which no run is, and was."""
+
+    def get_run_record_by_id(self, run_id: str) -> None: ...
+
+    def get_run_records(self, filters: object) -> list[object]:
+        return []
+
+    def fetch_materializations(self, filters: object, limit: int) -> Any:
+        return SimpleNamespace(records=[])
+
+
+class PlainCollector(AssetCollector):
+    """Calls what the assets are made of, one after the other; errors are ``Failure`` as in Dagster."""
+
+    def _prepare(self) -> None:
+        spark = SparkResource(spark_config=self.settings.spark)
+        self._resources = {
+            "context": SimpleNamespace(
+                partition_key=self.run_key,
+                log=_Log(),
+                instance=_EmptyInstance(),
+                run=SimpleNamespace(run_id=self.run_key, tags={}, parent_run_id=None, root_run_id=None),
+                add_output_metadata=lambda metadata: None,
+            ),
+            "lakefs": LakeFSResource(),
+            "settings": SettingsResource.of(self.settings),
+            "spark": spark,
+            "parquet": SparkParquetIOManager(
+                work_url=self.settings.resolved_work_url(),
+                max_range_cache_bytes=self.settings.max_range_cache_bytes,
+                spark=spark,
+            ),
+        }
+
+    def _make_mark(self) -> tuple[str, bool]:
+        result = self._run("mark")
+        return str(result.metadata["mark_id"]), all(check.passed for check in result.check_results)
+
+    def _run(self, *stages: str, config: Mapping[str, Any] | None = None, raise_on_error: bool = True) -> Any:
+        result = None
+        for stage in stages:
+            function = _function(stage)
+            kinds = get_type_hints(function)
+            given: dict[str, Any] = {}
+            for name in inspect.signature(function).parameters:
+                if name == "config":
+                    made: type[Config] = kinds[name]
+                    given[name] = made(**(config or {}))
+                else:
+                    given[name] = self._resources[name] if name in self._resources else self.dataset(name)
+            result = function(**given)
+            if isinstance(result, StageOutput):
+                self.work_place.write(self.spark, self.run_key, stage, result)
+        return result
+
+
+def _function(stage: str) -> Any:
+    asset = getattr(importlib.import_module(f"lakefs_gc.assets.{stage}"), stage)
+    if not isinstance(asset, AssetsDefinition):
+        raise TypeError(f"{stage} is no asset")
+    compute: Any = asset.op.compute_fn
+    return compute.decorated_fn
