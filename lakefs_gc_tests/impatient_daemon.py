@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pyspark import daemon
 
 from lakefs_gc.storage.base import Deletions
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
 
@@ -30,16 +31,16 @@ def pause_seconds(self: RetryPolicy, failures: int) -> float:
     return _patient(self, failures) / 20
 
 
-def delete_many(self: LocalStore, keys: Sequence[str]) -> Deletions:
+def delete_many(self: LocalStore, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
     """Stands for ``LocalStore.delete_many``."""
     kill = self.folder.parent.parent / KILL_FILE
     if not kill.exists():
-        return _delete_many(self, keys)
+        return _delete_many(self, keys, window)
     left = int(kill.read_text())
-    _delete_many(self, keys[:left])
+    _delete_many(self, keys[:left], window)
     if left > len(keys):  # the next chunk
         kill.write_text(str(left - len(keys)))
-        return _delete_many(self, keys)
+        return _delete_many(self, keys, window)
     kill.unlink()
     os.kill(os.getpid(), signal.SIGKILL)
     raise SystemExit  # never

@@ -90,7 +90,8 @@ class AssetCollector(Collector):
 
     def give_approval(self, mark: Mark, overrides: Sequence[str]) -> None:
         """What the asset ``sweep_approval`` writes."""
-        self._run("sweep_approval", config={"mark_id": mark.mark_id, "overrides": [*overrides], "why": "a test"})
+        seen = {"mark_id": mark.mark_id, "digest": mark.digest, "approved_by": "ada"}
+        self._run("sweep_approval", config=seen | {"overrides": [*overrides], "why": "a test"})
 
     def sweep_approved(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
         """Sweep what is approved, or not; ``swept`` has the outcomes."""

@@ -10,14 +10,15 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakefs_gc.config import BackupSettings
+from lakefs_gc.config import BackupSettings, SafetyParameters
 from lakefs_gc.engine.active_ranges import METADATA_ID
-from lakefs_gc.engine.approval import approve
+from lakefs_gc.engine.approval import Approval, approve
 from lakefs_gc.engine.backups import find_backup
 from lakefs_gc.engine.brakes import BRAKES
 from lakefs_gc.engine.dataset import utc_now
@@ -40,7 +41,7 @@ from lakefs_gc.errors import (
     StorageError,
 )
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc_tests.collector import CORES, STAGES, keys_below, marked
 from lakefs_gc_tests.engine.backing_up import Backups
 from lakefs_gc_tests.impatient_daemon import KILL_FILE
@@ -337,6 +338,13 @@ def clocks(h: SeededHistory) -> list[str]:
 # -- 5: approvals from elsewhere
 
 
+def _approved(store: ObjectStore, mark: Mark, via: str, overrides: dict[str, str]) -> Approval:
+    safety, just_made = SafetyParameters(), timedelta(0)
+    return approve(
+        store, mark, mark.digest, by="b", via=via, now=utc_now(), age=just_made, safety=safety, overrides=overrides
+    )
+
+
 def approvals(h: SeededHistory) -> list[str]:
     """An approval that another installation wrote, or that is for something else; a sweep without the mark's work."""
     collector = h.collector()
@@ -348,13 +356,13 @@ def approvals(h: SeededHistory) -> list[str]:
     store, path = h.repository.store, MarkPaths.of(mark.mark_id).approval
     overrides = dict.fromkeys(_usual_overrides(mark), "a test")
     if how == "copied":
-        approve(store, mark, mark.digest, by="b", via="v", now=utc_now(), overrides=overrides)
+        _approved(store, mark, "v", overrides)
         content = store.read(path)
         collector = h.collector()
         mark = _mark(h, collector)
         store.put(MarkPaths.of(mark.mark_id).approval, content)
     elif how != "none":
-        approval = approve(store, mark, mark.digest, by="b", via="another", now=utc_now(), overrides=overrides)
+        approval = _approved(store, mark, "another", overrides)
         content = approval.to_json()
         if how == "older digest":
             store.put(path, content.replace(mark.digest.encode(), b"sha256:" + b"0" * 64))
