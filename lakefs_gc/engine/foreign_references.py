@@ -297,7 +297,8 @@ def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores:
     with _naming(repositories):
         for row, found in read_through(remembered(), cache, cores, decode):
             for rows in found:
-                yield _found(rows.column("address"), row["repository"])
+                if rows.num_rows:
+                    yield _found(rows.column("address"), row["repository"])
         yield from _not_listed(named, listed, known)
 
 

@@ -250,7 +250,7 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
     spark: SparkSession, lake: Lake, repository: LakeRepository
 ) -> None:
     """What the other ranges refer to is kept; that of the lost one is unknown, until a person answers for it."""
-    imported, maybe = repository.put_stray("data/s/imported"), repository.put_stray("data/s/maybe")
+    imported, maybe, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "maybe", "garbage"))
     other, whole = lake.repository("other"), lake.repository("whole")
     for place, key in ((whole, maybe), (other, imported)):
         place.stage("first", f"{repository.namespace}{key}")
@@ -272,6 +272,7 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
     with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted"):
         Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)
     Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark, overrides=[OTHERS])
+    assert repository.objects() & {imported, maybe, garbage} == {imported, maybe}
 
 
 def elsewhere_at_work(lake: Lake) -> Settings:
