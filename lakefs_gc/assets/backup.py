@@ -8,6 +8,7 @@ from lakefs_gc.engine import backup as stage
 from lakefs_gc.engine.backups import open_place
 from lakefs_gc.engine.dataset import StageOutput, utc_now
 from lakefs_gc.engine.pruning import kept_facts, prune_backups
+from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import mark_of_run
@@ -51,6 +52,8 @@ def backup(
     refuse_second_run(context)
     configured, server = settings.get(), lakefs.server()
     place = open_place(configured, server)
+    # By its clock backups are dated and grow old; pruning on a wrong one would remove them all.
+    now = checked_store_time(open_store(place), configured.safety, utc_now)
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
     output, result = stage.backup(
         spark.session,
@@ -73,7 +76,7 @@ def backup(
         open_store(place),
         found.mark.repository,
         configured.backup.keep_days,
-        utc_now(),
+        now,
         lambda namespace: open_store(configured.reach(namespace)),
     )
     kept = {"old_backups_kept": table([kept_facts(*each) for each in pruned.kept])} if pruned.kept else {}

@@ -23,7 +23,7 @@ from lakefs_gc.engine.backups import (
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.known_folders import learn_folders
 from lakefs_gc.engine.pruning import Pruned, kept_facts, prune_backups
-from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.run import checked_store_time, new_run_key
 from lakefs_gc.errors import BackupIncompleteError, NamespaceError
 from lakefs_gc.marked import open_mark, open_namespace
 from lakefs_gc.metadata import human_bytes
@@ -146,9 +146,10 @@ def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     open_place(settings, server)
     repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
     pruned = Pruned([], [])
+    now = checked_store_time(store, settings.safety, utc_now)
     for name in repositories:
         of_one = prune_backups(
-            store, name, settings.backup.keep_days, utc_now(), lambda namespace: open_store(settings.reach(namespace))
+            store, name, settings.backup.keep_days, now, lambda namespace: open_store(settings.reach(namespace))
         )
         pruned.removed.extend(of_one.removed)
         pruned.kept.extend(of_one.kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from dagster import DagsterInstance
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.errors import BackupError, BackupIncompleteError
+from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, values
 from lakefs_gc_tests.assets.test_pipeline import assert_numbers_plot, failure_of
 from lakefs_gc_tests.collector import Lake, LakeRepository
@@ -35,6 +36,10 @@ def test_a_sweep_waits_for_the_backup(
     assert refused["error"] == BackupError.__name__
     assert "lakefs-gc backup lake --mark" in refused["what_to_do"]
     assert len(repository.objects()) == LIVE + GARBAGE
+
+    with pytest.MonkeyPatch.context() as patched:  # a backup of a machine whose clock is behind would soon be pruned
+        patched.setattr("lakefs_gc.assets.backup.utc_now", lambda: utc_now() - timedelta(days=40))
+        assert failure_of(location.run("gc_backup", RUN), "backup")["error"] == ClockSkewError.__name__
 
     made = location.run("gc_backup", RUN)
     assert made.success

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
+from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc_tests.cli.test_main import Run, lake, run
 
 __all__ = ["lake", "run"]
@@ -29,7 +31,9 @@ def configure(folder: Path, section: str) -> None:
     file.write_text(f"{before}\n[backup]\n{section}")
 
 
-def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_path: Path) -> None:
+def test_back_up_sweep_restore(
+    lake: Storyteller, run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     live = list(lake.live_objects())
     made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
     mark_id = made["mark_id"]
@@ -93,6 +97,13 @@ def test_back_up_sweep_restore(lake: Storyteller, run: Run, place: Path, tmp_pat
     assert (kept["repository"], kept["mark_id"]) == (REPOSITORY, mark_id)
     assert f"kept though old: {mark_id} of {REPOSITORY}: " in " ".join(run("backups", "--prune").out.split())
     (tmp_path / "elsewhere").rename(namespace)
+    # Nor does a machine whose clock is ahead prune anything.
+    with monkeypatch.context() as patched:
+        patched.setattr("lakefs_gc.cli.undo_work.utc_now", lambda: utc_now() + timedelta(days=1))
+        ahead = run("backups", "--prune", "--json")
+    assert ahead.exit_code == 3, ahead.err
+    assert "86400 s apart" in ahead.err
+    assert list(place.iterdir())
     assert run("backups", "--prune", "--json").json() == {"backups": [], "removed": [mark_id], "kept": []}
     assert list(place.iterdir()) == []
 
