@@ -143,10 +143,12 @@ def neighbours(h: SeededHistory) -> list[str]:
             mark = _mark(h, collector, {_OTHERS})
             if not named and _OTHERS not in {brake.name for brake in mark.brakes if brake.blocks and not brake.passed}:
                 raise ViolationError("a neighbour could not be read, and no brake says so")
-            collector.give_approval(mark, _usual_overrides(mark))
             if named:
+                collector.give_approval(mark, _usual_overrides(mark))
                 collector.sweep_approved(mark)
             else:
+                with h.must_fail(SafetyError):
+                    collector.give_approval(mark, _usual_overrides(mark))
                 with h.must_fail(SafetyError):
                     collector.sweep_approved(mark)
     else:
