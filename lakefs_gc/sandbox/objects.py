@@ -138,8 +138,8 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged
     Inside it, a collector may have listed the object as garbage already: only ``stage_inside_namespace`` lets that be.
     """
     shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
-    kind = sandbox.namespaces.blockstore_type
-    if not request.physical_address.lower().startswith(f"{kind}://"):
+    if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
+        kind = sandbox.namespaces.blockstore_type
         raise ApiError(400, f"physical address is not valid for block adapter: {kind}")
     if (
         not sandbox.options.stage_inside_namespace

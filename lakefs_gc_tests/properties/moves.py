@@ -80,7 +80,6 @@ def folders(h: SeededHistory) -> list[str]:
     (base / "objects" / "alias").symlink_to(h.repository.folder)
     spelled = {
         "folder": f"local://{folder}/",
-        "capitals": f"LOCAL://{folder}/",
         "percent": f"local://{folder.replace('/lake', '/%6Cake')}/",
         "parents": f"local://{folder}/../lake/",
         "dots": f"local://{folder}/./",
