@@ -20,7 +20,7 @@ from lakefs_gc.engine.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptRangeError
-from lakefs_gc.formats.addresses import entries_below, local_addresses_elsewhere
+from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import LISTING_SCHEMA
@@ -166,7 +166,8 @@ def live_addresses(
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
     if explained_by is not None:
-        explained_by.refuse_unexplained(local_addresses_elsewhere(batch, folders))
-    inside = entries_below(batch, folders, full_only=full_only)
+        inside = explained_by.entries(batch, full_only=full_only)
+    else:
+        inside = entries_below(batch, folders, full_only=full_only)
     columns = [inside.column(name) for name in LISTING_SCHEMA.names]
     yield pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

@@ -12,13 +12,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import LakeFSGCError, NamespaceError
 from lakefs_gc.formats.addresses import (
     LOCAL_SCHEME,
+    entries_below,
     folder_above,
     is_candidate_address,
     is_local,
+    key_below,
+    local_addresses_elsewhere,
     normalize_namespace,
     other_readings,
     server_spellings,
@@ -123,9 +128,8 @@ class KnownFolders:
         """
         readings = [url, *other_readings(url)]
         for reading in readings:
-            for folder in self.folders:
-                if reading.startswith(folder):
-                    return reading.removeprefix(folder)
+            if (key := key_below(reading, self.folders)) is not None:
+                return key
         if not (is_local(self.namespace) and is_local(url)):
             return None
         keys = [key for reading in readings for key in _keys_by_tail(reading)]
@@ -142,10 +146,14 @@ class KnownFolders:
             'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}; then start a new run',
         )
 
-    def refuse_unexplained(self, urls: list[str]) -> None:
-        """Raise ``NamespaceError`` for the first full address that no known folder explains."""
-        for url in urls:
-            self.key_or_outside(url)
+    def entries(self, batch: pa.RecordBatch, *, full_only: bool = False) -> pa.RecordBatch:
+        """The rows of a batch of entries whose addresses lie in the namespace, as ``entries_below`` has them.
+
+        Raises ``NamespaceError`` for a full address that nothing explains.
+        """
+        urls = local_addresses_elsewhere(batch, self.folders)
+        elsewhere = {url: key for url in urls if (key := self.key_or_outside(url)) is not None}
+        return entries_below(batch, self.folders, full_only=full_only, elsewhere=elsewhere)
 
     def _place(self, url: str) -> str:
         """The path from here of what a full address names beside the namespace; empty where that is not known."""

@@ -14,7 +14,6 @@ from lakefs_gc.engine.known_folders import KnownFolders
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
-from lakefs_gc.formats.addresses import entries_below, local_addresses_elsewhere
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.storage.base import StoreLocation
@@ -55,7 +54,6 @@ def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, pre
         entries = read_range(data, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
         protected = entries.filter(below)
-        known.refuse_unexplained(local_addresses_elsewhere(protected, known.folders))
-        found = entries_below(protected, known.folders).column("address")
+        found = known.entries(protected).column("address")
         if len(found):
             yield pa.record_batch([found], names=["address"])

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from functools import reduce
+from types import MappingProxyType
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -54,6 +56,8 @@ _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
 LOCAL_SCHEME, _LOCAL_STORE = "local://", "file://"
 _UNTIDY_PATH = re.compile(r"(?:^|/)\.{0,2}/|/\.{1,2}$")
+_UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
+"""A key that no file has: with an empty part, ``.`` or ``..``."""
 _ISSUED_FOLDER = re.compile(r"(?P<folder>local://.+/)data/[0-9a-v]{20}/[0-9a-v]{20}(?:,[A-Za-z0-9_-]+)?")
 """What a server with a local store gives out for an upload; ``folder`` is how it spells the namespace."""
 _RESERVED_AT_ROOT = ("dummy", "data", "_lakefs")
@@ -142,13 +146,20 @@ def folder_above(folder: str, namespace: str) -> str:
     return folder.removesuffix(path) if folder.endswith("/" + path) else ""
 
 
-def entries_below(batch: pa.RecordBatch, folders: tuple[str, ...], *, full_only: bool = False) -> pa.RecordBatch:
+def entries_below(
+    batch: pa.RecordBatch,
+    folders: tuple[str, ...],
+    *,
+    full_only: bool = False,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> pa.RecordBatch:
     """The rows whose address lies in one of ``folders`` (``spellings``), with ``address`` relative to it.
 
     ``batch`` has ``address: string`` and ``address_type: int8``, and whatever else.  A full address is an URL to
     lakeFS, which reads the key that it decodes to, where others read the key as it stands: a row comes once for each
     key that may be meant (``other_readings``).  ``full_only`` is for the entries of another repository, whose relative
-    addresses lie in that one's namespace.
+    addresses lie in that one's namespace.  ``elsewhere`` has the keys of full addresses that begin otherwise and lead
+    into the namespace all the same (``KnownFolders.keys_elsewhere``).
     """
     addresses, types = batch.column("address"), batch.column("address_type")
     if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, free of charge
@@ -161,6 +172,14 @@ def entries_below(batch: pa.RecordBatch, folders: tuple[str, ...], *, full_only:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
     rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
+    if is_local(folders[0]):
+        # No file has such a name: the object is what the path leads to, which is among the other readings.  As a key of
+        # its own it would count as a live object that is missing.
+        is_untidy = pc.and_(is_full, pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z")))
+        below = pc.if_else(pc.fill_null(is_untidy, False), None, below)
+    for row in pc.indices_nonzero(pc.is_in(batch.column("address"), pa.array([*elsewhere], pa.string()))).to_pylist():
+        rows.append(row)
+        keys.append(elsewhere[batch.column("address")[row].as_py()])
     inside = _with_addresses(batch, below).filter(pc.is_valid(below))
     if not keys:
         return inside
@@ -175,14 +194,31 @@ def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
 
 
 def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -> list[str]:
-    """The full addresses of a local store that begin with none of ``folders``, for ``batch`` as ``entries_below`` has.
+    """The full addresses of a local store that lead to none of ``folders``, for ``batch`` as ``entries_below`` has.
 
-    They may be another spelling of a folder of the namespace.  Empty unless the namespace is of a local store.
+    They may be another spelling of a folder of the namespace.  One that begins with a folder and leaves it by ``..`` is
+    among them.  Empty unless the namespace is of a local store.
     """
     if not is_local(folders[0]) or pc.all(pc.equal(batch.column("address_type"), AddressType.RELATIVE)).as_py():
         return []
     full = batch.column("address").filter(_are_full(batch)).unique().to_pylist()
-    return [url for url in full if is_local(url) and not _with_small_scheme(url).startswith(folders)]
+    return [url for url in full if is_local(url) and not _leads_below(url, folders)]
+
+
+def _leads_below(url: str, folders: tuple[str, ...]) -> bool:
+    tidy = _with_small_scheme(url)
+    if _UNTIDY_PATH.search(tidy.removeprefix(LOCAL_SCHEME + "/")):
+        return any(key_below(reading, folders) is not None for reading in other_readings(url))
+    return tidy.startswith(folders)
+
+
+def key_below(reading: str, folders: tuple[str, ...]) -> str | None:
+    """The key of what an address names below ``folders`` if it is read so; None when that is no file of a folder."""
+    for folder in folders:
+        key = reading.removeprefix(folder)
+        if reading.startswith(folder) and not (is_local(folder) and _UNTIDY_KEY.search(key)):
+            return key
+    return None
 
 
 def _with_addresses(batch: pa.RecordBatch, addresses: pa.StringArray) -> pa.RecordBatch:
@@ -197,11 +233,11 @@ def _read_otherwise(
     roots = {LOCAL_SCHEME if is_local(folder) else _bucket(folder) for folder in folders}
     near = reduce(pc.or_, (pc.starts_with(addresses, root) for root in sorted(roots)))
     found = [
-        (row, reading.removeprefix(folder))
+        (row, key)
         for row in pc.indices_nonzero(pc.fill_null(pc.and_(escaped, near), False)).to_pylist()
         for reading in other_readings(addresses[row].as_py())
         for folder in folders
-        if reading.startswith(folder)
+        if (key := key_below(reading, (folder,))) is not None
     ]
     return [row for row, _ in found], [key for _, key in found]
 

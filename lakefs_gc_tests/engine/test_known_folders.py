@@ -105,6 +105,22 @@ def test_an_address_that_no_folder_explains_ends_the_run(
     assert candidates(collector(spark, repository, **mounts)) == set()
 
 
+@pytest.mark.parametrize("at", ["objects", "mounted"])
+@pytest.mark.parametrize("way", ["{base}/alias/", "{base}/lake/../alias/", "{base}/al%69as/"])
+def test_a_link_beside_the_namespace_leads_to_its_objects(spark: SparkSession, lake: Lake, at: str, way: str) -> None:
+    """Such an address names none of the known folders, and the file that is there tells that it is ours."""
+    repository, other = lake.repository(), lake.repository("other")
+    (lake.folder / "objects" / "alias").symlink_to(repository.folder)
+    committed, staged, of_another, garbage = (repository.put_stray(f"data/s/{name}") for name in "abcd")
+    url = "local://" + way.format(base=lake.folder / "objects")
+    repository.stage("linked", url + committed, size_bytes=5)
+    repository.commit()
+    repository.stage("new", url + staged, size_bytes=5)
+    other.stage("imported", url + of_another, size_bytes=5)
+    other.commit()
+    assert candidates(collector(spark, repository, at=at)) == {garbage}
+
+
 def test_a_real_import_stays_outside(spark: SparkSession, lake: Lake) -> None:
     repository = lake.repository()
     outside = lake.folder / "objects" / "imports" / "data" / "train"

@@ -20,6 +20,7 @@ from lakefs_gc.formats.addresses import (
     is_candidate_address,
     is_stranger,
     is_whole_bucket,
+    local_addresses_elsewhere,
     namespaces_overlap,
     normalize_namespace,
     relative_address,
@@ -333,3 +334,25 @@ def test_a_local_store_is_named_by_its_folder_too() -> None:
     found = entries_below(batch_of([(address, FULL, None) for address in addresses]), folders)
     assert found.column("address").to_pylist() == ["data/a", "data/b"]
     assert spellings("s3://b/repo", "s3://b/repo/") == ("s3://b/repo/",)
+
+
+@pytest.mark.parametrize(
+    ("address", "keys"),
+    [
+        ("local://repo/./data/a", ["data/a"]),
+        ("local:///srv/repo/../repo/data/a", ["data/a"]),
+        ("local:///srv/repo//data/a", ["data/a"]),
+        ("local:///srv/repo/%2E/data/a", ["%2E/data/a", "data/a"]),
+        ("local:///srv/repo/../alias/data/a", []),
+        ("local:///srv/repo/data/..", []),
+    ],
+)
+def test_a_path_names_one_file_and_not_what_its_letters_say(address: str, keys: list[str]) -> None:
+    """A key with ``..`` would count as a live object that is missing."""
+    folders = spellings("local://repo", "file:///srv/repo/")
+    batch = batch_of([(address, FULL, None)])
+    assert entries_below(batch, folders).column("address").to_pylist() == keys
+    is_elsewhere = bool(local_addresses_elsewhere(batch, folders))
+    assert is_elsewhere == (not keys), "what leaves the folder is looked at by the file that is there"
+    found = entries_below(batch, folders, elsewhere={address: "data/b"} if is_elsewhere else {})
+    assert found.column("address").to_pylist() == (keys or ["data/b"])

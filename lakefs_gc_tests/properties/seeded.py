@@ -156,12 +156,15 @@ class SeededHistory(History):
         return mark
 
     @contextmanager
-    def nothing_live_is_lost(self, *, without: set[str] | None = None) -> Iterator[set[str]]:
+    def nothing_live_is_lost(
+        self, *, without: set[str] | None = None, also: set[str] | None = None
+    ) -> Iterator[set[str]]:
         """Whatever happens inside, what was reachable when it began and was there is there in the end.
 
-        Gives the live keys; ``without`` are keys for which a person has answered.
+        Gives the live keys; ``without`` are keys for which a person has answered, ``also`` keys of objects that entries
+        name in ways that ``reachable`` does not read.
         """
-        live = (self.reachable() - (without or set())) & self.repository.objects()
+        live = ((self.reachable() | (also or set())) - (without or set())) & self.repository.objects()
         try:
             yield live
         finally:

@@ -130,4 +130,22 @@ MUTANTS: tuple[Mutant, ...] = (
         _STRANGERS,
         "look_small",
     ),
+    Mutant(
+        12,
+        "an address that leads into the namespace by a link counts",
+        "engine/known_folders.py",
+        "full_only=full_only, elsewhere=elsewhere)",
+        "full_only=full_only)",
+        _TEST,
+        "beside_the_namespace",
+    ),
+    Mutant(
+        12,
+        "an address that leaves a folder by dots is looked at",
+        "formats/addresses.py",
+        "if is_local(url) and not _leads_below(url, folders)]",
+        "if is_local(url) and not _with_small_scheme(url).startswith(folders)]",
+        "formats/test_addresses.py",
+        "names_one_file",
+    ),
 )
