@@ -160,9 +160,9 @@ class KnownFolders:
         if not self.store.url.startswith(_STORE_SCHEME):
             return ""
         for prefix, folder in self.mounts:
-            path = folder.removeprefix(_STORE_SCHEME)
-            if url.startswith(prefix) and folder.startswith(_STORE_SCHEME) and Path(path).is_dir():
-                return path + url.removeprefix(prefix)
+            path = folder.removeprefix(_STORE_SCHEME) + url.removeprefix(prefix)
+            if url.startswith(prefix) and folder.startswith(_STORE_SCHEME) and _can_be_told(path):
+                return path
         own_folder = self.store.folder_url.removeprefix(_STORE_SCHEME)
         own_base = folder_above(own_folder, self.namespace)
         bases = {base: own_base for folder in self.server_folders if (base := folder_above(folder, self.namespace))}
@@ -189,6 +189,20 @@ class KnownFolders:
             if _identity(path) == _identity(f"{root}/{key}"):
                 return key
         return None
+
+
+def _can_be_told(path: str) -> bool:
+    """Whether a file is here, or its folder is and does not have it.
+
+    An empty folder tells nothing: that is what a place looks like where nothing is mounted today.
+    """
+    if os.path.lexists(path):
+        return True
+    try:
+        with os.scandir(Path(path).parent) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return False
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import lakefs_sdk
@@ -209,6 +210,40 @@ def test_a_file_that_is_here_tells_whether_it_is_the_same(known: KnownFolders, t
     assert known.key_or_outside(f"local:///srv/lakefs/copy/{KEY}") is None
     assert known.key_or_outside(f"local:///srv/lakefs/linked/{KEY}") == KEY
     assert known.key_or_outside(f"local:///srv/lakefs/hard/{KEY}") == KEY
+
+
+def test_a_mount_that_is_not_mounted_today_proves_nothing(spark: SparkSession, lake: Lake) -> None:
+    repository = lake.repository()
+    live = repository.put_stray(KEY)
+    (lake.folder / "alias").symlink_to(lake.folder / "objects")
+    repository.stage("linked", f"local://{lake.folder}/alias/lake/{KEY}", size_bytes=5)
+    repository.commit()
+    mounted = lake.folder / "mnt"
+    mounted.mkdir()
+    mounts = {f"local://{lake.folder}/alias/": mounted.as_uri() + "/"}
+    with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+        collector(spark, repository, **mounts).collect()
+    mounted.rmdir()
+    mounted.symlink_to(lake.folder / "objects")
+    assert live not in candidates(collector(spark, repository, **mounts))
+
+
+@pytest.mark.parametrize("there", [(), ("lake/",), (f"lake/data/{SLICE}/",)])
+def test_a_folder_that_is_empty_here_does_not_prove_that_a_file_is_another_one(
+    known: KnownFolders, tmp_path: Path, there: tuple[str, ...]
+) -> None:
+    mounted = tmp_path / "mnt"
+    for folder in ("", *there):
+        (mounted / folder).mkdir(parents=True, exist_ok=True)
+    known = replace(known, mounts=(("local:///mnt/alias/", mounted.as_uri() + "/"),))
+    for url in (f"local:///mnt/alias/lake/{KEY}", *([] if there else [f"local:///mnt/alias/{ID}"])):
+        with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+            known.key_or_outside(url)
+    (mounted / "lake" / "data" / SLICE).mkdir(parents=True, exist_ok=True)
+    (mounted / "lake" / "data" / SLICE / "neighbour").touch()
+    assert known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None  # another repository's, and gone
+    (mounted / "lake" / KEY).write_text("another")
+    assert known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None
 
 
 def test_another_prefix_of_a_bucket_is_outside() -> None:

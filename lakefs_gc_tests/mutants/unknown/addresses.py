@@ -44,6 +44,15 @@ MUTANTS: tuple[Mutant, ...] = (
         _TEST,
         "no_folder_explains",
     ),
+    Mutant(
+        12,
+        "an empty folder does not prove that a file is another one",
+        "engine/known_folders.py",
+        "return next(entries, None) is not None",
+        "return True",
+        _TEST,
+        "not_mounted_today or empty_here",
+    ),
     never(
         12,
         "a symbolic link below a namespace ends the listing",
