@@ -170,7 +170,7 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
         rows = read_uncommitted(data, key)
         yield rows
         # Whether an address was a full one, which lakeFS decodes when it reads, is not said.
-        escaped = rows.column("address").filter(pc.match_substring_regex(rows.column("address"), "[%?]"))
+        escaped = rows.column("address").filter(pc.match_substring_regex(rows.column("address"), "[%?]|\\A/|//"))
         others = [reading for address in escaped.to_pylist() for reading in other_readings(address)]
         if others:
             yield pa.RecordBatch.from_arrays([pa.array(others, pa.string())], schema=rows.schema)

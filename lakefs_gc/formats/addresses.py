@@ -51,10 +51,13 @@ _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
-_CAPITAL_SCHEME_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://"
+_OTHER_ORIGIN_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///"
+"""Addresses that ``_as_read`` changes, and few others."""
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
-LOCAL_SCHEME, _LOCAL_STORE = "local://", "file://"
+LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
+_HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
+_SLASHES = re.compile(r"(?<!:)/{2,}")
 _UNTIDY_PATH = re.compile(r"(?:^|/)\.{0,2}/|/\.{1,2}$")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 """A key that no file has: with an empty part, ``.`` or ``..``."""
@@ -95,14 +98,29 @@ def relative_address(address: str, address_type: AddressType, namespace: str) ->
     """
     if address_type == AddressType.RELATIVE or _SCHEME.match(address) is None:
         return address
-    address, folder = _with_small_scheme(address), normalize_namespace(namespace)
+    address, folder = _as_read(address), normalize_namespace(namespace)
     return address.removeprefix(folder) if address.startswith(folder) else None
 
 
 def _with_small_scheme(address: str) -> str:
-    """A URL as lakeFS reads it: Go's ``url.Parse`` makes the scheme's letters small."""
+    """A URL with its scheme as Go's ``url.Parse`` makes it."""
     scheme = _SCHEME.match(address)
     return address if scheme is None else scheme[0].lower() + address[scheme.end() :]
+
+
+def _as_read(address: str) -> str:
+    """A URL with its scheme and its bucket as lakeFS reads them; nothing else can be meant.
+
+    Go's ``url.Parse`` makes the scheme's letters small, and takes ``user:password@`` out of the host.  An empty host
+    leaves the first part of the path to be the bucket.  Local stores read the address as it stands.
+    """
+    address = _with_small_scheme(address)
+    scheme = _SCHEME.match(address)
+    if scheme is None or address.startswith(LOCAL_SCHEME):
+        return address
+    host = _HOST.match(address, scheme.end())
+    rest = address[scheme.end() :] if host is None else host["name"] + address[host.end() :]
+    return scheme[0] + (rest.lstrip("/") if scheme[0] == _S3_SCHEME else rest)
 
 
 def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
@@ -166,8 +184,8 @@ def entries_below(
         return batch.slice(0, 0) if full_only else batch
     is_full = _are_full(batch)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
-    if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _CAPITAL_SCHEME_RE2))).as_py():
-        addresses = pa.array([_with_small_scheme(address) for address in addresses.to_pylist()], pa.string())
+    if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _OTHER_ORIGIN_RE2))).as_py():
+        addresses = pa.array([_as_read(address) for address in addresses.to_pylist()], pa.string())
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
@@ -254,14 +272,15 @@ def other_readings(address: str) -> list[str]:
     """What an address may mean where it is read as a URL: without a query, decoded, or both; not the address itself.
 
     lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``).  An
-    address of a local store is a path as well, in which ``//``, ``.`` and ``..`` lead to what a shorter one names.
+    address of a local store is a path as well, in which ``//``, ``.`` and ``..`` lead to what a shorter one names; and
+    a store may keep keys as paths (SeaweedFS), and take several slashes for one.
     """
-    address_as_read = _with_small_scheme(address)
+    address_as_read = _as_read(address)
     before_query = address_as_read.partition("?")[0]
     decoded = (unquote(text, errors="surrogateescape") for text in (address_as_read, before_query))
     readings = list(dict.fromkeys([address_as_read, before_query, *decoded]))
-    if is_local(address):
-        readings += [tidy for text in readings if (tidy := _tidy(text)) != text]
+    tidy = _tidy if is_local(address) else _with_single_slashes
+    readings += [tidy(text) for text in readings]
     return [text for text in dict.fromkeys(readings) if text != address and _is_utf8(text)]
 
 
@@ -272,6 +291,11 @@ def _tidy(url: str) -> str:
         return url
     tidy = posixpath.normpath(path)
     return LOCAL_SCHEME + (f"/{tidy.lstrip('/')}" if path.startswith("/") else tidy)
+
+
+def _with_single_slashes(url: str) -> str:
+    """An address without empty parts, also one that is relative to its namespace."""
+    return _SLASHES.sub("/", url).removeprefix("/")
 
 
 def _is_utf8(text: str) -> bool:

@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.uncommitted import PreparedUncommitted, prepare_uncommitted
+from lakefs_gc.engine.uncommitted import PreparedUncommitted, _read_files, prepare_uncommitted
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
+from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer, UncommittedPage
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, keys_below
 from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
@@ -238,3 +241,15 @@ def test_a_place_outside_the_namespace_is_refused(
         collector.materialize("store_listing")
         with pytest.raises(NamespaceError):
             collector.materialize("uncommitted")
+
+
+def test_what_a_store_may_read_without_empty_parts_is_kept_too(spark: SparkSession, repository: LakeRepository) -> None:
+    """``s3://bucket/repo//data/a`` is listed as ``/data/a``, and SeaweedFS shows ``data/a``."""
+    page = pa.record_batch(
+        [["/data/s/a", "data//s/b", "data/s/c"], [1, 1, 1]], names=["physical_address", "creation_date"]
+    )
+    run = Collector(spark, repository).begin()
+    open_store(run.store).put("page.parquet", write_uncommitted(page))
+    file = pa.record_batch([["page.parquet"]], names=["file"])
+    read = [row for batch in _read_files(run.store)(iter([file])) for row in batch["address"].to_pylist()]
+    assert read == ["/data/s/a", "data//s/b", "data/s/c", "data/s/a", "data/s/b"]

@@ -270,6 +270,8 @@ RESOLVED = [
     ("S3://bucket/é/repo/data/capital", FULL, "data/capital"),
     ("s3://Bucket/é/repo/data/a", FULL, None),
     ("S3://bucket/é/repo/data/a", RELATIVE, "S3://bucket/é/repo/data/a"),
+    ("s3://somebody@bucket/é/repo/data/named", FULL, "data/named"),
+    ("s3://somebody@bucket/é/repo/data/a", RELATIVE, "s3://somebody@bucket/é/repo/data/a"),
 ]
 
 
@@ -317,6 +319,19 @@ def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
         ("s3://b/repo2/a%20b", []),
         ("s3://other/repo/a%20b", []),
         ("local:///srv/data/repo/a", []),
+        # A lakeFS server (1.84) reads each of these: Go takes a user's name out of the host, and SeaweedFS, which
+        # keeps keys as paths, takes several slashes for one.
+        ("s3://somebody@b/repo/data/a", ["data/a"]),
+        ("S3://some:body@b/repo/data/a", ["data/a"]),
+        ("s3://x@y@b/repo/data/a", ["data/a"]),
+        ("s3://@b/repo/a%2Cb", ["a%2Cb", "a,b"]),
+        ("s3:///b/repo/data/a", ["data/a"]),
+        ("s3://b//repo/data/a", ["data/a"]),
+        ("s3://b/repo//data/a", ["/data/a", "data/a"]),
+        ("s3://b/repo/data//s///a", ["data//s///a", "data/s/a"]),
+        ("s3://b/repo/data/a@b", ["data/a@b"]),
+        ("s3://b@other/repo/data/a", []),
+        ("s3://other?x@b/repo/data/a", []),
     ],
 )
 def test_what_a_full_address_may_mean(address: str, keys: list[str]) -> None:
