@@ -79,6 +79,7 @@ def mark(
         not_asked=foreign_references.manifest.facts["not_asked"],
         protections=evidence.protections,
         sweep_settings=settings.get().sweep,
+        needs_backup=settings.get().backup.required_before_sweep,
     )
     parquet.work_place.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(

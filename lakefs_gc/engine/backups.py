@@ -218,10 +218,12 @@ def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
 def require_backup(settings: Settings, mark: Mark) -> Backup | None:
     """Before a sweep: the backup that the policy demands, or None when it demands none.
 
+    The policy is that of the settings that made the mark as well as of these: a sweep may be started from another
+    machine, or from another folder, with other settings or none.
     Raises ``BackupError`` when the mark has none that is whole: its manifest is bound to this very mark, and as many
     objects and bytes as it says are there.
     """
-    if not settings.backup.required_before_sweep:
+    if not (settings.backup.required_before_sweep or mark.needs_backup):
         return None
     store = open_store(place_of(settings.backup))
     backup = read_backup(store, BackupPaths(mark.repository, mark.mark_id))

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import METADATA_FOLDER, list_metadata
+from lakefs_gc.engine.active_ranges import METADATA_FOLDER, METADATA_ID, list_metadata
 from lakefs_gc.engine.committed import live_addresses, named_ranges
 from lakefs_gc.engine.dataset import Clock, StageOutput, WorkPlace
 from lakefs_gc.engine.known_folders import KnownFolders
@@ -221,13 +221,26 @@ def _refuse_unknown(
 
 def _reachable(other: Repository, settings: Settings, server: LakeFSServer) -> StoreLocation:
     location = settings.locate(normalize_namespace(other.storage_namespace))
-    if next(iter(open_store(location).list(METADATA_FOLDER)), None) is None and _has_content(server, other.name):
+    if not _has_metadata(location) and _has_content(server, other.name):
         # Empty is no proof: a folder that is not mounted, or a wrong mount, has nothing in it either.
         raise StorageError(
-            f"{location.folder_url}{METADATA_FOLDER} is empty, and branches of {other.name} have content",
+            f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, and branches of {other.name} have "
+            "content",
             remedy="see that its folder is mounted, and what `mounts` in lakefs-gc.toml says of its namespace",
         )
     return location
+
+
+def _has_metadata(location: StoreLocation) -> bool:
+    """Whether a file of a commit is there; rules and reports (``_lakefs/retention/``) are none.
+
+    Where a store lists in order, the first page tells.
+    """
+    return any(
+        METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))
+        for batch in open_store(location).list(METADATA_FOLDER)
+        for key in batch.column("address").to_pylist()
+    )
 
 
 def _has_content(server: LakeFSServer, repository: str) -> bool:

@@ -154,6 +154,11 @@ class Mark:
         return float(self.run.get("sweep_delay_hours", 0.0))
 
     @property
+    def needs_backup(self) -> bool:
+        """Whether the settings that made the mark let nothing be swept without a backup."""
+        return self.run.get("needs_backup") is True
+
+    @property
     def named_at_root(self) -> str:
         """A name that lakeFS does not give, which the repository had at the root when the mark was made; or empty.
 

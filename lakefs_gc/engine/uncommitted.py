@@ -7,9 +7,10 @@ continuation is watched (rule 3).
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -39,12 +40,16 @@ _MOST_LISTS = 5
 
 @dataclass(frozen=True)
 class PreparedUncommitted:
-    """The server's uncommitted list: its run id, its directory (empty: nothing is staged), how many pages it took."""
+    """The server's uncommitted list: its run id, its directory (empty: no page has a file), how many pages it took.
+
+    ``without_file`` has, of each page that came without a file, the token that asked for it and the one that it gave.
+    """
 
     run_id: str
     location: str
     pages: int
     pages_with_file: int
+    without_file: tuple[tuple[str, str], ...] = ()
 
 
 def uncommitted(
@@ -62,9 +67,11 @@ def uncommitted(
     files = _files(open_store(run.store), run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
-    if len(run.folders) > 1:
-        linked = [(address,) for address in _linked_by_folder(server, run, heads)]
-        addresses = addresses.union(local_rows(spark, linked, schemas.UNCOMMITTED))
+    # A local store's server leaves out of its list what was linked by its folder.
+    asked = (heads.keys() if len(run.folders) > 1 else set()) | _forgotten(server, run.repository, prepared)
+    if asked:
+        shown = [(address,) for address in _shown_uncommitted(server, run, sorted(asked))]
+        addresses = addresses.union(local_rows(spark, shown, schemas.UNCOMMITTED))
     return StageOutput(
         dataframe=addresses.distinct(),
         began_at=began_at,
@@ -85,7 +92,8 @@ def _list_of_standing_branches(
 
     A server that finds a branch deleted while it writes a page forgets that it has written anything: the page comes
     without a file, whatever other branches have staged (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).  If it
-    was the last branch, the call fails as if there were no such repository.
+    was the last branch, the call fails as if there were no such repository.  A branch that came and went meanwhile, or
+    is back, is not noticed here: see ``_forgotten``.
     """
     for _ in range(_MOST_LISTS):
         # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
@@ -115,9 +123,10 @@ def prepare_uncommitted(server: LakeFSServer, repository: str, max_pages: int) -
     """
     tokens_seen: set[str] = set()
     locations: set[str] = set()
+    without_file: list[tuple[str, str]] = []
     token, run_id, pages, pages_with_file = "", "", 0, 0
     while True:
-        page = server.prepare_uncommitted(repository, token)
+        asked_with, page = token, server.prepare_uncommitted(repository, token)
         pages += 1
         if run_id and page.run_id != run_id:
             raise IncompleteAnswerError(
@@ -128,13 +137,15 @@ def prepare_uncommitted(server: LakeFSServer, repository: str, max_pages: int) -
         if page.location:
             locations.add(page.location)
             pages_with_file += 1
+        else:
+            without_file.append((asked_with, token))
         if len(locations) > 1:
             raise IncompleteAnswerError(
                 f"the uncommitted list of run {run_id} is in two places: {', '.join(sorted(locations))}",
                 remedy="start a new run",
             )
         if not token:
-            return PreparedUncommitted(run_id, "".join(locations), pages, pages_with_file)
+            return PreparedUncommitted(run_id, "".join(locations), pages, pages_with_file, tuple(without_file))
         if token in tokens_seen:
             raise IncompleteAnswerError(
                 f"the server's uncommitted list of {repository} does not advance: after {pages} pages it gave the same "
@@ -176,7 +187,28 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
             yield pa.RecordBatch.from_arrays([pa.array(others, pa.string())], schema=rows.schema)
 
 
-def _linked_by_folder(server: LakeFSServer, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
+def _forgotten(server: LakeFSServer, repository: str, prepared: PreparedUncommitted) -> set[str]:
+    """The branches of which pages without a file should have told: such a page is no proof that nothing is staged.
+
+    The branch that made the server forget the others (``_list_of_standing_branches``) may have come after the first
+    look at the heads, or be there again under its old name.
+    """
+    spans = [(_branch_in(asked_with), _branch_in(given)) for asked_with, given in prepared.without_file]
+    if not spans:
+        return set()
+    standing = [branch for branch, _ in server.branch_heads(repository)]
+    return {branch for branch in standing for first, last in spans if first <= branch and (branch <= last or not last)}
+
+
+def _branch_in(token: str) -> str:
+    """The branch that a continuation token goes on with; empty for no token, and for one that does not tell."""
+    try:
+        return str(json.loads(base64.b64decode(token, validate=True))["branch"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _shown_uncommitted(server: LakeFSServer, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
     """What branches show without a commit, as the API tells.
 
     A server with a local store hands out addresses by its folder (``local:///folder/...``), keeps them in full, and
@@ -184,15 +216,18 @@ def _linked_by_folder(server: LakeFSServer, run: GCRun, branches: Iterable[str])
     Raises ``NamespaceError`` for an address that may be one more spelling of the folder.
     """
     known = run.known_folders
-    staged = ((branch, path) for branch in branches for path in _staged_paths(server, run.repository, branch))
+    diffs = map_unordered(lambda branch: _staged_paths(server, run.repository, branch), branches, _CALLS_AT_ONCE)
+    staged = ((branch, path) for branch, paths in diffs for path in paths)
     for _, url in map_unordered(lambda place: _shown(server, run.repository, *place), staged, _CALLS_AT_ONCE):
         if url and (key := known.key_or_outside(url)) is not None:
             yield key
 
 
-def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> Iterator[str]:
-    with suppress(RepositoryNotFoundError):  # the branch was deleted meanwhile
-        yield from server.staged_paths(repository, branch)
+def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> list[str]:
+    try:
+        return list(server.staged_paths(repository, branch))
+    except RepositoryNotFoundError:  # the branch was deleted meanwhile
+        return []
 
 
 def _shown(server: LakeFSServer, repository: str, branch: str, path: str) -> str:

@@ -10,7 +10,7 @@ from dagster import DagsterInstance
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError
+from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError, ConfigurationError
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, values
 from lakefs_gc_tests.assets.test_pipeline import assert_numbers_plot, failure_of
 from lakefs_gc_tests.collector import Lake, LakeRepository
@@ -53,6 +53,23 @@ def test_a_sweep_waits_for_the_backup(
     assert location.run("gc_sweep", RUN).success
     assert len(repository.objects()) == LIVE
     assert now_is_kept(tmp_path)
+
+
+def test_a_mark_that_needs_a_backup_needs_it_whatever_the_settings_of_the_sweep(
+    settings: Settings, instance: DagsterInstance, repository: LakeRepository
+) -> None:
+    """As on another machine, or in a folder without lakefs-gc.toml."""
+    location = CodeLocation.of(settings, instance)
+    assert location.run("gc_mark", RUN).success
+    assert location.approve(RUN).success
+    elsewhere = settings.model_copy(
+        update={"backup": settings.backup.model_copy(update={"required_before_sweep": False})}
+    )
+    nowhere = settings.model_copy(update={"backup": BackupSettings()})
+    for others, error in ((elsewhere, BackupError), (nowhere, ConfigurationError)):
+        refused = failure_of(CodeLocation.of(others, instance).run("gc_sweep", RUN), "sweep")
+        assert refused["error"] == error.__name__
+    assert len(repository.objects()) == LIVE + GARBAGE
 
 
 def now_is_kept(folder: Path) -> bool:

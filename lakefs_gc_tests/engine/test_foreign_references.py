@@ -88,21 +88,27 @@ def test_a_repository_that_cannot_be_read_is_reported(
     assert "Google Cloud Storage" in facts["unreadable"]["unknown-store"]
 
 
+@pytest.mark.parametrize("left_there", ["", "retention/gc/rules/config.json"])
 def test_an_empty_folder_is_no_proof_that_a_repository_is_empty(
-    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, left_there: str
 ) -> None:
     lake.repository("empty")
     not_mounted = lake.repository("other")
     not_mounted.put("x")
     not_mounted.commit()
-    (lake.folder / "objects" / "mount-point").mkdir()
+    mount_point = lake.folder / "objects" / "mount-point"
+    mount_point.mkdir()
+    if left_there:
+        file = mount_point / "_lakefs" / left_there
+        file.parent.mkdir(parents=True)
+        file.touch()
     places = dict.fromkeys(("empty", "other"), "local://mount-point")
     collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
-    collector.collect()
+    collector.materialize("store_listing", "foreign_references")
     facts = collector.manifest("foreign_references").facts
     assert facts["checked"] == 1
     assert facts["unreadable"].keys() == {"other"}
-    assert "mount-point/_lakefs/ is empty" in facts["unreadable"]["other"]
+    assert "mount-point/_lakefs/ has no metadata of commits" in facts["unreadable"]["other"]
 
 
 def test_a_damaged_range_of_another_repository_fails_the_run(

@@ -218,7 +218,7 @@ def test_what_a_look_has_found_staged_is_not_forgotten(
     look = collector.second_look(collector.begin(), mark)
     suspects = spark.createDataFrame([(key, 1 << 40)], "address string, size long")
     assert key in {row["address"] for row in look(suspects).collect()}
-    monkeypatch.setattr(uncommitted, "_linked_by_folder", lambda *given: iter(()))  # other stores have no such list
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *given: iter(()))  # other stores have no such list
     monkeypatch.setattr(uncommitted, "_files", lambda *given: [])
     assert key in {row["address"] for row in look(suspects).collect()}
 

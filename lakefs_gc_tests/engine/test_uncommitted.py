@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine import uncommitted
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.uncommitted import PreparedUncommitted, _read_files, prepare_uncommitted
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
 from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
@@ -120,6 +123,60 @@ def test_a_list_during_which_a_branch_was_deleted_is_made_again(
         collector.materialize("store_listing")
         with pytest.raises(IncompleteAnswerError, match="deleted during each of 5 lists"):
             collector.materialize("uncommitted")
+
+
+@pytest.mark.parametrize("is_whole_list", [True, False])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    is_back: bool,
+    is_whole_list: bool,
+) -> None:
+    """The branch came after the first look at the heads and went, or it is there again under its name."""
+    # As where the store is no local one, whose branches are asked all the same.
+    monkeypatch.setattr(GCRun, "folders", property(lambda run: (run.namespace,)))
+    if is_back:
+        repository.branch("run")
+
+    def forget(asked: Asked, answer: Answered) -> Answered | None:
+        if not is_whole_list and asked.number != PAGES - 1:
+            return None
+        if is_back:
+            repository.delete_branch("run")
+        repository.branch("run")
+        if not is_back:
+            repository.delete_branch("run")
+        token = "" if is_whole_list else answer.json["continuation_token"]
+        return answer.with_json(gc_uncommitted_location="", continuation_token=token)
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, forget)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    staged = {str(stats.physical_address) for b in ("main", "dev") for stats in staged_objects(repository, b)}
+    assert collector.addresses("uncommitted") == {url.removeprefix(repository.namespace) for url in staged}
+    assert len(staged) == PAGES
+
+
+def test_only_branches_that_a_page_without_a_file_may_have_forgotten_are_asked(
+    lake: Lake, repository: LakeRepository
+) -> None:
+    server = server_at(lake, lake.credentials.endpoint_url)
+    repository.branch("zebra")
+    whole = prepare_uncommitted(server, "lake", 100)
+    to_main = base64.b64encode(b'{"branch":"main","path":"x"}').decode()
+    for spans, forgotten in (
+        ((), set()),
+        ((("", ""),), {"dev", "main", "zebra"}),
+        ((("", to_main),), {"dev", "main"}),
+        (((to_main, ""),), {"main", "zebra"}),
+        (((to_main, to_main),), {"main"}),
+        ((("not base64", "bm90IGpzb24="),), {"dev", "main", "zebra"}),
+    ):
+        assert uncommitted._forgotten(server, "lake", replace(whole, without_file=spans)) == forgotten
 
 
 def test_the_last_branch_is_deleted_while_it_is_listed(

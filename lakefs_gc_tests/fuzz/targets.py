@@ -361,6 +361,11 @@ _JAVA_LIKE = re.compile(addresses.CANDIDATE_ADDRESS_REGEX)
 _JAVA_LIKE_STRANGER = re.compile(addresses.STRANGER_REGEX)
 
 
+def _is_no_file(key: str, namespace: str) -> bool:
+    """Of a full address below a local store: a path with such parts names the file that it leads to."""
+    return addresses.is_local(namespace) and bool({"", ".", ".."} & set(key.split("/")))
+
+
 def _read_address(data: bytes) -> Any:
     """Three ways to say whether an address may be deleted, and two to make it relative, agree."""
     try:
@@ -378,12 +383,14 @@ def _read_address(data: bytes) -> Any:
         for namespace in ("s3://bucket/ns", "local://repo/"):
             relative = addresses.relative_address(address, kind, namespace)
             below = addresses.entries_below(batch, addresses.spellings(namespace, namespace)).column("address")
-            if relative is not None:
+            if relative is not None and (relative == address or not _is_no_file(relative, namespace)):
                 _agree(below[0].as_py(), relative, f"{kind!r} {address!r}")
-            elif not {"%", "?"} & set(address):
+            elif relative is None and not {"%", "?"} & set(address):
                 _agree(below.to_pylist(), [], f"{kind!r} {address!r}")
             if relative is not None and relative != address:
                 scheme, mark, rest = address.partition("://")
+                if namespace.startswith("s3://"):  # nor do a user's name and an empty host
+                    rest = re.sub(r"\A[^/?]*@", "", rest).lstrip("/")
                 same = scheme.lower() + mark + rest  # the case of a scheme says nothing
                 _agree(addresses.normalize_namespace(namespace) + relative, same, "inside the namespace")
     with suppress(NamespaceError):
@@ -393,7 +400,14 @@ def _read_address(data: bytes) -> Any:
 
 
 def _address_seeds() -> list[bytes]:
-    full = ["s3://bucket/ns/data/a", "s3://bucket/ns2/a", "local://repo/data/x", "LOCAL://repo/a"]
+    full = [
+        "s3://bucket/ns/data/a",
+        "s3://bucket/ns2/a",
+        "local://repo/data/x",
+        "LOCAL://repo/a",
+        "s3://me@bucket/ns/a",
+        "s3:///bucket/ns/a",
+    ]
     below = ["data/s/id,sig", "root", "dummy", "_lakefs/x", "data/../x", "data/a\n", "data//x", "data/./x", "data/\0"]
     return [text.encode() for text in full + below]
 

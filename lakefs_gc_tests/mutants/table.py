@@ -112,6 +112,15 @@ _RULES_1_TO_11 = (
         "        yield once.slice(1)\n",
         "engine/test_repeats.py",
     ),
+    Mutant(
+        3,
+        "a page without a file is no proof that nothing is staged",
+        "engine/uncommitted.py",
+        " | _forgotten(server, run.repository, prepared)",
+        "",
+        "engine/test_uncommitted.py",
+        "nobody_misses",
+    ),
     never(
         3,
         "a list that starts again is refused",

@@ -11,12 +11,15 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import parse_qs, quote_plus, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 _XML = '<?xml version="1.0" encoding="UTF-8"?>\n'
+_OLD = datetime(2025, 6, 1, 12, tzinfo=UTC)
 _NS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 
@@ -54,6 +57,7 @@ class FaultyS3:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.written_at: dict[str, datetime] = {}
         self.page_size = 1000
         self.requests: list[Request] = []
         self.faults: list[Callable[[Request], Answer | None]] = []
@@ -102,11 +106,16 @@ class FaultyS3:
             return Answer(204)
         if request.operation == "PutObject":
             self.objects[key] = request.body
+            self.written_at[key] = datetime.now(UTC)
             return Answer(headers={"ETag": '"e"'})
         if key not in self.objects:
             return error(404, "NoSuchKey") if request.operation == "GetObject" else Answer(404)
-        facts = {"ETag": '"e"', "Last-Modified": "Sun, 01 Jun 2025 12:00:00 GMT"}
+        facts = {"ETag": '"e"', "Last-Modified": format_datetime(self.last_modified(key), usegmt=True)}
         return Answer(body=self.objects[key], headers=facts)
+
+    def last_modified(self, key: str) -> datetime:
+        """The true time of what is written for lakeFS or the collector; data is old, so that it may be garbage."""
+        return self.written_at.get(key, _OLD) if "/_lakefs/" in key else _OLD
 
     def page(self, query: dict[str, str]) -> str:
         """A page as AWS writes it: keys URL-encoded, a token where there is more."""
@@ -115,7 +124,8 @@ class FaultyS3:
         names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
         names, more = names[: self.page_size], len(names) > self.page_size
         contents = "".join(
-            f"<Contents><Key>{quote_plus(name, safe='/')}</Key><LastModified>2025-06-01T12:00:00.000Z</LastModified>"
+            f"<Contents><Key>{quote_plus(name, safe='/')}</Key>"
+            f"<LastModified>{self.last_modified(name):%Y-%m-%dT%H:%M:%S.000Z}</LastModified>"
             f"<ETag>&quot;e&quot;</ETag><Size>{len(self.objects[name])}</Size></Contents>"
             for name in names
         )

@@ -79,6 +79,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
+        "rules and reports are no proof that a repository was read",
+        "engine/foreign_references.py",
+        "METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))",
+        "True",
+        "engine/test_foreign_references.py",
+        "no_proof_that_a_repository",
+    ),
+    Mutant(
+        12,
         "a range of the same name in another repository is no proof",
         "engine/foreign_references.py",
         "                named.pop(file, None)",

@@ -187,4 +187,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/test_marks.py",
         "from_the_future",
     ),
+    Mutant(
+        8,
+        "a mark that needs a backup needs it wherever it is swept",
+        "engine/backups.py",
+        " or mark.needs_backup",
+        "",
+        "assets/test_backup.py",
+        "whatever_the_settings",
+    ),
 )
