@@ -62,6 +62,14 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A path that a branch has staged an object for, and the size of that object."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class LogPage:
     """Some commits of a history, youngest first; ``next_offset`` is empty on the last page."""
 
@@ -171,14 +179,18 @@ class LakeFSServer:
         )
         return str(location.physical_address or "")
 
-    def staged_paths(self, repository: str, branch: str) -> Iterator[str]:
+    def changes(self, repository: str, branch: str) -> Iterator[Change]:
         """Every path that a branch shows otherwise than its head does; without those that it deletes."""
         after = ""
         while True:
             page = self._call(
                 f"list changes of {branch}", self._branches.diff_branch, repository, branch, after=after, amount=1000
             )
-            yield from (change.path for change in page.results if change.type != "removed")
+            for change in page.results:
+                if change.type != "removed":
+                    if change.size_bytes is None:
+                        raise IncompleteAnswerError(f"the change of {change.path} has no size", remedy=_NOT_WHOLE)
+                    yield Change(change.path, change.size_bytes)
             if not page.pagination.has_more:
                 return
             after = _moved(f"list of changes of {branch}", after, page.pagination.next_offset)

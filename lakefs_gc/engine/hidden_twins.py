@@ -130,8 +130,8 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
                 search.run.repository,
             )
             return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
-        shown, unanswered = _look_up(lookups, search)
-        return _kept(spark, alike, shown, unanswered)
+        shown, unanswered = look_up(lookups, search)
+        return kept_of(spark, alike, shown, unanswered)
 
 
 def _none(spark: SparkSession) -> DataFrame:
@@ -257,7 +257,9 @@ def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class _Lookup:
+class Lookup:
+    """A path of a branch to ask for; ``size`` and ``md5`` (or empty) are of what may be hidden there."""
+
     branch: str
     path: bytes
     size: int
@@ -266,14 +268,14 @@ class _Lookup:
 
 def _lookups(
     head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_lookups: int
-) -> list[_Lookup] | None:
+) -> list[Lookup] | None:
     """Each path on each branch whose head has it; None when there are more than ``max_lookups``."""
     if paths.manifest.facts["summed"]:
         return None
     in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
     rows = in_heads.select("metarange_id", "path", "size", "md5").limit(max_lookups + 1)
     lookups = (
-        _Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
+        Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
         for row in rows.collect()
         for branch in branches[row["metarange_id"]]
     )
@@ -284,10 +286,10 @@ def _lookups(
 # -- asking ----------------------------------------------------------------------------------------------------
 
 
-def _look_up(lookups: list[_Lookup], search: TwinSearch) -> tuple[set[str], list[_Lookup]]:
+def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[Lookup]]:
     """The addresses, relative to the namespace, that branches show, and the look-ups that got no answer."""
     shown: set[str] = set()
-    unanswered: list[_Lookup] = []
+    unanswered: list[Lookup] = []
     for lookup, address in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
         if address is None:
             unanswered.append(lookup)
@@ -297,7 +299,7 @@ def _look_up(lookups: list[_Lookup], search: TwinSearch) -> tuple[set[str], list
     return shown, unanswered
 
 
-def _ask(lookup: _Lookup, search: TwinSearch) -> str | None:
+def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
     """The address that the branch shows, empty when it shows none of this namespace; None: it cannot be told."""
     try:
         path = lookup.path.decode()
@@ -312,7 +314,8 @@ def _ask(lookup: _Lookup, search: TwinSearch) -> str | None:
     return (search.run.known_folders.key_or_outside(url) or "") if url else ""
 
 
-def _kept(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[_Lookup]) -> DataFrame:
+def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[Lookup]) -> DataFrame:
+    """The rows of ``alike`` (columns ``_CONTENTS``) that are shown, or may be.  Columns: ``schemas.KEPT``."""
     addresses = local_rows(spark, [(address,) for address in shown], "shown string")
     is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
     kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(

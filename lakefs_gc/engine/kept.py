@@ -1,4 +1,4 @@
-"""Stage 7: what looks unreferenced and is kept: hidden twins, and what lies under protected paths."""
+"""Stage 7: what looks unreferenced and is kept: hidden twins, left out, or under protected paths."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import Clock, Dataset, StageOutput, WorkPlace
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.left_out import find_left_out
 from lakefs_gc.engine.protected_paths import protected_paths
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.unmatched import unreferenced
@@ -37,10 +38,12 @@ def kept(
     check_made_from(unmatched, uncommitted)
     suspects = unreferenced(unmatched.dataframe)
     search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
-    twins = find_twins(spark, suspects, uncommitted.manifest.facts["heads"], search)
+    staged = uncommitted.manifest.facts
+    twins = find_twins(spark, suspects, staged["heads"], search)
+    left_out = find_left_out(spark, suspects, staged["listed"], staged["heads"], search)
     protected = protected_paths(spark, run, suspects, safety.protect.path_prefixes, cores)
     return StageOutput(
-        dataframe=twins.unionByName(protected),
+        dataframe=twins.unionByName(left_out).unionByName(protected),
         began_at=began_at,
         facts={"path_prefixes": list(safety.protect.path_prefixes)},
         measures={

@@ -30,6 +30,7 @@ from lakefs_gc.engine.foreign_references import (
     foreign_references,
 )
 from lakefs_gc.engine.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.left_out import find_left_out
 from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.protected_paths import protected_paths
 from lakefs_gc.engine.run import GCRun
@@ -191,9 +192,11 @@ class SecondLook:
             run, self._name("twins"), self._work_place, self._server, safety.max_twin_lookups, clock, cores
         )
         sized = self._sized(suspects)
-        twins = find_twins(spark, sized, staged.manifest.facts["heads"], search)
+        facts = staged.manifest.facts
+        twins = find_twins(spark, sized, facts["heads"], search)
+        left_out = find_left_out(spark, sized, facts["listed"], facts["heads"], search)
         protected = protected_paths(spark, run, sized, safety.protect.path_prefixes, cores)
-        kept = self._keep("kept", StageOutput(twins.unionByName(protected), clock()))
+        kept = self._keep("kept", StageOutput(twins.unionByName(left_out).unionByName(protected), clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
             files = self._work_place.read(spark, run.run_key, self._name(FILES), FILE)

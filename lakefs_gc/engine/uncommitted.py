@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine import schemas
+from lakefs_gc.engine.data_files import rows_in
 from lakefs_gc.engine.dataset import Clock, StageOutput
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.run import GCRun
@@ -57,14 +58,16 @@ def uncommitted(
 ) -> StageOutput:
     """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
 
-    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``heads`` (branch to commit id, as they were
-    just before) and ``server_seconds``, for which the server was at work.  Raises ``IncompleteAnswerError``.
+    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``listed`` (how many rows the list has; None
+    where that is not known), ``heads`` (branch to commit id, as they were just before), ``server_seconds``, for which
+    the server was at work.  Raises ``IncompleteAnswerError``.
     """
     began_at = clock()
     asked_at = clock()
     heads, prepared = _list_of_standing_branches(server, run.repository, safety.max_uncommitted_pages)
     server_seconds = round((clock() - asked_at).total_seconds(), 1)
-    files = _files(open_store(run.store), run, prepared)
+    store = open_store(run.store)
+    files = _files(store, run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
     # A local store's server leaves out of its list what was linked by its folder.
@@ -79,6 +82,8 @@ def uncommitted(
             "run_id": prepared.run_id,
             "pages": prepared.pages,
             "files": len(files),
+            # A call that was repeated wrote its page twice.
+            "listed": rows_in(store, files) if len(files) == prepared.pages_with_file else None,
             "heads": heads,
             "server_seconds": server_seconds,
         },
@@ -225,7 +230,7 @@ def _shown_uncommitted(server: LakeFSServer, run: GCRun, branches: Iterable[str]
 
 def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> list[str]:
     try:
-        return list(server.staged_paths(repository, branch))
+        return [change.path for change in server.changes(repository, branch)]
     except RepositoryNotFoundError:  # the branch was deleted meanwhile
         return []
 

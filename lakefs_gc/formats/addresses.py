@@ -85,9 +85,15 @@ def normalize_namespace(namespace: str) -> str:
 
 
 def namespaces_overlap(left: str, right: str) -> bool:
-    """Whether one namespace equals or contains the other: then each could collect the other's objects."""
-    left, right = normalize_namespace(left), normalize_namespace(right)
-    return left.startswith(right) or right.startswith(left)
+    """Whether one namespace may equal or contain the other: then each could collect the other's objects.
+
+    A server makes repositories under every spelling that it reads (``s3://me@bucket/prefix``), whatever it means.
+    """
+    lefts, rights = (
+        {normalize_namespace(reading) for reading in (namespace, *other_readings(namespace))}
+        for namespace in (left, right)
+    )
+    return any(one.startswith(two) or two.startswith(one) for one in lefts for two in rights)
 
 
 def relative_address(address: str, address_type: AddressType, namespace: str) -> str | None:

@@ -310,3 +310,23 @@ def test_what_a_store_may_read_without_empty_parts_is_kept_too(spark: SparkSessi
     file = pa.record_batch([["page.parquet"]], names=["file"])
     read = [row for batch in _read_files(run.store)(iter([file])) for row in batch["address"].to_pylist()]
     assert read == ["/data/s/a", "data//s/b", "data/s/c", "data/s/a", "data/s/b"]
+
+
+def test_a_call_that_was_repeated_wrote_its_page_twice(
+    spark: SparkSession, repository: LakeRepository, lake: Lake
+) -> None:
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert collector.manifest("uncommitted").facts["listed"] == PAGES
+
+    def repeat(asked: Asked, answer: Answered) -> None:
+        run = collector.begin()
+        folder = run.key_of(answer.json["gc_uncommitted_location"]).rstrip("/")
+        [file, *_] = keys_below(repository.store, f"{folder}/")
+        repository.store.put(f"{file}.again", repository.store.read(file))
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, repeat)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    assert collector.manifest("uncommitted").facts["listed"] is None

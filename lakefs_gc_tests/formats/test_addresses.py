@@ -245,6 +245,12 @@ def test_no_namespaces(namespace: str) -> None:
         ("s3://b/repo", "s3://b/repo2", False),
         ("s3://b/repo", "s3://b/Repo", False),
         ("s3://b/repo", "s3://b2/repo", False),
+        # A lakeFS server (1.84) makes repositories at each of these.
+        ("s3://b/repo", "s3://me@b/repo/data/inner", True),
+        ("s3://b/repo", "s3://b//repo/data/inner", True),
+        ("s3://b/a repo", "s3://b/a%20repo/data/inner", True),
+        ("s3://b/repo?x=1", "s3://b/repo/data/inner", True),
+        ("s3://b/repo", "s3://b@b2/repo/data/inner", False),
     ],
 )
 def test_overlap(left: str, right: str, overlap: bool) -> None:

@@ -477,7 +477,7 @@ _METHODS = (
     "metarange_of",
     "shown_address",
     "shown_objects",
-    "staged_paths",
+    "changes",
     "retention_rules",
     "prepare_uncommitted",
     "prepare_commits",
