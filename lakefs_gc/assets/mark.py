@@ -80,6 +80,7 @@ def mark(
         protections=evidence.protections,
         sweep_settings=settings.get().sweep,
         needs_backup=settings.get().backup.required_before_sweep,
+        longest_commit_minutes=settings.get().safety.longest_commit_minutes,
     )
     parquet.work_place.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(

@@ -29,7 +29,8 @@ from lakefs_gc.engine.second_look import Accepted
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.engine.strangers import NAMED_AT_ROOT, facts_of_strangers
 from lakefs_gc.engine.uncommitted import uncommitted
-from lakefs_gc.engine.unmatched import unmatched
+from lakefs_gc.engine.unmatched import LONGEST_UPLOAD, unmatched
+from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
 
@@ -148,13 +149,18 @@ class ClientMarkChecks:
         """The marked objects that exist, in the place of the candidates.  Columns: ``schemas.CANDIDATES``."""
         began_at = self.clock()
         marked = read_marked(self.spark, run.store, mark).select("address").distinct()
+        # Parts of uploads that may be under way count as younger than they are: no list has them.
+        is_part = F.col("address").rlike(UPLOAD_PART_REGEX)
+        newest = F.max(
+            F.when(is_part, F.col("last_modified") + F.lit(LONGEST_UPLOAD)).otherwise(F.col("last_modified"))
+        )
         return StageOutput(
             dataframe=listed.dataframe.join(marked, "address", "left_semi").withColumn(
                 "reason", F.lit(schemas.NEVER_COMMITTED)
             ),
             began_at=began_at,
             facts={"cutoff": run.cutoff.isoformat(), **facts_of_strangers(unreferenced)},
-            measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(F.max("last_modified"))},
+            measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(newest)},
             inputs={
                 **unreferenced.manifest.inputs,
                 "unmatched": unreferenced.manifest.materialization_id,

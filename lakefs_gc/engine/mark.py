@@ -56,6 +56,7 @@ def write_mark(
     protections: Protections | None = None,
     sweep_settings: SweepSettings | None = None,
     needs_backup: bool = False,
+    longest_commit_minutes: float = 0.0,
 ) -> Mark:
     """Write the mark of a run to the namespace, and give it back.
 
@@ -63,9 +64,11 @@ def write_mark(
     want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
     ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
     ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
-    a person (default: none), ``needs_backup`` that nothing of it may be swept without a backup.  ``created_at`` is by
-    the store's clock.  Writing the same mark again changes nothing.  Raises ``MarkError`` when another mark has the id,
-    and ``InputOrderError`` when the run was begun anew since the candidates were made.
+    a person (default: none), ``needs_backup`` that nothing of it may be swept without a backup,
+    ``longest_commit_minutes`` how long its sweep waits at least.  ``created_at`` is by the store's clock.
+
+    Writing the same mark again changes nothing.  Raises ``MarkError`` when another mark has the id, and
+    ``InputOrderError`` when the run was begun anew since the candidates were made.
     """
     check_inputs(run.run_key, candidates)
     if candidates.manifest.facts["cutoff"] != run.cutoff.isoformat():
@@ -111,6 +114,7 @@ def write_mark(
             "sweep_policy": sweep_settings.policy if sweep_settings else MANUAL,
             "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,
             "needs_backup": needs_backup,
+            "longest_commit_minutes": longest_commit_minutes,
             **{name: facts.get(name) for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES)},
         },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},

@@ -159,6 +159,11 @@ class Mark:
         return self.run.get("needs_backup") is True
 
     @property
+    def longest_commit_minutes(self) -> float:
+        """How long commits of the repository may take, by the settings that made the mark."""
+        return float(self.run.get("longest_commit_minutes", 0.0))
+
+    @property
     def named_at_root(self) -> str:
         """A name that lakeFS does not give, which the repository had at the root when the mark was made; or empty.
 

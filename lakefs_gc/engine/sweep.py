@@ -103,7 +103,8 @@ def wait_for_commits(
 ) -> None:
     """Wait until every commit that was under way when the mark was made is over.
 
-    That takes ``longest_commit_minutes``; with 0 nothing is waited for.
+    That takes ``longest_commit_minutes``, of the settings that made the mark or of today's, whichever is longer: the
+    sweep may run where the repository's own settings are not.  With 0 nothing is waited for.
 
     While a commit is under way, an object that it takes along and whose path is written anew is in no list of the
     server (``lakefs-gc designs show 6 without-wait``).
@@ -112,9 +113,10 @@ def wait_for_commits(
     set meanwhile: each time may be off by the allowed skew, so twice that is waited on top.  The wait itself goes by
     this machine's steady clock.  Raises ``ClockSkewError`` as ``age_of``.
     """
-    if not safety.longest_commit_minutes:
+    minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
+    if not minutes:
         return
-    wanted = timedelta(minutes=safety.longest_commit_minutes) + safety.two_clocks_apart
+    wanted = timedelta(minutes=minutes) + safety.two_clocks_apart
     left_seconds = (wanted - age_of(store, mark, safety).least).total_seconds()
     if left_seconds > 0:
         logger.info("mark %s is young: waiting %.0f s for commits that were under way", mark.mark_id, left_seconds)

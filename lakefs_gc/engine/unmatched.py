@@ -32,7 +32,7 @@ from lakefs_gc.storage.open import open_store
 
 _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
-_LONGEST_UPLOAD = timedelta(days=7)
+LONGEST_UPLOAD = timedelta(days=7)
 """How much longer than anything else parts of an upload stay: no list has them while it is under way."""
 
 
@@ -79,7 +79,7 @@ def unmatched(
     joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
     in_store = F.col("found_in").isNull()
     is_old = F.col("last_modified") < F.when(
-        F.col("address").rlike(UPLOAD_PART_REGEX), F.lit(run.cutoff - _LONGEST_UPLOAD)
+        F.col("address").rlike(UPLOAD_PART_REGEX), F.lit(run.cutoff - LONGEST_UPLOAD)
     ).otherwise(F.lit(run.cutoff))
     is_garbage = is_old & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)

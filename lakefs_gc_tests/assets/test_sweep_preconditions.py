@@ -74,6 +74,18 @@ def test_a_mark_of_the_client_with_somebody_elses_file(
     assert repository.objects() == before
 
 
+def test_parts_of_an_upload_in_a_mark_of_the_client(location: CodeLocation, repository: LakeRepository) -> None:
+    """No list has them while the upload is under way: they stay for seven days more, whoever marked them."""
+    part = repository.put_stray("data/g0000000000000000000/c0000000000000000000.part_00001", age_hours=48)
+    write_client_mark(repository.store, UNIFIED, [part], cutoff=utc_now() - timedelta(hours=24))
+    approve(location, CLIENT_RUN, repository, "m1")
+    failure = failure_of(location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"}), "sweep")
+    assert "--override nothing_newer_than_cutoff" in failure["what_to_do"]
+    repository.age(part, 24 * 9)
+    swept = location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"})
+    assert values(materialized(swept)["sweep"])["deleted_objects"] == 1
+
+
 @pytest.mark.parametrize("reason", ["another server", "a repository that cannot be read"])
 def test_nothing_is_waited_for_in_vain(
     location: CodeLocation, lake: Lake, repository: LakeRepository, reason: str

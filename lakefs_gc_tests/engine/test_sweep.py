@@ -321,18 +321,22 @@ def test_a_sweep_waits_for_commits_that_were_under_way(spark: SparkSession, repo
     mark = Collector(spark, repository).mark_objects(*strays(repository, 1))
     store = open_store(repository.location)
 
-    def waited(minutes: float, mark_age_minutes: float) -> list[float]:
+    def waited(minutes: float, mark_age_minutes: float, *, by_mark: float = 0.0) -> list[float]:
         now = mark.created_at + timedelta(minutes=mark_age_minutes)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(store, "now", lambda: now)
             pauses: list[float] = []
             safety = SafetyParameters(longest_commit_minutes=minutes, max_clock_skew_seconds=60)
-            wait_for_commits(store, mark, safety, pauses.append)
+            made = replace(mark, run=mark.run | {"longest_commit_minutes": by_mark})
+            wait_for_commits(store, made, safety, pauses.append)
         return pauses
 
     assert waited(10, 4) == [pytest.approx(8 * 60, abs=5)]
     assert waited(10, 11.5) == [pytest.approx(30, abs=5)]
     assert waited(10, 12.5) == []
+    # Whoever sweeps it, and with whatever settings.
+    assert waited(10, 12.5, by_mark=60) == [pytest.approx(49.5 * 60, abs=5)] == waited(0, 12.5, by_mark=60)
+    assert waited(10, 4, by_mark=0) == [pytest.approx(8 * 60, abs=5)]
     assert waited(10, 99) == []
     assert waited(0, 0) == []
     repository.age(MarkPaths.of(mark.mark_id).summary, -1)  # as a copy that was made an hour later says

@@ -196,4 +196,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "assets/test_backup.py",
         "whatever_the_settings",
     ),
+    Mutant(
+        12,
+        "a sweep waits as long as the mark's own settings say",
+        "engine/sweep.py",
+        "max(safety.longest_commit_minutes, mark.longest_commit_minutes)",
+        "safety.longest_commit_minutes",
+        "engine/test_sweep.py",
+        "waits_for_commits",
+    ),
+    Mutant(
+        12,
+        "parts of uploads in a mark of the client are young for longer",
+        "engine/client_marks.py",
+        '"newest_us": F.unix_micros(newest)',
+        '"newest_us": F.unix_micros(F.max("last_modified"))',
+        "assets/test_sweep_preconditions.py",
+        "parts_of_an_upload",
+    ),
 )
