@@ -135,6 +135,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
+        "a mark looks up what the list leaves out",
+        "engine/kept.py",
+        ".unionByName(left_out)",
+        "",
+        "engine/test_left_out.py",
+        "without_rows",
+    ),
+    Mutant(
+        6,
         "a look before a delete looks up what the list leaves out",
         "engine/second_look.py",
         ".unionByName(left_out)",
