@@ -74,7 +74,7 @@ def sweep(
     backup = require_backup(configured, found.mark)
     # What makes the sweep impossible is found before it waits.
     before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
-    refuse_unfit(found.mark, before)
+    refuse_unfit(found.mark, before.server)
     accepted = Accepted.of(found.mark, approval.overrides)
     brakes = found.mark.brakes
     named_at_root = ""
@@ -95,7 +95,7 @@ def sweep(
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
     stage.wait_for_commits(found.store, found.mark, configured.safety)
     run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
-    refuse_unfit(found.mark, run)
+    refuse_unfit(found.mark, run.server)
     look = SecondLook(
         spark.session,
         run,

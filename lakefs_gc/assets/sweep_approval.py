@@ -16,7 +16,8 @@ from pydantic import Field
 from lakefs_gc.assets.mark import mark
 from lakefs_gc.engine.approval import VIA_DAGSTER, Approval, approve
 from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import age_of
+from lakefs_gc.engine.marks import age_of, refuse_unfit
+from lakefs_gc.engine.run import ServerIdentity
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.marked import mark_of_run
@@ -62,8 +63,10 @@ def sweep_approval(
     that you do not override.  Materialize it by itself, after a look at the mark.
     """
     _refuse_unseen_mark(context)
-    configured = settings.get()
-    found = mark_of_run(context.partition_key, config.mark_id, lakefs.server(), configured, parquet.work_place)
+    configured, server = settings.get(), lakefs.server()
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    # What no sweep would take is not approved either.
+    refuse_unfit(found.mark, ServerIdentity.of(server, server.repository(found.mark.repository)))
     approval = approve(
         found.store,
         found.mark,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakefs_gc.config import MANUAL, SafetyParameters
 from lakefs_gc.engine.answers import Answer
 from lakefs_gc.engine.brakes import Brake
-from lakefs_gc.engine.run import GCRun, refuse_other_server
+from lakefs_gc.engine.run import ServerIdentity, refuse_other_server
 from lakefs_gc.errors import ClockSkewError, CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.parquet import has_column, parquet_bytes, read_columns
@@ -298,7 +298,7 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
     )
 
 
-def refuse_unfit(mark: Mark, run: GCRun) -> None:
+def refuse_unfit(mark: Mark, server: ServerIdentity) -> None:
     """Raise ``MarkError`` for a mark that this version does not sweep, or that another server was asked for.
 
     A mark of lakeFS's own client records no server: the checks that are made before its sweep stand for that.
@@ -309,7 +309,7 @@ def refuse_unfit(mark: Mark, run: GCRun) -> None:
             remedy="mark again",
         )
     if mark.is_ours:
-        refuse_other_server(run, mark.run.get("server"), mark.mark_id)
+        refuse_other_server(server, mark.run.get("server"), mark.mark_id)
 
 
 def made_by_us(store: ObjectStore, mark_id: str) -> bool:

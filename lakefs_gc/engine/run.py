@@ -191,20 +191,19 @@ def continue_run(listing: DatasetManifest, safety: SafetyParameters, open_namesp
     return run
 
 
-def refuse_other_server(run: GCRun, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
-    """Raise ``MarkError`` unless a mark was made with the server and the repository that the run asks.
+def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
+    """Raise ``MarkError`` unless a mark was made with this server and this repository on it.
 
     ``marked_with`` is the ``ServerIdentity`` that the mark records, as JSON.
     """
-    now = asdict(run.server)
-    if marked_with == now:
+    if marked_with == asdict(server):
         return
     if marked_with is None:
         raise MarkError(f"mark {mark_id} does not record the lakeFS server that it was made with", remedy="mark again")
     before = f"{marked_with.get('endpoint_url')} (repository created {marked_with.get('repository_created_at')})"
     raise MarkError(
-        f"mark {mark_id} of {run.repository} was made with the lakeFS server {before}, but this is "
-        f"{run.server.endpoint_url} (repository created {run.server.repository_created_at}): what that server refers "
+        f"mark {mark_id} was made with the lakeFS server {before}, but this is "
+        f"{server.endpoint_url} (repository created {server.repository_created_at}): what that server refers "
         "to is not known here",
         remedy="set LAKECTL_SERVER_ENDPOINT_URL to the same URL as for the mark, or mark again with this server",
     )

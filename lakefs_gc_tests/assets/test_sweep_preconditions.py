@@ -108,6 +108,8 @@ def test_nothing_is_waited_for_in_vain(
             patch.setenv("LAKECTL_SERVER_ENDPOINT_URL", copy)
             began = time.monotonic()
             failure = failure_of(location.run("gc_sweep", RUN), "sweep")
+            approval = failure_of(location.approve(RUN), "sweep_approval")
+        assert approval["description"] == failure["description"], "it is not approved either"
         assert (failure["error"], "localhost" in failure["description"]) == (MarkError.__name__, True)
     else:
         shutil.rmtree(other.folder)

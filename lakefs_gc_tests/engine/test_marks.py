@@ -240,20 +240,20 @@ def test_a_mark_of_the_version_before(made: Made) -> None:
     mark = made.read()
     assert [(brake.name, brake.answer) for brake in mark.brakes] == [("share_of_bytes", Answer.SAFE)]
     with pytest.raises(MarkError, match="made by an older lakefs-gc"):
-        refuse_unfit(mark, made.run)
+        refuse_unfit(mark, made.run.server)
 
 
 def test_a_mark_is_swept_with_its_own_server_only(made: Made) -> None:
     """A copy of a server has the same names; what it refers to is another matter (rule 12)."""
-    refuse_unfit(made.mark, made.run)
+    refuse_unfit(made.mark, made.run.server)
     elsewhere = replace(made.run.server, endpoint_url="http://copy.example:8000")
     anew = replace(made.run.server, repository_created_at="2020-01-01T00:00:00+00:00")
     for server in (elsewhere, anew):
         with pytest.raises(MarkError, match="was made with the lakeFS server"):
-            refuse_unfit(made.mark, replace(made.run, server=server))
+            refuse_unfit(made.mark, server)
     unbound = replace(made.mark, run={name: fact for name, fact in made.mark.run.items() if name != "server"})
     with pytest.raises(MarkError, match="does not record the lakeFS server"):
-        refuse_unfit(unbound, made.run)
+        refuse_unfit(unbound, made.run.server)
 
 
 # -- marks of lakeFS's own client
