@@ -14,7 +14,7 @@ from lakefs_gc_tests.collector import Collector, LakeRepository, counts
 @pytest.fixture
 def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch) -> Collector:
     """Its server can be made to forget rows: changes of local stores are not asked for one by one here."""
-    monkeypatch.setattr(uncommitted, "_linked_by_folder", lambda *_: [])
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *_: [])
     repository.put("committed")
     repository.commit()
     repository.keep_days(10)
