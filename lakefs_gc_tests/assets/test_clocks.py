@@ -39,7 +39,7 @@ def test_the_age_of_a_mark_goes_by_the_stores_clock(
     location: CodeLocation, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark_id = str(values(materialized(location.run("gc_mark", RUN))["mark"])["mark_id"])
-    assert location.run("gc_approve", RUN).success
+    assert location.approve(RUN).success
     summary, before = MarkPaths.of(mark_id).summary, repository.objects()
     repository.age(summary, 31 * 24)
     failure = failure_of(location.run("gc_sweep", RUN), "sweep")
