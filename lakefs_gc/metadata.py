@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.ages import bytes_by_age
 from lakefs_gc.engine.dataset import DatasetManifest
+from lakefs_gc.units import human_bytes
 
 _BAR_WIDTH = 20
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 Metadata = dict[str, Any]
 
@@ -38,16 +38,6 @@ _COLUMNS = {
     "deleted_by": "The mark of ours whose sweep deleted it; empty: it was lost.",
     "error": "What the store answered when it failed; else empty.",
 }
-
-
-def human_bytes(size_bytes: float) -> str:
-    """``1536`` as ``1.5 KiB``."""
-    value, unit = float(size_bytes), _UNITS[0]
-    for unit in _UNITS:
-        if abs(value) < 1024 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def column_schema(schema: StructType) -> TableSchema:

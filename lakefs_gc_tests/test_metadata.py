@@ -12,7 +12,8 @@ from lakefs_gc.engine import schemas
 from lakefs_gc.engine.dataset import DatasetManifest
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StoreUnavailableError
 from lakefs_gc.failures import failures_shown
-from lakefs_gc.metadata import bar_chart, column_schema, human_bytes, stage_metadata, table
+from lakefs_gc.metadata import bar_chart, column_schema, stage_metadata, table
+from lakefs_gc.units import human_bytes
 
 BEGAN = datetime(2026, 1, 31, 3, tzinfo=UTC)
 

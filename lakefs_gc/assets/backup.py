@@ -12,7 +12,7 @@ from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import mark_of_run
-from lakefs_gc.metadata import Metadata, human_bytes, table
+from lakefs_gc.metadata import Metadata, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
@@ -20,6 +20,7 @@ from lakefs_gc.resources.run_lock import refuse_second_run
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_bytes
 
 
 class BackupConfig(Config):

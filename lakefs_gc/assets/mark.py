@@ -13,13 +13,14 @@ from lakefs_gc.engine.marks import Mark
 from lakefs_gc.engine.overview import Overview, overview
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.failures import failures_shown
-from lakefs_gc.metadata import Metadata, human_bytes, table
+from lakefs_gc.metadata import Metadata, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_bytes
 
 
 @asset(

@@ -22,7 +22,7 @@ from lakefs_gc.engine.sweep_result import SweepResult, failures
 from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.failures import failure_of, failures_shown
 from lakefs_gc.marked import Marked, mark_of_run
-from lakefs_gc.metadata import Metadata, bar_chart, human_bytes, table
+from lakefs_gc.metadata import Metadata, bar_chart, table
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
@@ -30,6 +30,7 @@ from lakefs_gc.resources.run_lock import refuse_second_run
 from lakefs_gc.resources.settings import SettingsResource
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_bytes
 
 
 class SweepConfig(Config):

@@ -21,11 +21,12 @@ from lakefs_gc.engine.run import ServerIdentity
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.failures import failures_shown
 from lakefs_gc.marked import mark_of_run
-from lakefs_gc.metadata import Metadata, human_bytes
+from lakefs_gc.metadata import Metadata
 from lakefs_gc.partitions import gc_runs
 from lakefs_gc.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.resources.lakefs import LakeFSResource
 from lakefs_gc.resources.settings import SettingsResource
+from lakefs_gc.units import human_bytes
 
 _BACKFILL_TAGS = ("dagster/backfill", "dagster/root_backfill_id")
 

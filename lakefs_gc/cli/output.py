@@ -7,19 +7,21 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lakefs_gc.engine.marks import Mark
-from lakefs_gc.engine.overview import Overview
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.findings import Finding
 from lakefs_gc.logs import configure_logging
-from lakefs_gc.metadata import human_bytes
+from lakefs_gc.units import human_bytes
+
+if TYPE_CHECKING:  # they bring Spark along, seconds that `--help` does not need
+    from lakefs_gc.engine.marks import Mark
+    from lakefs_gc.engine.overview import Overview
 
 logger = logging.getLogger(__name__)
 

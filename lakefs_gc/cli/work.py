@@ -20,12 +20,12 @@ from lakefs_gc.engine.restores import notes, restored
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SweepIncompleteError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
-from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.auth import new_credentials
 from lakefs_gc.sandbox.server import refuse_other_hosts, serve
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.units import human_bytes
 
 Outcomes = dict[str, dict[str, int]]
 

@@ -24,7 +24,6 @@ from lakefs_gc.engine.overview import overview
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.marked import Marked, open_mark, open_namespace
-from lakefs_gc.metadata import human_bytes
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
@@ -33,6 +32,7 @@ from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore, StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_bytes
 
 _BUCKET = "lakefs-gc-demo"
 # A real server's grace period is a day.  Nobody uploads to the demo's server while it is collected.

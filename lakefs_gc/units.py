@@ -1,0 +1,15 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def human_bytes(size_bytes: float) -> str:
+    """``1536`` as ``1.5 KiB``."""
+    value, unit = float(size_bytes), _UNITS[0]
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
