@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from lakefs_gc.config_section import Section, looks_like_secret
 from lakefs_gc.emr_settings import EMRSettings
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.urls import has_credentials
 
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"

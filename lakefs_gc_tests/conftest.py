@@ -18,7 +18,7 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.resources.spark import start_spark
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 BUCKET = "lakefs-gc-tests"
 

@@ -24,7 +24,8 @@ from lakefs_gc.sandbox.auth import new_credentials
 from lakefs_gc.sandbox.server import refuse_other_hosts, serve
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.units import human_bytes
 
 Outcomes = dict[str, dict[str, int]]

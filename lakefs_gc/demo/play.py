@@ -30,7 +30,8 @@ from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.sensors import SensorCursor, evaluate
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import human_bytes
 

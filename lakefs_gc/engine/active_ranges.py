@@ -34,7 +34,7 @@ from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable import read_properties
 from lakefs_gc.retention.protections import protected_since
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 RULES = "rules"
 """Mode: the server lists the active commits by its retention rules."""

@@ -11,7 +11,7 @@ from lakefs_gc.engine.backups import ALREADY_GONE, COPIED, Backup, place_of
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import MarkPart
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 _CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
 

@@ -32,8 +32,9 @@ from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.fan_out import list_concurrently
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _VERSION = 1

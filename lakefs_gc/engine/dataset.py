@@ -27,7 +27,8 @@ from lakefs_gc.engine.run_folders import LISTING, MANIFEST, MARK_RECORD, left_be
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,10 @@ from lakefs_gc.engine import ledger
 from lakefs_gc.engine.restores import notes_in
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"

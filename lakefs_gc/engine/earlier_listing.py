@@ -23,7 +23,7 @@ from lakefs_gc.engine.still_there import only_absent
 from lakefs_gc.engine.swept import recorded_by_sweeps
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_slice_id, reversed_id_time
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 OPTIMIZED = "optimized"

@@ -41,7 +41,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.server import LakeFSServer, Repository
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

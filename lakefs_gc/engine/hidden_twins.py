@@ -36,8 +36,8 @@ from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_stor
 from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 

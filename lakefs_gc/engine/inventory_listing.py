@@ -13,9 +13,9 @@ from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES, StrangerCount
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, SafetyError
 from lakefs_gc.formats.addresses import are_candidate_addresses
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.inventory import Inventory, newest_inventory
 from lakefs_gc.storage.inventory_rows import read_inventory_file
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _NUMBER = pa.schema([("number", pa.int64())])

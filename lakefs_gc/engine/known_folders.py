@@ -29,7 +29,7 @@ from lakefs_gc.formats.addresses import (
     server_spellings,
 )
 from lakefs_gc.server import LakeFSServer, Repository
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _STORE_SCHEME = "file://"

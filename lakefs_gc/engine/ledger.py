@@ -22,7 +22,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.parquet import read_columns
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 
 INTENT = "intent"
 DELETED = "deleted"

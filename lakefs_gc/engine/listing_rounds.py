@@ -21,8 +21,8 @@ from lakefs_gc.engine.parts import PartsPlace, write_parts
 from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES, StrangerCount
 from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.key_ranges import KeyRange
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.range_listing import ListingLimits, RangeLister
 
 logger = logging.getLogger(__name__)

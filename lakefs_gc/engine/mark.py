@@ -31,7 +31,8 @@ from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_stor
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_US, Summary, deleted_parquet, deleted_text
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

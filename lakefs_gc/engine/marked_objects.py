@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.local_rows import local_rows
 from lakefs_gc.engine.marks import Mark, MarkPart, read_part
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 
 def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFrame:

@@ -18,7 +18,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.workers import worker_store
 from lakefs_gc.formats.parquet import read_strings
-from lakefs_gc.storage.base import LISTING_SCHEMA, StoreLocation
+from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.location import StoreLocation
 
 PART = StructType(
     [

@@ -16,7 +16,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
 from lakefs_gc.formats.sstable import read_properties
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,9 @@ from lakefs_gc.engine.workers import Batches, driver_errors, worker, worker_stor
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace, spellings
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

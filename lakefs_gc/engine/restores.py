@@ -25,8 +25,9 @@ from lakefs_gc.engine.marks import MarkPaths
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

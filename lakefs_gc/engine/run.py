@@ -23,7 +23,8 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
 from lakefs_gc.server import LakeFSServer, Repository
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 
 _RUN_KEY = re.compile(rf"(?P<repository>{REPOSITORY_NAME})/(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{{0,99}})")
 

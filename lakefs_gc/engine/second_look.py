@@ -39,7 +39,7 @@ from lakefs_gc.engine.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 

@@ -24,8 +24,9 @@ from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from lakefs_gc.engine.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
-from lakefs_gc.storage.base import ListingPage, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ListingPage, ObjectInfo, ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORTH_A_PAGE = 20

@@ -30,7 +30,7 @@ from lakefs_gc.engine.parts import PART
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.strangers import STRANGERS, STRANGERS_BYTES
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.range_listing import ListingLimits
 
 _STAGE = "store_listing"

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine import ledger
 from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 _TASKS_PER_CORE = 4
 _READS_AT_ONCE = 16

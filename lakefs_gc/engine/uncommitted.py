@@ -28,8 +28,9 @@ from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, Ser
 from lakefs_gc.formats.addresses import other_readings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakefs_gc import errors
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 P = ParamSpec("P")

@@ -23,7 +23,7 @@ from lakefs_gc.sandbox.refs import Refs, Repository
 from lakefs_gc.sandbox.staging import Staging
 from lakefs_gc.sandbox.tasks import Tasks
 from lakefs_gc.sandbox.tracking import LinkTokens, TrackedCopies
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 _DATABASE_FILE = "sandbox.sqlite"
 _BACKGROUND_THREADS = 4

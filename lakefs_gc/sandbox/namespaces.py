@@ -18,7 +18,8 @@ from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox.addresses import DATA_FOLDER
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")

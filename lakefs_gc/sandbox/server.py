@@ -21,7 +21,7 @@ from lakefs_gc.sandbox.auth import Credentials
 from lakefs_gc.sandbox.clock import Clock, system_clock
 from lakefs_gc.sandbox.context import Sandbox, SandboxOptions
 from lakefs_gc.sandbox.gateway.app import Gateway
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from lakefs_gc.errors import StoreUnavailableError
 from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 
 LISTING_SCHEMA = pa.schema(
@@ -38,23 +39,6 @@ LISTING_SCHEMA = pa.schema(
 """Columns of a listing: the key relative to the store's folder, its size in bytes, when it was last
 modified.
 """
-
-
-@dataclass(frozen=True)
-class StoreLocation:
-    """Where a store is; pickles, and holds no credentials.
-
-    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash.  The endpoint and
-    the credentials of S3 come from the standard AWS chain of the process that opens the store (environment
-    variables, ``AWS_ENDPOINT_URL_S3`` included, profile, instance role).
-    """
-
-    url: str
-
-    @property
-    def folder_url(self) -> str:
-        """The URL with exactly one final slash, so that it is a prefix of nothing but its own content."""
-        return self.url.rstrip("/") + "/"
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,12 @@ from lakefs_gc.storage.base import (
     Deletions,
     ObjectInfo,
     ObjectStore,
-    StoreLocation,
     SubPrefixes,
 )
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.location import StoreLocation
 
 SCHEME = "file://"
 BATCH_ROWS = 32_000

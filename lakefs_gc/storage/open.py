@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage import local, s3
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 
 _NOT_YET = {

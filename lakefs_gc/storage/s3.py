@@ -25,13 +25,13 @@ from lakefs_gc.storage.base import (
     ListingPage,
     ObjectInfo,
     ObjectStore,
-    StoreLocation,
     SubPrefixes,
     Versions,
 )
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3_checksums import checksums_of, content_facts

@@ -27,7 +27,7 @@ from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine import schemas
 from lakefs_gc.engine.run_folders import run_folders
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, name_server, values, with_garbage
 from lakefs_gc_tests.collector import STAGES, Lake, LakeRepository

@@ -24,7 +24,7 @@ from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.unmatched import unmatched
 from lakefs_gc.resources.spark import SparkResource
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 

@@ -25,7 +25,7 @@ from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.workers import Batches, worker
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.resources.spark import SparkResource
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, generate
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 

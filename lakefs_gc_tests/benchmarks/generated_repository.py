@@ -24,7 +24,7 @@ from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.records import Change, Record, record_of
 from lakefs_gc.sandbox.refs import CommitRecord, Repository
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generated_keys import KeyFile, write_key_file
 from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, addresses_of, generate
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore

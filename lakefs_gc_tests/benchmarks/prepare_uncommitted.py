@@ -19,7 +19,7 @@ from lakefs_gc.sandbox import branches, commits, garbage
 from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.records import Change, record_of
 from lakefs_gc.sandbox.refs import Repository
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process
 
 _SIZES = (10_000, 250_000, 1_000_000)

@@ -39,7 +39,7 @@ from xml.sax.saxutils import escape, unescape
 import numpy as np
 import numpy.typing as npt
 
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.simulated_keys import Keys, KeySource
 
 BUCKET = "simulated"

@@ -24,7 +24,7 @@ from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.sweep import sweep
 from lakefs_gc.resources.spark import start_spark
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.range_listing import ListingLimits
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape

@@ -20,7 +20,7 @@ from lakefs_gc.demo.story import REPOSITORY, Storyteller
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 UNTIL_OLD_ENOUGH_SECONDS = 1.2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -58,3 +60,12 @@ def test_errors_and_logs_show_keys_as_they_are(capsys: pytest.CaptureFixture[str
     out.fail(StorageError(KEY, remedy=KEY))
     logging.getLogger("lakefs_gc.engine").info(KEY)
     assert capsys.readouterr().err.count(KEY) == 4
+
+
+def test_help_loads_nothing_that_only_a_run_needs() -> None:
+    """Each of these takes between a fifth of a second and two to load."""
+    code = "import sys; from lakefs_gc.cli.main import main; sys.argv = ['lakefs-gc', '--help']\ntry: main()\n"
+    code += "finally: sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "sweep" in ended.stdout
+    assert {"dagster", "pyspark", "pyarrow", "boto3", "lakefs_sdk", "numba"} & set(ended.stderr.split()) == set()

@@ -28,7 +28,7 @@ for module in pkgutil.iter_modules(lakefs_gc.engine.__path__, "lakefs_gc.engine.
     importlib.import_module(module.name)
 from lakefs_gc.formats import kernel
 from lakefs_gc.formats.ranges import read_range
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3_listing import parse_page
 from lakefs_gc.storage.s3_page import scan_objects

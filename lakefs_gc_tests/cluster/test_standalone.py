@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.cluster.standalone import Machine, StandaloneCluster
 from lakefs_gc_tests.collector import Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import LevelledS3, credentials

@@ -11,7 +11,8 @@ from lakefs_gc.engine.backup import BackupResult, backup
 from lakefs_gc.engine.backups import BackupPaths, open_place
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import CORES, Collector
 

@@ -11,7 +11,7 @@ from lakefs_gc.engine.backup import backup
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
 from lakefs_gc.engine.marks import read_mark
 from lakefs_gc.resources.spark import start_spark
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import LakeRepository
 from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted
 

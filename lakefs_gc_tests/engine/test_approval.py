@@ -16,7 +16,8 @@ from lakefs_gc.engine.approval import Approval, approve, read_approval, refuse_w
 from lakefs_gc.engine.brakes import Brake
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 NOW = datetime(2026, 7, 1, 12, 0, 0, 5, UTC)

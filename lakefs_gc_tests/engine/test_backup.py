@@ -42,7 +42,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups

@@ -10,7 +10,8 @@ import pytest
 from lakefs_gc.engine.backups import COPIED, Backup, BackupPaths, find_backup, read_backup
 from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.errors import BackupError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 

@@ -13,9 +13,10 @@ import pytest
 from lakefs_gc.engine import deletion, ledger
 from lakefs_gc.engine.deletion import DELETE, Pacing, delete_objects
 from lakefs_gc.engine.still_there import still_there
-from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 ADDRESSES = [f"data/slice/{name}" for name in "abc"]

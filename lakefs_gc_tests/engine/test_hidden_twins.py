@@ -17,7 +17,7 @@ from lakefs_gc.engine.range_cache import RangeCache
 from lakefs_gc.engine.value_filter import ValueFilter
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.table_writer import write_range
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 
 

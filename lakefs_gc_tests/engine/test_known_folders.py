@@ -16,7 +16,7 @@ from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import server_spellings, spellings
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 
 SLICE, ID = "g0000000000000000000", "c0000000000000000000"

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 FOLDER = "_lakefs/retention/gc/unified/m/lakefs-gc/ledger/"

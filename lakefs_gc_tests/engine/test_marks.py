@@ -23,8 +23,9 @@ from lakefs_gc.engine.marks import Mark, MarkPaths, age_of, digest_of, list_mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import ClockSkewError, LakeFSGCError, MarkError
 from lakefs_gc.formats.report import Summary, deleted_parquet
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake
 

@@ -9,7 +9,7 @@ import pytest
 from lakefs_gc.engine.marks import read_mark
 from lakefs_gc.engine.overview import PrefixTotal, overview
 from lakefs_gc.errors import MarkError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.engine.test_marks import NAMESPACE, UNIFIED, write_client_mark
 

@@ -16,7 +16,8 @@ from lakefs_gc.engine.dataset import utc_now
 from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.pruning import Pruned, prune_backups
 from lakefs_gc.errors import BackupError
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups

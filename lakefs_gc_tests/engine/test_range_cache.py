@@ -16,7 +16,7 @@ from lakefs_gc.engine import range_cache
 from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, write_range_number
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.faulty_store import StoreInS3

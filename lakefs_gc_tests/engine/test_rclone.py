@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.backups import BackupPaths
 from lakefs_gc.engine.marks import MarkPaths
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups
 

@@ -25,8 +25,9 @@ from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteErr
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, marked

@@ -25,7 +25,7 @@ from lakefs_gc.engine.restores import begin_restore, ended_late, notes
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
 from lakefs_gc.marked import Marked
-from lakefs_gc.storage.base import Deletion, StoreLocation
+from lakefs_gc.storage.base import Deletion
 from lakefs_gc.storage.delete_window import (
     DEAD_AFTER_SECONDS,
     DELETE_DEADLINE_SECONDS,
@@ -33,6 +33,7 @@ from lakefs_gc.storage.delete_window import (
     DeleteWindow,
 )
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import CORES, Collector, LakeRepository
 from lakefs_gc_tests.engine.backing_up import Backups

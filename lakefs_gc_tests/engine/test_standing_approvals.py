@@ -13,7 +13,8 @@ from lakefs_gc.engine.approval import POLICY, VIA_COMMAND_LINE, VIA_DAGSTER, VIA
 from lakefs_gc.engine.ledger import SEQUENCE_FORMAT
 from lakefs_gc.engine.marks import MarkPaths, digest_of
 from lakefs_gc.engine.standing_approvals import standing_approvals
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.engine.test_approval import MARK
 

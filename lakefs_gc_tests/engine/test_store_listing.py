@@ -21,7 +21,7 @@ from lakefs_gc.engine.parts import PartsPlace
 from lakefs_gc.engine.store_listing import store_listing
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, SafetyError
 from lakefs_gc.resources.spark import start_spark
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.range_listing import ListingLimits
 from lakefs_gc_tests.benchmarks.harness import in_fresh_process

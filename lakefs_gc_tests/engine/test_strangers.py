@@ -17,7 +17,7 @@ from lakefs_gc.engine.strangers import is_stranger as spark_is_stranger
 from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.addresses import is_stranger
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.engine.test_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.formats.test_addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS

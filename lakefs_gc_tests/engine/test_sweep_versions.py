@@ -19,7 +19,8 @@ from lakefs_gc.engine.deleted_bytes import deleted_bytes
 from lakefs_gc.engine.marks import MarkPaths
 from lakefs_gc.engine.still_there import still_there
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage.base import ObjectInfo, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectInfo, ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.engine.backing_up import Backups
 

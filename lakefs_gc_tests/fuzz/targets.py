@@ -45,9 +45,9 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats import addresses, commits_csv, entry, gc_rules, range_data, ranges, report, snappy, sstable
 from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, read_uncommitted, write_uncommitted
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.inventory import FileFormat, Inventory, InventoryFile, newest_inventory
 from lakefs_gc.storage.inventory_rows import read_inventory_file
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3_errors import IncompleteListingError
 from lakefs_gc.storage.s3_listing import _read_carefully, _read_quickly, parse_page

@@ -42,7 +42,8 @@ from lakefs_gc.errors import (
     StorageError,
 )
 from lakefs_gc.server import LakeFSServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.collector import CORES, STAGES, keys_below, marked
 from lakefs_gc_tests.engine.backing_up import Backups
 from lakefs_gc_tests.impatient_daemon import KILL_FILE

@@ -15,7 +15,8 @@ from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.storage.base import ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 REPOSITORY = "demo"

@@ -15,7 +15,7 @@ from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox.committed import Committed, RangeLimits, fnv1a_64
 from lakefs_gc.sandbox.problems import Conflict, NoChanges
 from lakefs_gc.sandbox.records import Change, DifferenceType, Record, record_of
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import big
 

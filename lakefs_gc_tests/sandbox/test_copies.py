@@ -18,7 +18,7 @@ from lakefs_gc.sandbox.objects import Replacing, Upload
 from lakefs_gc.sandbox.problems import ApiError
 from lakefs_gc.sandbox.records import Record
 from lakefs_gc.sandbox.refs import Repository
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
 
 NAMESPACE = "local://demo"

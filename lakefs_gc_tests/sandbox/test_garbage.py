@@ -20,7 +20,7 @@ from lakefs_gc.sandbox.context import Sandbox, SandboxOptions
 from lakefs_gc.sandbox.objects import Staged
 from lakefs_gc.sandbox.problems import ApiError, NotFound
 from lakefs_gc.sandbox.refs import Repository
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
 
 NAMESPACE = "local://demo"

@@ -10,7 +10,7 @@ from lakefs_gc.errors import ConfigurationError, NamespaceError
 from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox.namespaces import Namespaces, relative_if_data, shown_address
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 
 S3 = Namespaces(StoreLocation("s3://bucket/root"))
 LOCAL = Namespaces(StoreLocation("file:///somewhere"))

@@ -13,7 +13,7 @@ import pytest
 from lakefs.client import Client
 
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
 from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, make_place, refused
 

@@ -15,7 +15,7 @@ from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.formats.sstable import read_pairs
 from lakefs_gc.sandbox.committed import METADATA_FOLDER, Committed, RangeLimits
 from lakefs_gc.sandbox.records import Record, record_of
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import scenario
 from lakefs_gc_tests.sandbox.place import Place

@@ -24,7 +24,7 @@ from lakefs_gc.sandbox.auth import Credentials
 from lakefs_gc.sandbox.committed import RangeLimits
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer, serve
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
 from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, make_place, refused, sdk_client
 
@@ -239,7 +239,7 @@ import logging, sys
 from pathlib import Path
 from lakefs_gc.sandbox.auth import Credentials
 from lakefs_gc.sandbox.server import serve
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 logging.basicConfig(level=logging.INFO)
 folder = Path(sys.argv[2])
 serve("127.0.0.1", int(sys.argv[1]), folder, StoreLocation((folder / "objects").as_uri()),

@@ -23,7 +23,7 @@ import pytest
 
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import Lake
 from lakefs_gc_tests.lakefs_proxy import LakeFSProxy

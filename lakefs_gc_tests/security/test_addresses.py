@@ -25,7 +25,8 @@ from lakefs_gc.engine.restore import restore
 from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, StorageError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, is_candidate_address
 from lakefs_gc.formats.report import Summary, deleted_parquet, report_paths
-from lakefs_gc.storage.base import DeletionOutcome, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, keys_below
 

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from lakefs_gc.storage.base import LISTING_SCHEMA, ListingPage, StoreLocation, SubPrefixes
+from lakefs_gc.storage.base import LISTING_SCHEMA, ListingPage, SubPrefixes
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 from lakefs_gc.errors import NamespaceError, ObjectNotFoundError
-from lakefs_gc.storage.base import LISTING_SCHEMA, DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import LISTING_SCHEMA, DeletionOutcome, ObjectStore
 from lakefs_gc.storage.fan_out import list_concurrently
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 ODD_KEYS = [

@@ -12,8 +12,8 @@ from botocore.exceptions import ConnectionClosedError
 
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.storage.base import DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, ObjectStore
 from lakefs_gc.storage.delete_window import (
     CONNECT_TIMEOUT_SECONDS,
     DEAD_AFTER_SECONDS,
@@ -18,6 +18,7 @@ from lakefs_gc.storage.delete_window import (
     READ_TIMEOUT_SECONDS,
     DeleteWindow,
 )
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy

@@ -12,10 +12,10 @@ import pytest
 
 from lakefs_gc.errors import StorageError
 from lakefs_gc.storage import fan_out
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 
 
 class CountingStore(LocalStore):

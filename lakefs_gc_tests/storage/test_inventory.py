@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.inventory_rows import read_inventory_file
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.storage.inventory_report import BEGAN, EXPECTED, Report, encoded
 

@@ -14,8 +14,9 @@ import pytest
 
 from lakefs_gc.errors import NamespaceError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage import local
-from lakefs_gc.storage.base import DeletionOutcome, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 
 
 @pytest.fixture

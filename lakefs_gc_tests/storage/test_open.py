@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.storage.base import StoreLocation
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc.storage.s3_client import _loader, new_clients

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from lakefs_gc.errors import StorageError, StoreUnavailableError
 from lakefs_gc.storage import range_listing
-from lakefs_gc.storage.base import ListingPage, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import ListingPage, ObjectStore
 from lakefs_gc.storage.key_ranges import KeyRange, find_cuts
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.range_listing import ListingLimits, RangeLister, _Listing, _Origin
 from lakefs_gc_tests.storage.paged_store import PagedStore, batch_of

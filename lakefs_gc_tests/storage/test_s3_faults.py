@@ -16,7 +16,8 @@ from lakefs_gc.errors import (
     StorageError,
     StoreUnavailableError,
 )
-from lakefs_gc.storage.base import DeletionOutcome, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import DeletionOutcome, ObjectStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted, error

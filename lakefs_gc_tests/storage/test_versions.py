@@ -14,9 +14,10 @@ import pytest
 from lakefs_gc.errors import StorageError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage import s3_versions
-from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, ObjectStore, StoreLocation
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, ObjectStore
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import S3Store
 from lakefs_gc.storage.s3_delete import Target

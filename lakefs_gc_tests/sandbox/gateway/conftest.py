@@ -10,7 +10,7 @@ import pytest
 
 from lakefs_gc.sandbox.clock import system_clock
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.gateway.client import s3_client
 from lakefs_gc_tests.sandbox.place import Place, make_place
 

@@ -16,7 +16,7 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.gateway.documents import read_keys_to_delete
 from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.storage.base import StoreLocation
+from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
 from lakefs_gc_tests.sandbox.gateway.client import refusal, s3_client
 from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
