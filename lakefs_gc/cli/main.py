@@ -84,11 +84,11 @@ def mark(
     repository: Repository, min_age: MinAge = "", unsafe_min_age: UnsafeMinAge = False, json: AsJSON = False
 ) -> None:
     """Find what may be deleted, and write it down.  Deletes nothing."""
-    from lakefs_gc.cli import work
+    from lakefs_gc.cli import reading, work
 
     out = _options.output(json)
     made = work.mark(_options.settings(), out, repository, _hours(min_age), unsafe_min_age)
-    out.result(work.mark_facts(made), lambda: out.show_mark(made))
+    out.result(reading.mark_facts(made), lambda: out.show_mark(made))
 
 
 @app.command()
@@ -106,7 +106,7 @@ def approve(
     json: AsJSON = False,
 ) -> None:
     """Say that a mark may be swept.  A sensor then starts the sweep, where Dagster runs."""
-    from lakefs_gc.cli import work
+    from lakefs_gc.cli import reading, work
 
     out, settings = _options.output(json), _options.settings()
     if not (digest and by) and not sys.stdin.isatty():
@@ -116,7 +116,7 @@ def approve(
         )
     by = by or getpass.getuser()
     if not digest:
-        found, seen = work.show(settings, repository, mark_id)
+        found, seen = reading.show(settings, repository, mark_id)
         out.show_mark(found)
         out.show_overview(seen)
         if not _confirmed(f"Approve the deletion of these {found.candidates} objects, as {by}?"):
@@ -162,7 +162,7 @@ def run(
     json: AsJSON = False,
 ) -> None:
     """Mark, show the decision, ask, back up where the settings demand it, and sweep."""
-    from lakefs_gc.cli import undo_work, work
+    from lakefs_gc.cli import reading, undo_work, work
 
     out, settings = _options.output(json), _options.settings()
     if not yes and not sys.stdin.isatty():
@@ -170,10 +170,10 @@ def run(
     made = work.mark(settings, out, repository, _hours(min_age), unsafe_min_age)
     out.show_mark(made)
     if not made.candidates:
-        out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing to sweep"))
+        out.result({**reading.mark_facts(made), "swept": False}, lambda: out.say("nothing to sweep"))
         return
     if not yes and not _confirmed(f"Delete these {made.candidates} objects?"):
-        out.result({**work.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
+        out.result({**reading.mark_facts(made), "swept": False}, lambda: out.say("nothing was deleted; the mark stays"))
         return
     try:
         if settings.backup.required_before_sweep:
@@ -184,9 +184,9 @@ def run(
         swept = work.sweep(settings, out, repository, made.mark_id, made.digest, approved_by=by or _whoever_runs_this())
     except LakeFSGCError:
         # The mark is there all the same.
-        out.result({**work.mark_facts(made), "swept": False}, lambda: None)
+        out.result({**reading.mark_facts(made), "swept": False}, lambda: None)
         raise
-    facts = {**work.mark_facts(made), **work.sweep_facts(swept), "swept": swept.incomplete is None}
+    facts = {**reading.mark_facts(made), **work.sweep_facts(swept), "swept": swept.incomplete is None}
     out.result(facts, lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
@@ -208,25 +208,25 @@ def _confirmed(question: str) -> bool:
 @app.command()
 def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
     """One mark: totals, the largest prefixes, a sample."""
-    from lakefs_gc.cli import work
+    from lakefs_gc.cli import reading
 
     out = _options.output(json)
-    found, seen = work.show(_options.settings(), repository, mark_id)
+    found, seen = reading.show(_options.settings(), repository, mark_id)
 
     def tables() -> None:
         out.show_mark(found)
         out.show_overview(seen)
 
-    out.result(work.show_facts(found, seen), tables)
+    out.result(reading.show_facts(found, seen), tables)
 
 
 @app.command()
 def history(repository: Repository, json: AsJSON = False) -> None:
     """The marks of a repository, newest first, and what became of them."""
-    from lakefs_gc.cli import work
+    from lakefs_gc.cli import reading
 
     out = _options.output(json)
-    marks = work.history(_options.settings(), repository)
+    marks = reading.history(_options.settings(), repository)
     out.result({"repository": repository, "marks": marks}, lambda: out.show_history(marks))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,19 @@ from lakefs_gc.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.assets.sweep import SweepConfig
 from lakefs_gc.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.cli.output import Output
+from lakefs_gc.cli.reading import find_mark, read_json
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
 from lakefs_gc.engine.dataset import WorkPlace, utc_now
-from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
-from lakefs_gc.engine.overview import Overview, overview
-from lakefs_gc.engine.restores import notes, restored
+from lakefs_gc.engine.marks import Mark, MarkPaths
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SweepIncompleteError
-from lakefs_gc.marked import Marked, open_mark, open_namespace
+from lakefs_gc.errors import ApprovalError, SweepIncompleteError
+from lakefs_gc.marked import Marked, open_mark
 from lakefs_gc.sandbox.auth import new_credentials
 from lakefs_gc.sandbox.server import refuse_other_hosts, serve
 from lakefs_gc.server import LakeFSServer
 from lakefs_gc.session import GCSession
-from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.units import human_bytes
 
 Outcomes = dict[str, dict[str, int]]
 
@@ -51,27 +47,6 @@ def mark(settings: Settings, out: Output, repository: str, min_age_hours: float 
     return open_mark(repository, facts["mark_id"], server, settings).mark
 
 
-def mark_facts(made: Mark) -> dict[str, Any]:
-    """A mark as the JSON that scripts rely on."""
-    return {
-        "mark_id": made.mark_id,
-        "repository": made.repository,
-        "location": made.location,
-        "digest": made.digest,
-        "listed": made.counts.get("store_listing"),
-        "committed": made.counts.get("committed"),
-        "uncommitted": made.counts.get("uncommitted"),
-        "candidates": made.candidates,
-        "candidate_bytes": made.candidate_bytes,
-        "deleted_bytes": made.run.get("deleted_bytes", "unknown"),
-        "not_lakefs": made.run.get("not_lakefs"),
-        "not_lakefs_bytes": made.run.get("not_lakefs_bytes"),
-        "named_at_root": made.named_at_root,
-        "cutoff": made.cutoff.isoformat(),
-        "brakes": [{"name": b.name, "message": b.message, "blocks": b.blocks} for b in made.brakes if not b.passed],
-    }
-
-
 def approve(
     settings: Settings,
     out: Output,
@@ -83,7 +58,7 @@ def approve(
     why: str = "",
 ) -> dict[str, Any]:
     """Approve a mark, and say what happens to it next."""
-    found = _open(settings, repository, mark_id)
+    found = find_mark(settings, repository, mark_id)
     config = ApprovalConfig(
         mark_id=mark_id,
         digest=digest,
@@ -127,7 +102,7 @@ def sweep(
 
     Without ``digest`` the mark must have been made here, or be approved: otherwise ``ApprovalError``, with the digest.
     """
-    found = _open(settings, repository, mark_id)
+    found = find_mark(settings, repository, mark_id)
     config = SweepConfig(
         mark_id=mark_id,
         approve_digest=digest or found.mark.digest,
@@ -143,7 +118,7 @@ def sweep(
         if "outcomes" not in error.facts:
             raise
         return Swept(mark_id, error.facts["outcomes"], error.facts.get("errors", []), error)
-    return Swept(mark_id, _json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
+    return Swept(mark_id, read_json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
 
 
 def _refuse_unknown_mark(found: Marked, work_place: WorkPlace) -> None:
@@ -165,69 +140,6 @@ def sweep_facts(swept: Swept) -> dict[str, Any]:
     return {"mark_id": swept.mark_id, **counts, **sizes, "errors": swept.errors}
 
 
-def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, Overview]:
-    """A mark, and what is in it."""
-    found = _open(settings, repository, mark_id)
-    return found.mark, overview(found.store, found.mark)
-
-
-def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
-    """``show`` as JSON."""
-    prefixes = [{"prefix": p.prefix, "objects": p.objects, "size_bytes": p.size_bytes} for p in seen.largest_prefixes]
-    return {**mark_facts(found), "reasons": found.reasons, "largest_prefixes": prefixes, "sample": list(seen.sample)}
-
-
-def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
-    """The marks of a repository, newest first, with their state.
-
-    That is marked, approved, swept, incomplete, restored or partly restored (since, with the numbers), or unreadable.
-    """
-    server = LakeFSServer(load_server_credentials())
-    found: list[dict[str, Any]] = []
-    store = open_namespace(repository, server, settings).store
-    for mark_id in list_marks(store):
-        try:
-            made = open_mark(repository, mark_id, server, settings).mark
-        except (MarkError, CorruptFileError) as error:
-            found.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
-            continue
-        found.append(
-            {
-                "mark_id": mark_id,
-                "created_at": made.created_at.isoformat(timespec="seconds"),
-                "made_by": made.made_by,
-                "candidates": made.candidates,
-                "candidate_bytes": made.candidate_bytes,
-                "size": "" if made.candidate_bytes is None else human_bytes(made.candidate_bytes),
-                "digest": made.digest,
-            }
-            | _state(store, made)
-        )
-    return found
-
-
-_UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest")
-
-
-def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
-    """What became of a mark, and of a mark that was restored since, how much of it is back."""
-    paths = MarkPaths.of(mark.mark_id)
-    there = store.stat_many([paths.sweep_summary, paths.approval])
-    outcomes = _json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in there else None
-    begun = notes(store, mark.mark_id)
-    if begun and all(max(begun.values()) >= info.last_modified for info in there.values()):
-        back = restored(store, max(begun))
-        if back is None:
-            return {"state": "restored, how much is not known"}
-        deleted = outcomes["deleted"]["objects"] if outcomes else mark.candidates
-        is_whole = back.objects >= deleted
-        said = "restored" if is_whole else f"partly restored ({back.objects} of {deleted})"
-        return {"state": said, "restored": back.objects, "restored_bytes": back.size_bytes, "deleted": deleted}
-    if outcomes:
-        return {"state": "incomplete" if outcomes["failed"]["objects"] else "swept"}
-    return {"state": "approved" if paths.approval in there else "marked"}
-
-
 def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:
     """Serve the sandbox until interrupted; its keys are printed, they open nothing else."""
     refuse_other_hosts(host)
@@ -245,12 +157,3 @@ def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = ""
     else:
         out.say(f"namespaces lie below {store.folder_url}")
     serve(host, port, folder, store, credentials)
-
-
-def _open(settings: Settings, repository: str, mark_id: str) -> Marked:
-    return open_mark(repository, mark_id, LakeFSServer(load_server_credentials()), settings)
-
-
-def _json(store: ObjectStore, key: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(store.read(key))
-    return content

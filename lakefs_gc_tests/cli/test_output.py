@@ -69,3 +69,9 @@ def test_help_loads_nothing_that_only_a_run_needs() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "sweep" in ended.stdout
     assert {"dagster", "pyspark", "pyarrow", "boto3", "lakefs_sdk", "numba"} & set(ended.stderr.split()) == set()
+
+
+def test_what_only_reads_marks_does_not_load_dagster() -> None:
+    code = "import sys, lakefs_gc.cli.reading; print('dagster' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
