@@ -166,6 +166,10 @@ def test_one_of_many_writers_wins(location: StoreLocation, store: ObjectStore) -
     with context.Pool(4, initializer=_set_start, initargs=(start,)) as pool:
         waiting = pool.starmap_async(_put_lock, [(location, b"writer %d" % number) for number in range(4)], chunksize=1)
         won = waiting.get(120)
+        # To be ended by SIGTERM, as the pool does it, they must not ignore it: in tests that run in the background they
+        # do, because Dagster makes SIGTERM what SIGINT is.
+        pool.close()
+        pool.join()
     assert won.count(True) == 1
     assert store.read("locks/lock") == b"writer %d" % won.index(True)
 
