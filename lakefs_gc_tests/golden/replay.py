@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow.parquet as pq
 
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -37,6 +40,7 @@ class ReplayServer:
         self._answers: dict[Question, list[Answer]] = defaultdict(list)
         self._scenario = scenario
         self._shown: dict[str, dict[str, Any]] = {}
+        self._changes: dict[str, list[dict[str, Any]]] = {}
         self._repository = _json(scenario / "api" / "repository.json")
         self._tags = _json(scenario / "api" / "tags.json")
         self._branches = _json(scenario / "api" / "branches.json")
@@ -65,6 +69,9 @@ class ReplayServer:
                 return 200, json.dumps(
                     _page(list(self._shown_by(parts.path.split("/")[-3]).values())[: int(query["amount"])])
                 )
+            if method == "GET" and parts.path.endswith("/diff"):
+                query = dict(parse_qsl(parts.query))
+                return 200, json.dumps(self._diff(parts.path.split("/")[-2], query))
             found = self._from_files(method, parts.path, dict(parse_qsl(parts.query)))
             if found is None:
                 self.unanswered.append(f"{method} {url} {body}")
@@ -83,12 +90,34 @@ class ReplayServer:
         begin = ids.index(after) + 1 if after else 0
         page = [history[id_] for id_ in ids[begin : begin + amount]]
         more = begin + amount < len(ids)
-        return _page(page) | {"pagination": {"has_more": more, "next_offset": page[-1]["id"] if more else ""}}
+        return _page(page, page[-1]["id"] if more else "")
 
     def _stat(self, branch: str, path: str) -> Answer:
         """What the branch showed at a path when it was recorded."""
         entry = self._shown_by(branch).get(path)
         return (200, json.dumps(entry)) if entry else (404, json.dumps({"message": "not found"}))
+
+    def _diff(self, branch: str, query: dict[str, str]) -> dict[str, Any]:
+        """A page of the uncommitted changes of a branch."""
+        if branch not in self._changes:
+            self._changes[branch] = sorted(self._recorded_changes(branch), key=lambda change: str(change["path"]))
+        changes, amount = self._changes[branch], int(query.get("amount", "100"))
+        begin = bisect_right(changes, query.get("after", ""), key=lambda change: str(change["path"]))
+        page = changes[begin : begin + amount]
+        more = begin + amount < len(changes)
+        return _page(page, page[-1]["path"] if more else "")
+
+    def _recorded_changes(self, branch: str) -> list[dict[str, Any]]:
+        folder = self._scenario / "api" / "uncommitted_diff"
+        if (lines := folder / f"{branch}.jsonl").exists():
+            return [_change(*json.loads(line)) for line in lines.read_text("utf-8").splitlines()]
+        if folder.exists():
+            recorded: list[dict[str, Any]] = _json(folder / f"{branch}.json")
+            return recorded
+        # ugc-size has no diffs. Its first branch stands in for all, with as many changes as the server prepared rows.
+        prepared = self._scenario / "prepared" / "uncommitted"
+        rows = sum(pq.read_metadata(file).num_rows for file in prepared.rglob("*") if file.is_file())
+        return [_change(f"row/{row:09}", "added") for row in range(rows)] if branch == self._branches[0]["id"] else []
 
     def _shown_by(self, branch: str) -> dict[str, Any]:
         if branch not in self._shown:
@@ -174,12 +203,16 @@ def _json(file: Path) -> Any:
     return json.loads(file.read_text("utf-8"))
 
 
+def _change(path: str, kind: str) -> dict[str, Any]:
+    """A change of a big recording, which has no sizes: only how many changes there are counts."""
+    return {"path": path, "path_type": "object", "size_bytes": 0, "type": kind}
+
+
 def _canonical(body: str) -> str:
     return json.dumps(json.loads(body), sort_keys=True) if body else ""
 
 
-def _page(results: list[Any]) -> dict[str, Any]:
-    return {
-        "pagination": {"has_more": False, "max_per_page": 1000, "next_offset": "", "results": len(results)},
-        "results": results,
-    }
+def _page(results: list[Any], next_offset: str = "") -> dict[str, Any]:
+    """A page; ``next_offset`` is set where more pages follow."""
+    offset = {"has_more": bool(next_offset), "max_per_page": 1000, "next_offset": next_offset}
+    return {"pagination": {**offset, "results": len(results)}, "results": results}
