@@ -12,8 +12,11 @@ from dagster import (
     load_assets_from_modules,
 )
 
-from lakefs_gc.approval_sensor import approval_sensor
-from lakefs_gc.assets import (
+from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.assets import (
     active_ranges,
     backup,
     candidates,
@@ -28,17 +31,14 @@ from lakefs_gc.assets import (
     uncommitted,
     unmatched,
 )
-from lakefs_gc.config import Settings, load_settings
-from lakefs_gc.engine import schemas
-from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
-from lakefs_gc.metadata import column_schema
-from lakefs_gc.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.resources.lakefs import LakeFSResource
-from lakefs_gc.resources.settings import SettingsResource
-from lakefs_gc.resources.spark import SparkResource
-from lakefs_gc.schedules import mark_schedule
-from lakefs_gc.sensors import sweep_sensor
+from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
+from lakefs_gc.pipeline.metadata import column_schema
+from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.schedules import mark_schedule
+from lakefs_gc.pipeline.sweep_sensor import sweep_sensor
 
 _MODULES = (
     store_listing,
@@ -87,7 +87,7 @@ def _assets(settings: Settings) -> list[AssetsDefinition]:
     assets = [_described(asset, settings) for asset in load_assets_from_modules(_MODULES)]
     if settings.emr is None:
         return assets
-    from lakefs_gc.pipes.assets import as_jobs  # AWS's clients take a second to load
+    from lakefs_gc.pipeline.emr.assets import as_jobs  # AWS's clients take a second to load
 
     return as_jobs(assets)
 

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
 
 from lakefs_gc.config import load_server_credentials
+from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
-from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.location import StoreLocation
 
 BUCKET = "lakefs-gc-tests"
@@ -113,7 +113,7 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         # So does compiling Java well: the first mark and sweep take 20 s of Java's processor time, and not 35.
         # 25 minutes of tests compile 61 MB; of the 48 MB there are otherwise, Java throws out what it needs again.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
-        "spark.python.daemon.module": "lakefs_gc_tests.impatient_daemon",
+        "spark.python.daemon.module": "lakefs_gc_tests.support.impatient_daemon",
     }
     os.environ.clear()
     os.environ.update(before)

@@ -12,9 +12,9 @@ from dagster import AssetKey, AssetSpec, DagsterInstance, DefaultSensorStatus, D
 
 from lakefs_gc.config import ScheduleSettings, Settings, SweepSettings
 from lakefs_gc.definitions import build_definitions
-from lakefs_gc.engine import schemas
+from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.partitions import gc_runs
+from lakefs_gc.pipeline.partitions import gc_runs
 
 # Asset: group, kinds, and what it is made from.
 GRAPH: dict[str, tuple[str, set[str], set[str]]] = {

@@ -16,17 +16,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.dataset import WorkPlace, utc_now
-from lakefs_gc.engine.marks import Mark, read_part
+from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced
+from lakefs_gc.engine.records.mark import Mark, read_part
+from lakefs_gc.engine.records.open_mark import open_mark
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.unmatched import unmatched, unreferenced
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
 from lakefs_gc.errors import ReadOnlyRepositoryError
 from lakefs_gc.formats.addresses import other_readings
-from lakefs_gc.marked import open_mark
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.server import LakeFSServer
-from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc_tests.golden import BIG, scenario, scenarios
 from lakefs_gc_tests.golden.replay import ReplayServer

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakefs_gc.cli.output import Output
+from lakefs_gc.terminal.output import Output
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 MakeOutput = Callable[[bool], Output]

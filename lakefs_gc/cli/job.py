@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakefs_gc.cli.output import Output
+from lakefs_gc.terminal.output import Output
 
 MakeOutput = Callable[[], Output]
 
@@ -18,7 +18,7 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
     @app.command()
     def job(name: Annotated[str, typer.Argument(help="gc_mark, gc_backup or gc_sweep.")]) -> None:
         """Run a job for the Dagster that started this process on EMR, and report to it.  Not for people."""
-        from lakefs_gc.pipes.reporting import run_job
+        from lakefs_gc.pipeline.emr_job import run_job
 
         out = make_output()
         with out.progress(name):

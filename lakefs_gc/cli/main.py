@@ -19,10 +19,10 @@ from lakefs_gc import __version__
 from lakefs_gc.cli import undo
 from lakefs_gc.cli.designs import register as register_designs
 from lakefs_gc.cli.job import register as register_job
-from lakefs_gc.cli.output import Output
 from lakefs_gc.cli.packing import register as register_packing
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
 from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
+from lakefs_gc.terminal.output import Output
 
 app = typer.Typer(
     name="lakefs-gc",
@@ -238,7 +238,7 @@ def doctor(
     json: AsJSON = False,
 ) -> None:
     """Check what a run needs: lakeFS, the store, permissions, clocks, versioning, grace period, Java."""
-    from lakefs_gc.doctor import examine
+    from lakefs_gc.cli.doctor import examine
 
     out = _options.output(json)
     findings = examine(_options.settings(), load_server_credentials, repository)

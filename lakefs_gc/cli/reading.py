@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.marks import Mark, MarkPaths, list_marks
-from lakefs_gc.engine.overview import Overview, overview
-from lakefs_gc.engine.restores import notes, restored
+from lakefs_gc.engine.records.mark import Mark, MarkPaths, list_marks
+from lakefs_gc.engine.records.mark_overview import Overview, overview
+from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
+from lakefs_gc.engine.records.restore_log import notes, restored
 from lakefs_gc.errors import CorruptFileError, MarkError
-from lakefs_gc.marked import Marked, open_mark, open_namespace
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.units import human_bytes
 

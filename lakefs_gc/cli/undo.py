@@ -6,8 +6,8 @@ from typing import Annotated, Protocol
 
 import typer
 
-from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings
+from lakefs_gc.terminal.output import Output
 
 _Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
 _MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]

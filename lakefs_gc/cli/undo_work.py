@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lakefs_gc.assets.backup import BackupConfig
-from lakefs_gc.cli.output import Output
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine import restore as stage
-from lakefs_gc.engine.backups import (
+from lakefs_gc.engine.records.backup import (
     BackupPaths,
     Listed,
     find_backup,
@@ -20,17 +17,20 @@ from lakefs_gc.engine.backups import (
     place_of,
     read_backup,
 )
-from lakefs_gc.engine.dataset import WorkPlace, utc_now
-from lakefs_gc.engine.known_folders import learn_folders
-from lakefs_gc.engine.pruning import Pruned, kept_facts, prune_backups
+from lakefs_gc.engine.records.open_mark import open_mark, open_namespace
 from lakefs_gc.engine.run import checked_store_time, new_run_key
+from lakefs_gc.engine.undo import restore as stage
+from lakefs_gc.engine.undo.pruning import Pruned, kept_facts, prune_backups
+from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
 from lakefs_gc.errors import BackupIncompleteError, NamespaceError
-from lakefs_gc.marked import open_mark, open_namespace
-from lakefs_gc.resources.spark import SparkResource
-from lakefs_gc.server import LakeFSServer
-from lakefs_gc.session import GCSession
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.known_folders import learn_folders
+from lakefs_gc.pipeline.assets.backup import BackupConfig
+from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
 
 logger = logging.getLogger(__name__)

@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakefs_gc.approval_sensor import INTERVAL_SECONDS
-from lakefs_gc.assets.sweep import SweepConfig
-from lakefs_gc.assets.sweep_approval import ApprovalConfig
-from lakefs_gc.cli.output import Output
 from lakefs_gc.cli.reading import find_mark, read_json
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
-from lakefs_gc.engine.dataset import WorkPlace, utc_now
-from lakefs_gc.engine.marks import Mark, MarkPaths
+from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.open_mark import Marked, open_mark
 from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
 from lakefs_gc.errors import ApprovalError, SweepIncompleteError
-from lakefs_gc.marked import Marked, open_mark
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.pipeline.approval_sensor import INTERVAL_SECONDS
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
+from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.auth import new_credentials
 from lakefs_gc.sandbox.server import refuse_other_hosts, serve
-from lakefs_gc.server import LakeFSServer
-from lakefs_gc.session import GCSession
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.terminal.output import Output
 
 Outcomes = dict[str, dict[str, int]]
 

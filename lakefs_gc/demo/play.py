@@ -12,27 +12,27 @@ from pathlib import Path
 
 from dagster import DagsterInstance
 
-from lakefs_gc.assets.sweep import SweepConfig
-from lakefs_gc.assets.sweep_approval import ApprovalConfig
-from lakefs_gc.cli.output import Output
 from lakefs_gc.config import CONFIG_VARIABLE, SafetyParameters, ServerCredentials, Settings
 from lakefs_gc.demo import ui
 from lakefs_gc.demo.story import REPOSITORY, LiveObject, Storyteller
-from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import Mark, MarkPaths, read_part
-from lakefs_gc.engine.overview import overview
+from lakefs_gc.engine.records.mark import Mark, MarkPaths, read_part
+from lakefs_gc.engine.records.mark_overview import overview
+from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
 from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.marked import Marked, open_mark, open_namespace
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
+from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.session import GCSession
+from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.sensors import SensorCursor, evaluate
-from lakefs_gc.server import LakeFSServer
-from lakefs_gc.session import GCSession
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
 
 _BUCKET = "lakefs-gc-demo"

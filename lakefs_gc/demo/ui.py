@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from lakefs_gc.cli.output import Output
 from lakefs_gc.config import CONFIG_FILE, Settings
+from lakefs_gc.terminal.output import Output
 
 _PACKAGE = files("lakefs_gc")
 # In DAGSTER_HOME everything is below it without being told, whatever the working directory.

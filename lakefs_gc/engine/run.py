@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
-from lakefs_gc.engine.dataset import Clock, Dataset, DatasetManifest
-from lakefs_gc.engine.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, DatasetManifest
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -22,7 +21,8 @@ from lakefs_gc.errors import (
     SafetyError,
 )
 from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
-from lakefs_gc.server import LakeFSServer, Repository
+from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 

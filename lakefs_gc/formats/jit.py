@@ -9,8 +9,8 @@ user's cache folder, a private folder for temporary files.  With none of them ea
 itself.
 
 numba names what it caches after the folder of the source, so a cache that was moved is no use to it.  An archive
-for executors (``lakefs_gc.package``) has one in ``COMPILED_FOLDER`` beside this file, which is copied to where
-numba looks.
+for executors (``lakefs_gc.cli.archive``) has one in ``COMPILED_FOLDER`` beside this file, which is copied to
+where numba looks.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from llvmlite import binding
 logger = logging.getLogger(__name__)
 
 COMPILED_MODULES = (
-    *(f"formats/{name}.py" for name in ("jit", "memory", "crc32c", "snappy", "blocks", "kernel")),
-    "storage/s3_page.py",
+    "formats/jit.py",
+    *(f"formats/sstable/{name}.py" for name in ("memory", "crc32c", "snappy", "blocks", "kernel")),
+    "storage/s3/page.py",
 )
 """The modules of lakefs_gc with compiled code: a change in any of them begins a new cache."""
 

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError
-from lakefs_gc.formats import kernel
 from lakefs_gc.formats.entry import decode_value
 from lakefs_gc.formats.range_data import decode_range_data
-from lakefs_gc.formats.sstable import BytesColumn, Table, TableProperties
+from lakefs_gc.formats.sstable import kernel
+from lakefs_gc.formats.sstable.reader import BytesColumn, Table, TableProperties
 
 RANGE_SCHEMA = pa.schema(
     [

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.hard_delete import (
+from lakefs_gc.hard_delete.explorer import Exploration, Explorer, Trace
+from lakefs_gc.hard_delete.model import Design, Kind, Scenario
+from lakefs_gc.hard_delete.models import (
     accepted,
     no_copies,
     reference_counter,
@@ -15,8 +17,6 @@ from lakefs_gc.hard_delete import (
     token_states,
     tracked_references,
 )
-from lakefs_gc.hard_delete.explorer import Exploration, Explorer, Trace
-from lakefs_gc.hard_delete.model import Design, Kind, Scenario
 
 DESIGNS: tuple[Design, ...] = (
     staged_on_store.DESIGN,

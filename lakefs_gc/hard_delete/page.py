@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lakefs_gc.hard_delete import accepted
 from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_design, run_storms, traces
 from lakefs_gc.hard_delete.model import Kind
-from lakefs_gc.hard_delete.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE
+from lakefs_gc.hard_delete.models import accepted
+from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE
 from lakefs_gc.hard_delete.story import tell
 
 _INTRODUCTION = """\

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.sandbox.addresses import AddressProvider, AddressSigner
 from lakefs_gc.sandbox.auth import Authenticator, Credentials, new_credentials
 from lakefs_gc.sandbox.clock import Clock, system_clock
-from lakefs_gc.sandbox.committed import Committed, RangeLimits
-from lakefs_gc.sandbox.database import Database
-from lakefs_gc.sandbox.namespaces import Namespaces
-from lakefs_gc.sandbox.presigning import Presigner
+from lakefs_gc.sandbox.data.addresses import AddressProvider, AddressSigner
+from lakefs_gc.sandbox.data.namespaces import Namespaces
+from lakefs_gc.sandbox.data.presigning import Presigner
+from lakefs_gc.sandbox.data.staging import Staging
+from lakefs_gc.sandbox.data.tracking import LinkTokens, TrackedCopies
 from lakefs_gc.sandbox.problems import read_only
-from lakefs_gc.sandbox.refs import Refs, Repository
-from lakefs_gc.sandbox.staging import Staging
+from lakefs_gc.sandbox.state.database import Database
 from lakefs_gc.sandbox.tasks import Tasks
-from lakefs_gc.sandbox.tracking import LinkTokens, TrackedCopies
+from lakefs_gc.sandbox.versions.committed import Committed, RangeLimits
+from lakefs_gc.sandbox.versions.refs import Refs, Repository
 from lakefs_gc.storage.location import StoreLocation
 
 _DATABASE_FILE = "sandbox.sqlite"

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from lakefs_gc.sandbox.clock import Clock
-from lakefs_gc.sandbox.database import Database
 from lakefs_gc.sandbox.problems import ApiError, Conflict, NotFound
+from lakefs_gc.sandbox.state.database import Database
 
 PREPARE_COMMITS_PREFIX = "GCPC"
 _ID_CHARACTERS = string.ascii_letters + string.digits + "_-"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.storage import local, s3
+from lakefs_gc.storage import local
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3 import store as s3
 
 _NOT_YET = {
     "azure": "Azure Blob Storage",

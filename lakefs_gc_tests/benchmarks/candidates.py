@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import ServerCredentials
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.dataset import Dataset, DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, ServerIdentity
-from lakefs_gc.engine.unmatched import unmatched
-from lakefs_gc.resources.spark import SparkResource
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched

@@ -16,15 +16,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.active_ranges import ranges_of
-from lakefs_gc.engine.committed import live_addresses, write_addresses
-from lakefs_gc.engine.dataset import Dataset, StageOutput, WorkPlace, utc_now
-from lakefs_gc.engine.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.collect.references.active_ranges import ranges_of
+from lakefs_gc.engine.collect.references.committed import live_addresses, write_addresses
 from lakefs_gc.engine.run import GCRun, ServerIdentity
-from lakefs_gc.engine.workers import Batches, worker
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, WorkPlace, utc_now
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, generate
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched

@@ -15,8 +15,8 @@ from pathlib import Path
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity, to_ns
 from lakefs_gc.formats.ids import new_reversed_id, new_xid
 from lakefs_gc.formats.ranges import TableKind, read_range, table_kind
-from lakefs_gc.formats.sstable import read_properties
-from lakefs_gc.formats.table_writer import write_range
+from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.formats.sstable.table_writer import write_range
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Options
 
 ENTRIES = 50_000

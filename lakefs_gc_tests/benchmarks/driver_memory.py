@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings
+from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.session import GCSession
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process
 

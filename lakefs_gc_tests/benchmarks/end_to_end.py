@@ -15,7 +15,7 @@ from pathlib import Path
 from dagster import AssetKey, DagsterInstance
 
 from lakefs_gc.config import ServerCredentials, Settings
-from lakefs_gc.session import GCSession
+from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc_tests.benchmarks.generated_repository import REPOSITORY, sandbox_process, write_repository
 from lakefs_gc_tests.benchmarks.generator import Shape
 from lakefs_gc_tests.benchmarks.harness import (

@@ -19,11 +19,11 @@ import numpy as np
 from lakefs_gc.config import ServerCredentials
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.entry import AddressType, Entry
-from lakefs_gc.sandbox import branches
 from lakefs_gc.sandbox.context import Sandbox
-from lakefs_gc.sandbox.records import Change, Record, record_of
-from lakefs_gc.sandbox.refs import CommitRecord, Repository
 from lakefs_gc.sandbox.server import SandboxServer
+from lakefs_gc.sandbox.state.records import Change, Record, record_of
+from lakefs_gc.sandbox.versions import branches
+from lakefs_gc.sandbox.versions.refs import CommitRecord, Repository
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generated_keys import KeyFile, write_key_file
 from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, addresses_of, generate

@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakefs_gc.formats.blocks import Array, address_of
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.entry import AddressType, Entry, encode_entry, encode_value, entry_identity, identity_of_map
 from lakefs_gc.formats.jit import compiled, inlined
-from lakefs_gc.formats.memory import store_8
-from lakefs_gc.formats.snappy import copy_literal
-from lakefs_gc.formats.table_writer import (
+from lakefs_gc.formats.sstable.blocks import Array, address_of
+from lakefs_gc.formats.sstable.memory import store_8
+from lakefs_gc.formats.sstable.snappy import copy_literal
+from lakefs_gc.formats.sstable.table_writer import (
     BLOCK_SIZE_BYTES,
     BLOCK_SIZE_THRESHOLD_BYTES,
     DATA_RESTART_INTERVAL,

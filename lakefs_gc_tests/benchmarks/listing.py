@@ -15,16 +15,16 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.listing_rounds import list_in_rounds
-from lakefs_gc.engine.parts import PartsPlace
-from lakefs_gc.engine.workers import Batches, worker, worker_store
-from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.storage.fan_out import list_concurrently
-from lakefs_gc.storage.key_ranges import KeyRange
+from lakefs_gc.storage.listing.key_ranges import KeyRange
+from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.range_listing import ListingLimits, RangeLister
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, Usage, in_fresh_process, watched
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore, StoreStats

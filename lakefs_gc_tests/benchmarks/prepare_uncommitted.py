@@ -15,10 +15,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lakefs_gc.formats.entry import AddressType, Entry
-from lakefs_gc.sandbox import branches, commits, garbage
 from lakefs_gc.sandbox.context import Sandbox
-from lakefs_gc.sandbox.records import Change, record_of
-from lakefs_gc.sandbox.refs import Repository
+from lakefs_gc.sandbox.data import garbage
+from lakefs_gc.sandbox.state.records import Change, record_of
+from lakefs_gc.sandbox.versions import branches, commits
+from lakefs_gc.sandbox.versions.refs import Repository
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process
 

@@ -15,17 +15,17 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import SweepSettings
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.dataset import StageOutput, WorkPlace, utc_now
-from lakefs_gc.engine.listing_rounds import list_in_rounds
-from lakefs_gc.engine.local_rows import local_rows
-from lakefs_gc.engine.mark import write_mark
-from lakefs_gc.engine.parts import PartsPlace
+from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
+from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.run import GCRun, ServerIdentity
-from lakefs_gc.engine.sweep import sweep
-from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.sweep.sweep import sweep
+from lakefs_gc.engine.workspace.workspace import StageOutput, WorkPlace, utc_now
+from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.range_listing import ListingLimits
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore

@@ -10,8 +10,8 @@ from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.entry import AddressType, Entry, decode_entry, decode_value, entry_identity
 from lakefs_gc.formats.ids import is_slice_id
 from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.formats.sstable import read_pairs
-from lakefs_gc.formats.table_writer import write_range
+from lakefs_gc.formats.sstable.reader import read_pairs
+from lakefs_gc.formats.sstable.table_writer import write_range
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc_tests.benchmarks.generator import Shape, addresses_of, entry_numbers, generate, write_range_number
 

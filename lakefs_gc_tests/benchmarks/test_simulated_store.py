@@ -10,7 +10,7 @@ import pytest
 from lakefs_gc.errors import ObjectNotFoundError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.s3_client import new_clients
+from lakefs_gc.storage.s3.client import new_clients
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
 from lakefs_gc_tests.benchmarks.simulated_store import BUCKET, SimulatedStore
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.assets.conftest import GARBAGE, name_server, with_garbage
 from lakefs_gc_tests.cli.test_main import Run, run
-from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import StoreInS3, levelled_s3, store_in_s3
+from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, name_server, with_garbage
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import StoreInS3, levelled_s3, store_in_s3
 
 __all__ = ["levelled_s3", "run", "store_in_s3"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.collector import Lake
 from lakefs_gc_tests.engine.conftest import lake
-from lakefs_gc_tests.engine.test_sweep_killed import kill_session
-from lakefs_gc_tests.faults.processes import TIMEOUT_SECONDS, CommandLine
+from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
+from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.processes import TIMEOUT_SECONDS, CommandLine
 
 __all__ = ["lake"]
 

@@ -17,9 +17,9 @@ import pytest
 from lakefs_gc.cli import main
 from lakefs_gc.config import ServerCredentials
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
-from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
-from lakefs_gc.engine.dataset import utc_now
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc_tests.cli.test_main import Run, lake, run
 
 __all__ = ["lake", "run"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc_tests.engine.faulty_store import levelled_s3
+from lakefs_gc_tests.support.faulty_store import levelled_s3
 
 __all__ = ["levelled_s3"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.collector import Lake
-from lakefs_gc_tests.faults.processes import CommandLine
 from lakefs_gc_tests.faults.test_each_call import Scene
+from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.processes import CommandLine
 
 
 @pytest.mark.long(80)

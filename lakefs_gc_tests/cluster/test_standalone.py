@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.cluster.standalone import Machine, StandaloneCluster
-from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import LevelledS3, credentials
-from lakefs_gc_tests.faults.processes import CommandLine
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
+from lakefs_gc_tests.support.faulty_store import LevelledS3, credentials
+from lakefs_gc_tests.support.processes import CommandLine
+from lakefs_gc_tests.support.standalone_cluster import Machine, StandaloneCluster
 
 _ALL = os.environ.get("LAKEFS_GC_TESTS_CLUSTER") == "all"
 _only_if_all = pytest.mark.skipif(not _ALL, reason="LAKEFS_GC_TESTS_CLUSTER is not all")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.engine.faulty_store import levelled_s3, store_in_s3
-from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 
 __all__ = ["levelled_s3", "store_in_s3"]
 

@@ -12,7 +12,6 @@ import lakefs_sdk
 import pytest
 
 from lakefs_gc.config import SafetyParameters, Settings
-from lakefs_gc.engine.dataset import Clock, DatasetManifest, utc_now
 from lakefs_gc.engine.run import (
     GCRun,
     begin_run,
@@ -23,6 +22,7 @@ from lakefs_gc.engine.run import (
     refuse_overlaps,
     repository_of,
 )
+from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, utc_now
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -32,11 +32,11 @@ from lakefs_gc.errors import (
     RepositoryNotFoundError,
     SafetyError,
 )
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc.server import LakeFSServer
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.collector import Lake, LakeRepository
-from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 
 DAY_SECONDS = 86_400
 

@@ -17,13 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc_tests import impatient_daemon
-from lakefs_gc_tests.collector import Collector, Lake, LakeRepository, counts, marked
-from lakefs_gc_tests.engine.faulty_store import StoreInS3
-from lakefs_gc_tests.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request, error
+from lakefs_gc_tests.support import impatient_daemon
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW = 2

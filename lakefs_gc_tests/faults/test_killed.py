@@ -1,7 +1,7 @@
 """SIGKILL to the driver or to Python workers, and full disks: the run ends right or refuses, the next one ends right.
 
 ``LAKEFS_GC_TESTS_KILLS=all`` kills the driver at every stage, and the workers at every request; by default at a few
-(a sweep in the middle: ``engine/test_sweep_killed.py``).
+(a sweep in the middle: ``engine/sweep/test_sweep_killed.py``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc_tests.cli.test_main import Run, run
-from lakefs_gc_tests.collector import STAGES, Lake
-from lakefs_gc_tests.engine.faulty_store import StoreInS3
-from lakefs_gc_tests.faults.processes import CommandLine, kill_workers
 from lakefs_gc_tests.faults.test_each_call import Scene
-from lakefs_gc_tests.storage.faulty_s3 import Answer, Request
+from lakefs_gc_tests.support.collector import STAGES, Lake
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+from lakefs_gc_tests.support.processes import CommandLine, kill_workers
 
 __all__ = ["run"]
 

@@ -18,7 +18,7 @@ from lakefs_gc.formats.entry import (
     to_ns,
 )
 from lakefs_gc.formats.range_data import RangeData, decode_range_data, encode_range_data
-from lakefs_gc_tests.formats import dumps
+from lakefs_gc_tests.support import dumps
 
 ENTRY = Entry(
     address="data/a/b",

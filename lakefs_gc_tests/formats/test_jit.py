@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc import package
+from lakefs_gc.cli import archive as package
 from lakefs_gc.formats import jit
 
 
@@ -57,10 +57,10 @@ def test_a_folder_that_somebody_else_made_is_not_trusted(tmp_path: Path, monkeyp
 def test_the_package_may_lie_in_a_zip_file(tmp_path: Path) -> None:
     root = Path(jit.__file__).parents[1]
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
-        others = [root / name for name in ("__init__.py", "errors.py", "storage/s3_page.py")]
-        for file in [*others, *(root / "formats").glob("*.py")]:
+        others = [root / name for name in ("__init__.py", "errors.py", "storage/s3/page.py")]
+        for file in [*others, *(root / "formats").rglob("*.py")]:
             archive.write(file, file.relative_to(root.parent))
-    code = "from lakefs_gc.formats import ids, jit, snappy; print(jit.__file__)"
+    code = "from lakefs_gc.formats import ids, jit; print(jit.__file__)"
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "package.zip"), "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
@@ -74,17 +74,17 @@ def test_every_compiled_module_is_part_of_the_caches_name() -> None:
         for path in root.rglob("*.py")
         if "@compiled" in path.read_text() or "@inlined" in path.read_text()
     }
-    assert using | {"formats/jit.py", "formats/memory.py"} == set(jit.COMPILED_MODULES)
+    assert using | {"formats/jit.py", "formats/sstable/memory.py"} == set(jit.COMPILED_MODULES)
 
 
 def test_a_second_process_compiles_nothing() -> None:
     package.warm_up()  # compiled at the latest now
     code = (
-        "from lakefs_gc import package\n"
-        "from lakefs_gc.formats import kernel\n"
-        "from lakefs_gc.storage import s3_page\n"
-        "package.warm_up()\n"
-        "for stats in (kernel.decode_range.stats, s3_page.scan_objects.stats):\n"
+        "from lakefs_gc.cli import archive\n"
+        "from lakefs_gc.formats.sstable import kernel\n"
+        "from lakefs_gc.storage.s3 import page\n"
+        "archive.warm_up()\n"
+        "for stats in (kernel.decode_range.stats, page.scan_objects.stats):\n"
         "    print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()) > 0)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

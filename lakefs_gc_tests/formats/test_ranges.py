@@ -12,7 +12,6 @@ import pytest
 
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats import protobuf
-from lakefs_gc.formats.crc32c import masked_crc32c
 from lakefs_gc.formats.entry import decode_entry, decode_value, encode_entry, encode_value, entry_identity
 from lakefs_gc.formats.ranges import (
     METARANGE_SCHEMA,
@@ -23,12 +22,13 @@ from lakefs_gc.formats.ranges import (
     read_range,
     table_kind,
 )
-from lakefs_gc.formats.sstable import read_pairs, read_properties
-from lakefs_gc.formats.table_writer import write_range, write_table
-from lakefs_gc_tests.formats import dumps
+from lakefs_gc.formats.sstable.crc32c import masked_crc32c
+from lakefs_gc.formats.sstable.reader import read_pairs, read_properties
+from lakefs_gc.formats.sstable.table_writer import write_range, write_table
+from lakefs_gc_tests.formats.sstable.test_reader import with_block
 from lakefs_gc_tests.formats.test_entry import ENTRY
-from lakefs_gc_tests.formats.test_sstable import with_block
 from lakefs_gc_tests.golden import big
+from lakefs_gc_tests.support import dumps
 
 RANGES = dumps.tables("ranges")
 METARANGES = dumps.tables("metaranges")

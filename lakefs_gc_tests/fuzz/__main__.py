@@ -85,7 +85,7 @@ def _search(name: str, seconds: int, findings: Path, corpus: Path | None, replay
             interpret()
     compiled = [] if name.endswith("_interpreted") else _compiled_modules()
     with atheris.instrument_imports(include=["lakefs_gc", "yaml", "tomllib"], exclude=compiled):
-        importlib.import_module("lakefs_gc.engine.backup")  # what targets import when they are called
+        importlib.import_module("lakefs_gc.engine.undo.backup")  # what targets import when they are called
         from lakefs_gc_tests.fuzz.targets import TARGETS
 
     # One core: this is meant to run beside other work.

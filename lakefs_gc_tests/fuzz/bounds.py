@@ -15,7 +15,7 @@ _MUTANTS = 400
 
 def main() -> None:
     interpreted.interpret()
-    from lakefs_gc.formats import memory
+    from lakefs_gc.formats.sstable import memory
     from lakefs_gc_tests.fuzz.mutation import mutant
     from lakefs_gc_tests.fuzz.targets import REFUSED, TARGETS
 

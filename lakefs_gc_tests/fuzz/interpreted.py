@@ -4,7 +4,7 @@ Code that numba has compiled cannot be instrumented by a fuzzer, and reads what 
 Here the same functions run as Python: memory is only reached by ``memory.load_N`` and its like, so those are replaced
 by ones that know which buffers there are.  An access outside of all of them raises ``OutOfBoundsError``.
 
-Works only before ``lakefs_gc.formats.blocks`` is imported, so a process is either interpreted or compiled.
+Works only before ``lakefs_gc.formats.sstable.blocks`` is imported, so a process is either interpreted or compiled.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ def _copy(target: Any, source: Any, size: Any) -> None:
 
 def interpret() -> None:
     """Switch this process over.  Checksums count as right: the fuzzer is to get behind them."""
-    if "lakefs_gc.formats.blocks" in sys.modules:
+    if "lakefs_gc.formats.sstable.blocks" in sys.modules:
         raise RuntimeError("the decoder is imported, and compiled, already")
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "LAKEFS_GC_PORTABLE_CRC": "1"}
     np.seterr(over="ignore")
-    from lakefs_gc.formats import memory
+    from lakefs_gc.formats.sstable import memory
 
     replaced: dict[str, Any] = {f"load_{bits}": _loader(bits) for bits in (8, 16, 32, 64)}
     replaced |= {"store_8": _storer(8), "store_64": _storer(64), "copy": _copy}
@@ -104,7 +104,7 @@ def interpret() -> None:
     for name, function in replaced.items():
         setattr(memory, name, function)
 
-    from lakefs_gc.formats import crc32c
+    from lakefs_gc.formats.sstable import crc32c
 
     # Always the one that is stored behind the block: unmasked here, masked again by who compares.
     def stored_checksum(address: Any, size: Any) -> Any:
@@ -113,7 +113,8 @@ def interpret() -> None:
 
     setattr(crc32c, "crc32c_at", stored_checksum)  # noqa: B010 - mypy knows it as final
 
-    from lakefs_gc.formats import ranges, sstable
+    from lakefs_gc.formats import ranges
+    from lakefs_gc.formats.sstable import reader as sstable
 
     for module in (ranges, sstable):
         setattr(module, "np", NUMPY)  # noqa: B010

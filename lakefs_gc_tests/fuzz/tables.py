@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakefs_gc.formats import protobuf
-from lakefs_gc.formats.crc32c import masked_crc32c
 from lakefs_gc.formats.entry import _decode_timestamp, decode_value
 from lakefs_gc.formats.protobuf import decode_varint
-from lakefs_gc.formats.sstable import FOOTER_BYTES, read_pairs
+from lakefs_gc.formats.sstable.crc32c import masked_crc32c
+from lakefs_gc.formats.sstable.reader import FOOTER_BYTES, read_pairs
 
 _FILE = "fuzzed"
 

@@ -42,15 +42,25 @@ from lakefs_gc.errors import (
     MarkError,
     NamespaceError,
 )
-from lakefs_gc.formats import addresses, commits_csv, entry, gc_rules, range_data, ranges, report, snappy, sstable
+from lakefs_gc.formats import (
+    addresses,
+    commits_csv,
+    entry,
+    gc_rules,
+    range_data,
+    ranges,
+    report,
+)
 from lakefs_gc.formats.parquet import parquet_bytes
+from lakefs_gc.formats.sstable import reader as sstable
+from lakefs_gc.formats.sstable import snappy
 from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, read_uncommitted, write_uncommitted
-from lakefs_gc.storage.inventory import FileFormat, Inventory, InventoryFile, newest_inventory
-from lakefs_gc.storage.inventory_rows import read_inventory_file
+from lakefs_gc.storage.listing.inventory import FileFormat, Inventory, InventoryFile, newest_inventory
+from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.s3_errors import IncompleteListingError
-from lakefs_gc.storage.s3_listing import _read_carefully, _read_quickly, parse_page
+from lakefs_gc.storage.s3.errors import IncompleteListingError
+from lakefs_gc.storage.s3.listing import _read_carefully, _read_quickly, parse_page
 from lakefs_gc_tests.fuzz import interpreted, tables
 from lakefs_gc_tests.golden import golden_files
 
@@ -433,7 +443,7 @@ def _deleted_seeds() -> list[bytes]:
 
 
 def _read_part(data: bytes) -> Any:
-    from lakefs_gc.engine.marks import part_rows
+    from lakefs_gc.engine.records.mark import part_rows
 
     plain = report.read_deleted_addresses(data, _FILE).to_pylist()
     rows = part_rows(data, _FILE)
@@ -450,13 +460,13 @@ def _records(schema: pa.Schema, rows: list[dict[str, Any]]) -> list[bytes]:
 
 
 def _ledger_seeds() -> list[bytes]:
-    from lakefs_gc.engine.ledger import RECORD
+    from lakefs_gc.engine.records.ledger import RECORD
 
     return _records(RECORD, [{"address": "data/s/a", "size": 3, "outcome": "deleted", "error": ""}])
 
 
 def _read_ledger(data: bytes) -> Any:
-    from lakefs_gc.engine.ledger import read_records
+    from lakefs_gc.engine.records.ledger import read_records
 
     table = read_records(_FILE, data)
     table.validate(full=True)
@@ -466,14 +476,14 @@ def _read_ledger(data: bytes) -> Any:
 
 
 def _backup_record_seeds() -> list[bytes]:
-    from lakefs_gc.engine.backup import RECORD
+    from lakefs_gc.engine.undo.backup import RECORD
 
     row = {"address": "data/s/a", "size": 3, "outcome": "copied", "proof": "md5 by stores", "checksum": "", "error": ""}
     return _records(RECORD, [row])
 
 
 def _read_backup_record(data: bytes) -> Any:
-    from lakefs_gc.engine.backup import read_records
+    from lakefs_gc.engine.undo.backup import read_records
 
     table = read_records(_FILE, data)
     table.validate(full=True)
@@ -564,9 +574,9 @@ def _read_summary(data: bytes) -> Any:
 
 
 def _mark(format_version: int = 3) -> Any:
-    from lakefs_gc.engine.answers import Answer
-    from lakefs_gc.engine.brakes import Brake
-    from lakefs_gc.engine.marks import Mark, MarkPart, digest_of
+    from lakefs_gc.engine.decide.checks import Brake
+    from lakefs_gc.engine.records.answer import Answer
+    from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
 
     mark = Mark(
         mark_id="ft6v5fpksdue9brs3v50",
@@ -593,13 +603,13 @@ def _mark(format_version: int = 3) -> Any:
 
 
 def _read_mark(data: bytes) -> Any:
-    from lakefs_gc.engine.marks import Mark
+    from lakefs_gc.engine.records.mark import Mark
 
     return Mark.from_json(data, _FILE)
 
 
 def _backup_seeds() -> list[bytes]:
-    from lakefs_gc.engine.backups import Backup
+    from lakefs_gc.engine.records.backup import Backup
 
     backup = Backup(
         mark_id="ft6v5fpksdue9brs3v50",
@@ -617,19 +627,19 @@ def _backup_seeds() -> list[bytes]:
 
 
 def _read_backup(data: bytes) -> Any:
-    from lakefs_gc.engine.backups import Backup
+    from lakefs_gc.engine.records.backup import Backup
 
     return Backup.from_json(data, _FILE)
 
 
 def _approval() -> Any:
-    from lakefs_gc.engine.approval import Approval
+    from lakefs_gc.engine.records.approval import Approval
 
     return Approval("ft6v5", "lake", "sha256:0", "somebody", "cli", _MOMENT, {"mark_is_recent": "because"})
 
 
 def _read_approval(data: bytes) -> Any:
-    from lakefs_gc.engine.approval import Approval
+    from lakefs_gc.engine.records.approval import Approval
 
     approval = Approval.from_json(data, _FILE)
     _agree(Approval.from_json(approval.to_json(), _FILE), approval, "an approval, written and read again")
@@ -639,7 +649,7 @@ def _read_approval(data: bytes) -> Any:
 
 
 def _manifest_seeds() -> list[bytes]:
-    from lakefs_gc.engine.dataset import DatasetManifest
+    from lakefs_gc.engine.workspace.workspace import DatasetManifest
 
     files = {"part-0.parquet": 700, "store_url=x/part-1.parquet": 0}
     made = DatasetManifest("mark", "lake/one", "id", _MOMENT, _MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}, files)
@@ -647,7 +657,7 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _read_manifest(data: bytes) -> Any:
-    from lakefs_gc.engine.dataset import DatasetManifest
+    from lakefs_gc.engine.workspace.workspace import DatasetManifest
 
     manifest = DatasetManifest.from_json(data, _FILE)
     _agree(DatasetManifest.from_json(manifest.to_json(), _FILE), manifest, "a manifest, written and read again")

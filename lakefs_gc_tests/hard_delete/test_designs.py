@@ -11,8 +11,7 @@ import pytest
 
 import lakefs_gc
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.hard_delete import accepted, page, story, tracked_references
-from lakefs_gc.hard_delete.accepted_operations import ALL
+from lakefs_gc.hard_delete import page, story
 from lakefs_gc.hard_delete.designs import (
     DESIGNS,
     DesignOutcome,
@@ -25,7 +24,9 @@ from lakefs_gc.hard_delete.designs import (
 )
 from lakefs_gc.hard_delete.explorer import Explorer
 from lakefs_gc.hard_delete.model import Kind
-from lakefs_gc.hard_delete.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE, requests
+from lakefs_gc.hard_delete.models import accepted, tracked_references
+from lakefs_gc.hard_delete.models.accepted_operations import ALL
+from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE, requests
 
 PAGE = Path(lakefs_gc.__file__).parents[1] / "docs" / "designs.md"
 
@@ -174,7 +175,7 @@ def test_the_models_import_nothing_of_the_collector() -> None:
     script = (
         "import sys, lakefs_gc.hard_delete.page; "
         "print([m for m in sys.modules if m.split('.')[0] in ('pyspark', 'dagster', 'numba', 'pyarrow') "
-        "or m.startswith(('lakefs_gc.engine', 'lakefs_gc.sandbox', 'lakefs_gc.assets'))])"
+        "or m.startswith(('lakefs_gc.engine', 'lakefs_gc.sandbox', 'lakefs_gc.pipeline.assets'))])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc.hard_delete import collector, lake, offline_server
-from lakefs_gc.hard_delete.accepted_operations import ALL, NEW, TODAY, A, B, expired, identical, world
-from lakefs_gc.hard_delete.lake import Branch, Entry
+from lakefs_gc.hard_delete.models import collector, lake, offline_server
+from lakefs_gc.hard_delete.models.accepted_operations import ALL, NEW, TODAY, A, B, expired, identical, world
+from lakefs_gc.hard_delete.models.lake import Branch, Entry
 from lakefs_gc.hard_delete.steps import Recap, Steps
 from lakefs_gc.hard_delete.world import Object, World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakefs_gc.hard_delete import lake
+from lakefs_gc.hard_delete.models import lake
 from lakefs_gc.hard_delete.steps import CopyData, Drop, Get, Put, Remove, Scan, Set, SetCounter, SetIf
 from lakefs_gc.hard_delete.world import AZURE, GCS, S3, Object, Provider, Table, World
 

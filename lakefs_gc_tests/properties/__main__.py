@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lakefs_gc.resources.spark import start_spark
+from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc_tests.properties.moves import MOVES
 from lakefs_gc_tests.properties.seeded import run_history
 
@@ -31,7 +31,7 @@ SPARK_CONFIG = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.python.daemon.module": "lakefs_gc_tests.impatient_daemon",
+    "spark.python.daemon.module": "lakefs_gc_tests.support.impatient_daemon",
 }
 """For a handful of rows: one task at a time, and nothing that takes longer to prepare than to run."""
 _MODULE = "lakefs_gc_tests.properties"

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import Settings
 from lakefs_gc.definitions import build_definitions
-from lakefs_gc.engine import schemas
-from lakefs_gc.engine.marks import Mark
-from lakefs_gc.engine.second_look import SecondLook
-from lakefs_gc.partitions import gc_runs
-from lakefs_gc.resources.spark import DEFAULT_SPARK_CONFIG
-from lakefs_gc_tests.collector import STAGES, Collector, LakeRepository
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.session import DEFAULT_SPARK_CONFIG
+from lakefs_gc.engine.sweep.second_look import SecondLook
+from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
 
 OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "something_is_committed"}
 """Brakes that may be on when all is well: in a small repository much is garbage, or all, and users change their rules.

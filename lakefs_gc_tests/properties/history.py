@@ -20,17 +20,17 @@ from dagster import DagsterInstance, Failure
 from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.active_ranges import METADATA_FOLDER, METADATA_ID
-from lakefs_gc.engine.commit_graph import CommitGraph
-from lakefs_gc.engine.committed import live_addresses
-from lakefs_gc.engine.dataset import DatasetManifest
-from lakefs_gc.engine.marks import Mark
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.collect.references.committed import live_addresses
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.workspace.workspace import DatasetManifest
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.retention.active_commits import active_commits
+from lakefs_gc.lakefs.active_commits import active_commits
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc.server import LakeFSServer
-from lakefs_gc_tests.collector import STAGES, Lake, keys_below
 from lakefs_gc_tests.properties.asset_collector import MEANWHILE, AssetCollector
+from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below
 
 Operation = Callable[["History"], object]
 

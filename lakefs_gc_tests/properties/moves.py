@@ -18,14 +18,21 @@ import pytest
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.config import BackupSettings, SafetyParameters
-from lakefs_gc.engine.active_ranges import METADATA_ID
-from lakefs_gc.engine.approval import Approval, approve
-from lakefs_gc.engine.backups import find_backup
-from lakefs_gc.engine.brakes import BRAKES
-from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import PART_SCHEMA, Mark, MarkPaths, digest_of, part_content, read_part
-from lakefs_gc.engine.restore import restore
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
+from lakefs_gc.engine.decide.checks import BRAKES
+from lakefs_gc.engine.records.approval import Approval, approve
+from lakefs_gc.engine.records.backup import find_backup
+from lakefs_gc.engine.records.mark import (
+    PART_SCHEMA,
+    Mark,
+    MarkPaths,
+    digest_of,
+    part_content,
+    read_part,
+)
 from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
     ApprovalError,
     ClockSkewError,
@@ -41,14 +48,14 @@ from lakefs_gc.errors import (
     SparkFailedError,
     StorageError,
 )
-from lakefs_gc.server import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.collector import CORES, STAGES, keys_below, marked
-from lakefs_gc_tests.engine.backing_up import Backups
-from lakefs_gc_tests.impatient_daemon import KILL_FILE
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 from lakefs_gc_tests.properties.seeded import SeededHistory, ViolationError, clock_off_by
+from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.collector import CORES, STAGES, keys_below, marked
+from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
 
 Move = Callable[[SeededHistory], list[str]]
 

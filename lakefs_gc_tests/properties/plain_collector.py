@@ -10,11 +10,11 @@ from typing import Any, get_type_hints
 
 from dagster import AssetsDefinition, Config
 
-from lakefs_gc.engine.dataset import StageOutput
-from lakefs_gc.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.resources.lakefs import LakeFSResource
-from lakefs_gc.resources.settings import SettingsResource
-from lakefs_gc.resources.spark import SparkResource
+from lakefs_gc.engine.workspace.workspace import StageOutput
+from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 
 
@@ -82,7 +82,7 @@ class PlainCollector(AssetCollector):
 
 
 def _function(stage: str) -> Any:
-    asset = getattr(importlib.import_module(f"lakefs_gc.assets.{stage}"), stage)
+    asset = getattr(importlib.import_module(f"lakefs_gc.pipeline.assets.{stage}"), stage)
     if not isinstance(asset, AssetsDefinition):
         raise TypeError(f"{stage} is no asset")
     compute: Any = asset.op.compute_fn

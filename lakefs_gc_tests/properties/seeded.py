@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,15 +19,15 @@ from dagster import DagsterInstance, Failure
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
-from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import Mark
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc_tests.assets.conftest import name_server
-from lakefs_gc_tests.collector import STAGES
+from lakefs_gc_tests.pipeline.assets.conftest import name_server
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 from lakefs_gc_tests.properties.history import History, Operation
 from lakefs_gc_tests.properties.plain_collector import PlainCollector
+from lakefs_gc_tests.support.collector import STAGES
 
 logger = logging.getLogger(__name__)
 
@@ -200,10 +200,16 @@ class SeededHistory(History):
 @contextmanager
 def clock_off_by(seconds: float) -> Iterator[None]:
     """The collector's machine has another time than the store's."""
+
+    def shifted() -> datetime:
+        return utc_now() + timedelta(seconds=seconds)
+
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):
             if name.startswith("lakefs_gc.") and getattr(module, "utc_now", None) is utc_now:
-                patch.setattr(module, "utc_now", lambda: utc_now() + timedelta(seconds=seconds))
+                patch.setattr(module, "utc_now", shifted)
+        # The assets make their work place with its default clock.
+        patch.setattr(WorkPlace.__init__, "__defaults__", (shifted,))
         yield
 
 

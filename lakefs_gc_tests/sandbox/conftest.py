@@ -13,7 +13,7 @@ import pytest
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.place import Place, make_place
+from lakefs_gc_tests.support.sandbox_place import Place, make_place
 
 
 @dataclass

@@ -19,7 +19,7 @@ from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc_tests.golden import golden_file
 from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
-from lakefs_gc_tests.sandbox.recorded import Replay
+from lakefs_gc_tests.support.recorded_exchanges import Replay
 
 INSIDE = "physical address is inside the storage namespace: copy or link the object instead"
 UNSIGNED = "address is not signed: link address invalid"

@@ -29,7 +29,7 @@ import urllib3.exceptions
 from lakefs_sdk.client import LakeFSClient
 from lakefs_sdk.exceptions import ApiException
 
-from lakefs_gc_tests.sandbox.place import REPOSITORY
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ import pytest
 
 from lakefs_gc.formats.entry import AddressType, Entry, decode_value, encode_value
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.formats.sstable import read_pairs
-from lakefs_gc.sandbox.committed import METADATA_FOLDER, Committed, RangeLimits
-from lakefs_gc.sandbox.records import Record, record_of
+from lakefs_gc.formats.sstable.reader import read_pairs
+from lakefs_gc.sandbox.state.records import Record, record_of
+from lakefs_gc.sandbox.versions.committed import METADATA_FOLDER, Committed, RangeLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import scenario
-from lakefs_gc_tests.sandbox.place import Place
+from lakefs_gc_tests.support.sandbox_place import Place
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("rocksdict") is None, reason="rocksdict is not installed")
 

@@ -21,12 +21,12 @@ from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.auth import Credentials
-from lakefs_gc.sandbox.committed import RangeLimits
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer, serve
+from lakefs_gc.sandbox.versions.committed import RangeLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place, make_place, refused, sdk_client
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, make_place, refused, sdk_client
 
 
 def test_a_repositorys_life(place: Place) -> None:

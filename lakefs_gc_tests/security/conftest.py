@@ -25,9 +25,9 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.collector import Lake
-from lakefs_gc_tests.lakefs_proxy import LakeFSProxy
-from lakefs_gc_tests.security.recorder import Needed, S3Recorder
+from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.request_recorder import Needed, S3Recorder
 
 PLANTED = {
     name: f"planted-{name}-5ec7e7"
@@ -179,7 +179,7 @@ def ran(s3_server: SeaweedFS, spark_config: dict[str, str], tmp_path_factory: py
                 "lakefs access key id": lake.credentials.access_key_id,
             }
             process = subprocess.Popen(
-                [sys.executable, "-m", "lakefs_gc_tests.security.commands", "plan.json"],
+                [sys.executable, "-m", "lakefs_gc_tests.support.security_commands", "plan.json"],
                 cwd=folder,
                 env=environment,
                 stdout=subprocess.PIPE,

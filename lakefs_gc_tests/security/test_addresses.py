@@ -17,18 +17,18 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.backup import RECORD
-from lakefs_gc.engine.backups import Backup, BackupPaths, read_backup
-from lakefs_gc.engine.dataset import utc_now
-from lakefs_gc.engine.marks import Mark, MarkPart, read_mark
-from lakefs_gc.engine.restore import restore
+from lakefs_gc.engine.records.backup import Backup, BackupPaths, read_backup
+from lakefs_gc.engine.records.mark import Mark, MarkPart, read_mark
+from lakefs_gc.engine.undo.backup import RECORD
+from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, StorageError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, is_candidate_address
 from lakefs_gc.formats.report import Summary, deleted_parquet, report_paths
 from lakefs_gc.storage.base import DeletionOutcome
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.collector import CORES, Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import CORES, Collector, Lake, LakeRepository, keys_below
 
 VICTIM = "data/slice/victim"
 NEVER = (

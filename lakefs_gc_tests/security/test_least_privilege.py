@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lakefs_gc_tests.security.conftest import Ran
-from lakefs_gc_tests.security.recorder import Needed, needs
+from lakefs_gc_tests.support.request_recorder import Needed, needs
 
 README = Path(__file__).parents[2] / "README.md"
 

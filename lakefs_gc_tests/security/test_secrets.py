@@ -51,7 +51,7 @@ def test_no_secret_in_the_output(ran: Ran) -> None:
 def test_no_secret_on_a_command_line(ran: Ran) -> None:
     lines = b"\n".join(line.replace(b"\0", b" ") for seen in ran.command_lines.values() for line in seen)
     assert b"org.apache.spark.deploy.SparkSubmit" in lines
-    assert b"lakefs_gc_tests.impatient_daemon" in lines, "what starts Python workers"
+    assert b"lakefs_gc_tests.support.impatient_daemon" in lines, "what starts Python workers"
     assert [name for name, secret in ran.secrets.items() if not _hidden(secret, lines)] == []
 
 

@@ -22,9 +22,9 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
-from lakefs_gc.storage.s3 import S3Store
-from lakefs_gc.storage.s3_client import new_clients
-from lakefs_gc_tests.storage.faulty_s3 import Answer, FaultyS3, Request, deleted, error
+from lakefs_gc.storage.s3.client import new_clients
+from lakefs_gc.storage.s3.store import S3Store
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted, error
 
 QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
 KEYS = ["data/s/a", "data/s/b", "data/s/c", "data/s/d"]

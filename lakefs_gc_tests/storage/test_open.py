@@ -11,8 +11,8 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.s3 import S3Store
-from lakefs_gc.storage.s3_client import _loader, new_clients
+from lakefs_gc.storage.s3.client import _loader, new_clients
+from lakefs_gc.storage.s3.store import S3Store
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from typing import BinaryIO, Protocol, cast
 
 from starlette.concurrency import run_in_threadpool
 
+from lakefs_gc.sandbox.data.streams import pieces_of
 from lakefs_gc.sandbox.gateway.problems import S3Error, bad_digest, invalid_argument, not_implemented
 from lakefs_gc.sandbox.gateway.signature import UNSIGNED_PAYLOAD, Verified
-from lakefs_gc.sandbox.streams import pieces_of
 
 _SPOOL_BYTES = 1 << 20
 _UNSIGNED_CHUNKS = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"

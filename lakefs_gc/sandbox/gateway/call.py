@@ -11,13 +11,13 @@ from urllib.parse import unquote
 from starlette.responses import Response
 
 from lakefs_gc.formats.entry import Entry
-from lakefs_gc.sandbox import objects
 from lakefs_gc.sandbox.context import Sandbox
+from lakefs_gc.sandbox.data import objects
+from lakefs_gc.sandbox.data.objects import Conditions
 from lakefs_gc.sandbox.gateway.problems import invalid_argument, no_such_key
 from lakefs_gc.sandbox.gateway.uploads import Uploads
-from lakefs_gc.sandbox.objects import Conditions
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.sandbox.refs import Repository
+from lakefs_gc.sandbox.versions.refs import Repository
 
 STORED_METADATA = "X-Amz-Meta-"
 """How lakeFS keeps what came by this header; metadata of the API has no prefix and is not shown here."""

@@ -8,14 +8,14 @@ from email.utils import format_datetime
 from starlette.responses import Response, StreamingResponse
 
 from lakefs_gc.formats.entry import Entry
-from lakefs_gc.sandbox import objects
+from lakefs_gc.sandbox.data import objects
+from lakefs_gc.sandbox.data.objects import Replacing, Upload
+from lakefs_gc.sandbox.data.streams import byte_range, pieces
 from lakefs_gc.sandbox.gateway import listings, multipart
 from lakefs_gc.sandbox.gateway.call import COPY_SOURCE, STORED_METADATA, GatewayCall, Handler, find_entry, split_key
 from lakefs_gc.sandbox.gateway.documents import document, read_keys_to_delete, shown_time
 from lakefs_gc.sandbox.gateway.problems import bucket_exists, invalid_argument, not_implemented, s3_error
-from lakefs_gc.sandbox.objects import Replacing, Upload
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.sandbox.streams import byte_range, pieces
 
 
 def handle(call: GatewayCall) -> Response:

@@ -11,12 +11,12 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from lakefs_gc.formats.entry import Entry
-from lakefs_gc.sandbox import objects
+from lakefs_gc.sandbox.data import objects
 from lakefs_gc.sandbox.gateway.call import GatewayCall
 from lakefs_gc.sandbox.gateway.documents import document, shown_time
 from lakefs_gc.sandbox.gateway.problems import invalid_argument
 from lakefs_gc.sandbox.problems import NotFound
-from lakefs_gc.sandbox.records import Record, list_level
+from lakefs_gc.sandbox.state.records import Record, list_level
 
 MAX_KEYS = 1000
 PARAMETERS = frozenset(

@@ -8,14 +8,14 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from lakefs_gc.sandbox import objects
+from lakefs_gc.sandbox.data import objects
+from lakefs_gc.sandbox.data.objects import Upload
+from lakefs_gc.sandbox.data.streams import byte_range, pieces, pieces_of
 from lakefs_gc.sandbox.gateway.call import COPY_SOURCE, GatewayCall, Handler, find_entry
 from lakefs_gc.sandbox.gateway.documents import document, read_completed_parts, shown_time
 from lakefs_gc.sandbox.gateway.listings import url_encoded
 from lakefs_gc.sandbox.gateway.problems import invalid_argument
 from lakefs_gc.sandbox.gateway.uploads import MAX_PART_NUMBER
-from lakefs_gc.sandbox.objects import Upload
-from lakefs_gc.sandbox.streams import byte_range, pieces, pieces_of
 
 _MAX_LISTED = 1000
 

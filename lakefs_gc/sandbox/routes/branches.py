@@ -6,12 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from lakefs_gc.sandbox import branches as operations
-from lakefs_gc.sandbox.branches import new_branch, uncommitted
 from lakefs_gc.sandbox.context import writable
 from lakefs_gc.sandbox.problems import ApiError, NotFound, already_exists, invalid
-from lakefs_gc.sandbox.records import Difference, list_level
-from lakefs_gc.sandbox.refs import Refs, Repository, Resolved, is_branch_name, is_tag_name
 from lakefs_gc.sandbox.routes.call import (
     Call,
     RouteTable,
@@ -21,6 +17,10 @@ from lakefs_gc.sandbox.routes.call import (
     paginated,
     required_text,
 )
+from lakefs_gc.sandbox.state.records import Difference, list_level
+from lakefs_gc.sandbox.versions import branches as operations
+from lakefs_gc.sandbox.versions.branches import new_branch, uncommitted
+from lakefs_gc.sandbox.versions.refs import Refs, Repository, Resolved, is_branch_name, is_tag_name
 
 _BRANCH_RULE = ": branch id must consist of letters, digits, underscores and dashes, and cannot start with a dash"
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lakefs_gc.sandbox.context import Sandbox
 from lakefs_gc.sandbox.problems import ApiError, invalid, missing
-from lakefs_gc.sandbox.refs import Repository, is_repository_name
+from lakefs_gc.sandbox.versions.refs import Repository, is_repository_name
 
 API_PREFIX = "/api/v1"
 MAX_PER_PAGE = 1000

@@ -9,15 +9,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from lakefs_gc.sandbox import commits as operations
-from lakefs_gc.sandbox.commits import CommitParameters, shown_commit
 from lakefs_gc.sandbox.context import writable
-from lakefs_gc.sandbox.history import log, merge_base
 from lakefs_gc.sandbox.problems import ApiError, Conflict, NotFound, already_exists
-from lakefs_gc.sandbox.records import Difference, list_level
-from lakefs_gc.sandbox.refs import CommitRecord, Repository
 from lakefs_gc.sandbox.routes.branches import shown_differences
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, paginated, text_map
+from lakefs_gc.sandbox.state.records import Difference, list_level
+from lakefs_gc.sandbox.versions import commits as operations
+from lakefs_gc.sandbox.versions.commits import CommitParameters, shown_commit
+from lakefs_gc.sandbox.versions.history import log, merge_base
+from lakefs_gc.sandbox.versions.refs import CommitRecord, Repository
 
 
 def commit(call: Call) -> Response:

@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.gc_rules import rules_from_api, rules_to_api
-from lakefs_gc.sandbox import garbage
 from lakefs_gc.sandbox.context import Sandbox, writable
-from lakefs_gc.sandbox.garbage import PreparedCommits
+from lakefs_gc.sandbox.data import garbage
+from lakefs_gc.sandbox.data.garbage import PreparedCommits
 from lakefs_gc.sandbox.problems import ApiError, NotFound
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, check_fields, no_content
 from lakefs_gc.sandbox.tasks import PREPARE_COMMITS_PREFIX, Status, new_task_id

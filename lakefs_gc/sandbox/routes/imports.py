@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from lakefs_gc.sandbox.commits import CommitParameters
-from lakefs_gc.sandbox.imports import DEFAULT_MESSAGE, Source, start_import
 from lakefs_gc.sandbox.problems import ApiError
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, text_map
+from lakefs_gc.sandbox.versions.commits import CommitParameters
+from lakefs_gc.sandbox.versions.imports import DEFAULT_MESSAGE, Source, start_import
 
 _TYPES = {"common_prefix": True, "object": False}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from lakefs_gc.errors import ObjectNotFoundError
-from lakefs_gc.sandbox.committed import METADATA_FOLDER
 from lakefs_gc.sandbox.problems import NotFound, gone
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer
+from lakefs_gc.sandbox.versions.committed import METADATA_FOLDER
 
 
 def get_location(call: Call) -> Response:

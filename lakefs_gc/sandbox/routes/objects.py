@@ -9,15 +9,15 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from lakefs_gc.formats.entry import AddressType, Entry
-from lakefs_gc.sandbox import objects
-from lakefs_gc.sandbox.namespaces import shown_address
-from lakefs_gc.sandbox.objects import Conditions, Staged, Upload, check_path
-from lakefs_gc.sandbox.presigning import LIFETIME_SECONDS
+from lakefs_gc.sandbox.data import objects
+from lakefs_gc.sandbox.data.namespaces import shown_address
+from lakefs_gc.sandbox.data.objects import Conditions, Staged, Upload, check_path
+from lakefs_gc.sandbox.data.presigning import LIFETIME_SECONDS
+from lakefs_gc.sandbox.data.streams import byte_range, pieces
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.sandbox.records import Record, list_level
-from lakefs_gc.sandbox.refs import Repository
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, paginated, text_map
-from lakefs_gc.sandbox.streams import byte_range, pieces
+from lakefs_gc.sandbox.state.records import Record, list_level
+from lakefs_gc.sandbox.versions.refs import Repository
 
 _METADATA_HEADER = "x-lakefs-meta-"
 _INTERNAL_METADATA_HEADER = "x-lakefs-internal-"

@@ -7,13 +7,13 @@ from typing import Any
 from starlette.responses import Response
 
 from lakefs_gc.formats.entry import AddressType
-from lakefs_gc.sandbox import objects
-from lakefs_gc.sandbox.namespaces import relative_if_data
-from lakefs_gc.sandbox.objects import Staged
+from lakefs_gc.sandbox.data import objects
+from lakefs_gc.sandbox.data.namespaces import relative_if_data
+from lakefs_gc.sandbox.data.objects import Staged
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc.sandbox.refs import Repository
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, check_fields, no_content, text_map
 from lakefs_gc.sandbox.routes.objects import shown_object
+from lakefs_gc.sandbox.versions.refs import Repository
 
 _MAX_PARTS = 10_000
 

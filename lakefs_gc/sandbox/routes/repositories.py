@@ -7,12 +7,12 @@ from typing import Any
 from starlette.responses import Response
 
 from lakefs_gc.errors import ObjectNotFoundError, StorageError
-from lakefs_gc.sandbox.branches import new_branch
-from lakefs_gc.sandbox.commits import first_commit
 from lakefs_gc.sandbox.context import Sandbox, writable
 from lakefs_gc.sandbox.problems import ApiError, NotFound, invalid
-from lakefs_gc.sandbox.refs import Repository, is_branch_name, is_repository_name
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, page_of, text_map
+from lakefs_gc.sandbox.versions.branches import new_branch
+from lakefs_gc.sandbox.versions.commits import first_commit
+from lakefs_gc.sandbox.versions.refs import Repository, is_branch_name, is_repository_name
 from lakefs_gc.storage.base import ObjectStore
 
 _DUMMY = "dummy"

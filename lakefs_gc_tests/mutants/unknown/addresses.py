@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
-_TEST = "engine/test_known_folders.py"
-_STRANGERS = "engine/test_strangers.py"
+_TEST = "lakefs/test_known_folders.py"
+_STRANGERS = "engine/collect/listing/test_root_names.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the server's own folder of a local namespace is learnt",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "dict.fromkeys((*learnt, *mounted))",
         "dict.fromkeys(mounted)",
         _TEST,
@@ -20,7 +20,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a mount of a folder is a spelling of the namespace",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "dict.fromkeys((*learnt, *mounted))",
         "dict.fromkeys(learnt)",
         _TEST,
@@ -29,7 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "an address of a range that no folder explains ends the run",
-        "engine/committed.py",
+        "engine/collect/references/committed.py",
         "if explained_by is not None:",
         "if False:",
         _TEST,
@@ -38,7 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a staged address that no folder explains ends the run",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "if not alike and not _may_be_of_a_slice(readings):",
         "if True:",
         _TEST,
@@ -47,7 +47,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "an empty folder does not prove that a file is another one",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "return next(entries, None) is not None",
         "return True",
         _TEST,
@@ -92,10 +92,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a staged address may have empty parts",
-        "engine/uncommitted.py",
+        "engine/collect/references/uncommitted.py",
         r'"[%?]|\\A/|//"',
         '"[%?]"',
-        "engine/test_uncommitted.py",
+        "engine/collect/references/test_uncommitted.py",
         "without_empty_parts",
     ),
     Mutant(
@@ -110,45 +110,45 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "fewer rows in the server's list than changes of branches: these are looked up",
-        "engine/left_out.py",
+        "engine/decide/unlisted_changes.py",
         "sum(changes.count for changes in found) == listed",
         "True",
-        "engine/test_left_out.py",
+        "engine/decide/test_unlisted_changes.py",
     ),
     Mutant(
         12,
         "a list whose rows are not counted proves nothing",
-        "engine/uncommitted.py",
+        "engine/collect/references/uncommitted.py",
         "rows_in(store, files) if len(files) == prepared.pages_with_file else None",
         "rows_in(store, files)",
-        "engine/test_uncommitted.py",
+        "engine/collect/references/test_uncommitted.py",
         "wrote_its_page_twice",
     ),
     Mutant(
         12,
         "too many changes to look up keep what they may hide",
-        "engine/left_out.py",
+        "engine/decide/unlisted_changes.py",
         "return alike.select(",
         "return alike.limit(0).select(",
-        "engine/test_left_out.py",
+        "engine/decide/test_unlisted_changes.py",
         "as_many_rows",
     ),
     Mutant(
         6,
         "a mark looks up what the list leaves out",
-        "engine/kept.py",
+        "engine/decide/kept.py",
         ".unionByName(left_out)",
         "",
-        "engine/test_left_out.py",
+        "engine/decide/test_unlisted_changes.py",
         "without_rows",
     ),
     Mutant(
         6,
         "a look before a delete looks up what the list leaves out",
-        "engine/second_look.py",
+        "engine/sweep/second_look.py",
         ".unionByName(left_out)",
         "",
-        "engine/test_left_out.py",
+        "engine/decide/test_unlisted_changes.py",
         "without_rows",
     ),
     never(
@@ -171,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a server that does not tell its folder stops the run",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "not learnt",
         _TEST,
         "does_not_tell",
@@ -188,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         4,
         "a name at the root that lakeFS does not give is no candidate",
-        "engine/unmatched.py",
+        "engine/decide/unmatched.py",
         "not named",
         _STRANGERS,
         "counted_and_not_marked",
@@ -196,7 +196,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         4,
         "in a whole bucket no staged name makes others the repository's",
-        "engine/strangers.py",
+        "engine/collect/listing/root_names.py",
         " or is_whole_bucket(run.namespace)",
         "",
         _STRANGERS,
@@ -205,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         4,
         "what a neighbour refers to makes no name the repository's",
-        "engine/unmatched.py",
+        "engine/decide/unmatched.py",
         "named_at_root(run, listing, uncommitted, committed)",
         "named_at_root(run, listing, uncommitted, committed, foreign_references)",
         _STRANGERS,
@@ -223,7 +223,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         4,
         "a sweep refuses names that lakeFS does not give, whoever marked them",
-        "engine/sweep.py",
+        "engine/sweep/sweep.py",
         'strangers := not strangers_too and everything.manifest.facts["strangers"]',
         _STRANGERS,
         "names_them_is_not_swept",
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         8,
         "the share of a mark is one of what is lakeFS's",
-        "engine/evidence.py",
+        "engine/decide/evidence.py",
         " - strangers[NOT_LAKEFS],",
         ",",
         _STRANGERS,
@@ -240,7 +240,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "an address that leads into the namespace by a link counts",
-        "engine/known_folders.py",
+        "lakefs/known_folders.py",
         "full_only=full_only, elsewhere=elsewhere)",
         "full_only=full_only)",
         _TEST,

@@ -11,8 +11,8 @@ import pytest
 from lakefs_gc.sandbox.clock import system_clock
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.gateway.client import s3_client
-from lakefs_gc_tests.sandbox.place import Place, make_place
+from lakefs_gc_tests.support.gateway_client import s3_client
+from lakefs_gc_tests.support.sandbox_place import Place, make_place
 
 
 @pytest.fixture(params=["local", "s3"])

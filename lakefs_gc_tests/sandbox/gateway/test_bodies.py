@@ -15,8 +15,8 @@ import pytest
 from lakefs_gc.sandbox.gateway.body import spooled_body
 from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.gateway.signature import Verified
-from lakefs_gc_tests.sandbox.gateway.client import refusal
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
+from lakefs_gc_tests.support.gateway_client import refusal
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 
 UNSIGNED = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 SIGNED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"

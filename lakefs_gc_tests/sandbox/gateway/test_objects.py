@@ -18,8 +18,8 @@ from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.sandbox.conftest import FakeClock
-from lakefs_gc_tests.sandbox.gateway.client import refusal, s3_client
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
+from lakefs_gc_tests.support.gateway_client import refusal, s3_client
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 
 MIB = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 
 MIB = 1 << 20
 _PROGRAM = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

@@ -13,8 +13,8 @@ from boto3.s3.transfer import TransferConfig
 
 from lakefs_gc.sandbox.gateway.uploads import Uploads
 from lakefs_gc_tests.sandbox.conftest import FakeClock
-from lakefs_gc_tests.sandbox.gateway.client import refusal
-from lakefs_gc_tests.sandbox.place import REPOSITORY, Place
+from lakefs_gc_tests.support.gateway_client import refusal
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 
 MIB = 1 << 20
 

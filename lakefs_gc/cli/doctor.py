@@ -1,0 +1,183 @@
+"""Checks everything that a run needs before it is started: ``lakefs-gc doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+from lakefs_gc.cli.findings import Finding, Verdict
+from lakefs_gc.config import ServerCredentials, Settings
+from lakefs_gc.engine.records.backup import open_place
+from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
+from lakefs_gc.engine.spark.java import ensure_java, java_version
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
+from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.freed_space import deleted_bytes
+from lakefs_gc.storage.open import open_store
+
+_PROBE_FOLDER = "_lakefs/retention/gc/"
+
+
+def examine(
+    settings: Settings, find_credentials: Callable[[], ServerCredentials], repository: str = ""
+) -> list[Finding]:
+    """Look at Java, the lakeFS server and, with a repository, at its namespace and its store.
+
+    Nothing is changed, but for a probe that is written and deleted in the folder of the reports.
+    """
+    findings = [_java()]
+    try:
+        server = LakeFSServer(find_credentials())
+        findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {server.version()}"))
+        findings.append(_grace_period(server, settings))
+        if repository:
+            findings += _repository(server, settings, server.repository(repository))
+    except LakeFSGCError as error:
+        findings.append(_failed("lakeFS", error))
+    return findings
+
+
+def _java() -> Finding:
+    try:
+        home = ensure_java()
+    except LakeFSGCError as error:
+        return _failed("Java", error)
+    return Finding("Java", "ok", f"version {java_version(home / 'bin' / 'java')} in {home}")
+
+
+def _grace_period(server: LakeFSServer, settings: Settings) -> Finding:
+    grace_seconds, min_age_hours = server.grace_period_seconds(), settings.safety.min_age_hours
+    try:
+        effective_hours = effective_min_age_seconds(settings.safety, grace_seconds) / 3600
+    except LakeFSGCError as error:
+        return _failed("grace period", error)
+    detail = f"{grace_seconds / 3600:g} h on the server; minimum age {effective_hours:g} h"
+    if effective_hours != min_age_hours:
+        detail += f", raised from {min_age_hours:g} h"
+    if effective_hours * 3600 < grace_seconds:
+        return Finding(
+            "grace period", "warn", detail, "objects that wait for their upload link may be deleted: nobody must upload"
+        )
+    return Finding("grace period", "ok", detail)
+
+
+def _repository(server: LakeFSServer, settings: Settings, repository: Repository) -> Iterator[Finding]:
+    if repository.read_only:
+        yield Finding("repository", "fail", f"{repository.name} is read-only", "nothing can be collected there")
+        return
+    yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
+    yield _rules(server, repository)
+    yield _attempt("neighbours", lambda: _neighbours(server, settings, repository))
+    location = settings.reach(normalize_namespace(repository.storage_namespace))
+    try:
+        store = open_store(location)
+        levels, _ = store.list_level("")
+    except LakeFSGCError as error:
+        yield _failed("store: list", error)
+        return
+    yield Finding("store: list", "ok", f"{location.folder_url} ({', '.join(levels) or 'empty'})")
+    yield _attempt("store: read", lambda: _read(store))
+    yield _attempt("store: write and delete", lambda: _write_and_delete(store))
+    yield _clock(store, settings)
+    yield _deleted_bytes(store, settings)
+    yield _attempt("backups", lambda: _backups(settings, server))
+
+
+def _rules(server: LakeFSServer, repository: Repository) -> Finding:
+    rules = server.retention_rules(repository.name)
+    if rules is None:
+        return Finding(
+            "retention rules",
+            "warn",
+            "none: every commit is active, so only data that was never committed is collected",
+            "set rules with `lakectl gc set-config` if deleted data is to expire",
+        )
+    branches = ", ".join(f"{branch} {days} d" for branch, days in sorted(rules.branches.items()))
+    return Finding("retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no others'}")
+
+
+def _neighbours(server: LakeFSServer, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
+    refuse_overlaps(repository, server, settings)
+    return "ok", "no other visible repository shares the namespace"
+
+
+def _read(store: ObjectStore) -> tuple[Verdict, str]:
+    for batch in store.list("_lakefs/"):
+        key = batch.column("address")[0].as_py()
+        store.read(key)
+        return "ok", f"read {key}"
+    return "ok", "nothing to read yet: the repository has no metadata"
+
+
+def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:
+    key = f"{_PROBE_FOLDER}lakefs-gc-doctor-{uuid4().hex}"
+    store.put(key, b"lakefs-gc doctor")
+    (deletion,) = store.delete_many([key])
+    if deletion.error:
+        raise AccessDeniedError(
+            f"{key} was written, but cannot be deleted: {deletion.error}",
+            remedy="allow s3:DeleteObject in the namespace (README, Permissions), and remove the probe by hand",
+        )
+    return "ok", f"below {_PROBE_FOLDER}"
+
+
+def _clock(store: ObjectStore, settings: Settings) -> Finding:
+    skew_seconds = abs((store.now() - utc_now()).total_seconds())
+    limit_seconds = settings.safety.max_clock_skew_seconds
+    detail = f"the store's clock and this machine's are {skew_seconds:.1f} s apart (limit {limit_seconds:g} s)"
+    if skew_seconds > limit_seconds:
+        return Finding("clock", "fail", detail, "set the clock of this machine, or of the store")
+    return Finding("clock", "ok", detail)
+
+
+def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
+    found = deleted_bytes(store)
+    if found.fate == "go":
+        return Finding("deleted bytes", "ok", f"they {found}")
+    if found.fate == "unknown":
+        return Finding(
+            "deleted bytes",
+            "warn",
+            f"nobody can tell whether they go: {found.why}",
+            "allow s3:GetBucketVersioning (README, Permissions), or look at the bucket by hand",
+        )
+    if settings.sweep.delete_versions:
+        return Finding("deleted bytes", "ok", f"they go with their versions (sweep.delete_versions): {found.why}")
+    return Finding(
+        "deleted bytes",
+        "warn",
+        f"they stay: {found.why}",
+        "add a lifecycle rule that expires noncurrent versions, or set sweep.delete_versions: then nothing "
+        "brings them back but a backup",
+    )
+
+
+def _backups(settings: Settings, server: LakeFSServer) -> tuple[Verdict, str]:
+    if not settings.backup.url and not settings.backup.required_before_sweep:
+        return "ok", "none: no backup.url is set, so what is swept does not come back"
+    place = open_store(open_place(settings, server))
+    probe = f".lakefs-gc-doctor-{uuid4().hex}"
+    place.put(probe, b"lakefs-gc doctor")
+    (deletion,) = place.delete_many([probe])
+    if deletion.error:
+        raise AccessDeniedError(
+            f"{probe} was written to {settings.backup.url}, but cannot be deleted: {deletion.error}",
+            remedy="allow s3:DeleteObject there, or no old backup can be removed; and remove the probe by hand",
+        )
+    required = ", required before a sweep" if settings.backup.required_before_sweep else ""
+    return "ok", f"in {settings.backup.url}, kept for {settings.backup.keep_days:g} days{required}"
+
+
+def _attempt(check: str, look: Callable[[], tuple[Verdict, str]]) -> Finding:
+    try:
+        verdict, detail = look()
+    except LakeFSGCError as error:
+        return _failed(check, error)
+    return Finding(check, verdict, detail)
+
+
+def _failed(check: str, error: LakeFSGCError) -> Finding:
+    return Finding(check, "fail", error.message, error.remedy)

@@ -1,0 +1,32 @@
+"""Everything that can be set, one module a section, and the credentials, which are never settings."""
+
+from lakefs_gc.config.backup import BackupSettings
+from lakefs_gc.config.credentials import ServerCredentials, load_server_credentials, server_root
+from lakefs_gc.config.durations import parse_duration_hours
+from lakefs_gc.config.emr import EMRSettings
+from lakefs_gc.config.listing import ListingSettings
+from lakefs_gc.config.safety import Protections, SafetyParameters
+from lakefs_gc.config.schedule import ScheduleSettings
+from lakefs_gc.config.settings import CONFIG_FILE, CONFIG_VARIABLE, REPOSITORY_NAME, Settings, load_settings
+from lakefs_gc.config.sweep import MANUAL, SweepPolicy, SweepSettings
+
+__all__ = [
+    "CONFIG_FILE",
+    "CONFIG_VARIABLE",
+    "MANUAL",
+    "REPOSITORY_NAME",
+    "BackupSettings",
+    "EMRSettings",
+    "ListingSettings",
+    "Protections",
+    "SafetyParameters",
+    "ScheduleSettings",
+    "ServerCredentials",
+    "Settings",
+    "SweepPolicy",
+    "SweepSettings",
+    "load_server_credentials",
+    "load_settings",
+    "parse_duration_hours",
+    "server_root",
+]

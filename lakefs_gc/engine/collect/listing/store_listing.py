@@ -1,0 +1,125 @@
+"""Stage 1: what is in the object store.
+
+The executors list it, or read what the store itself has written down: an inventory report.  Either way only what can
+hold candidates is kept (rule 4), and workers write the rows themselves: none passes through the JVM.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.collect.listing.age_buckets import age_measures
+from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
+from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
+from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
+from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.data_files import read_parquet
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.parts import PART
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, WorkPlace
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.listing.range_listing import ListingLimits
+from lakefs_gc.storage.location import StoreLocation
+
+_STAGE = "store_listing"
+
+
+def store_listing(
+    spark: SparkSession,
+    run: GCRun,
+    clock: Clock,
+    *,
+    work_place: WorkPlace,
+    listing: ListingSettings | None = None,
+    cores: int,
+) -> StageOutput:
+    """List the store.  Columns: ``schemas.STORE_LISTING``.  ``cores`` is how many tasks run at once.
+
+    It lists at once, unlike other stages: in rounds, of which each follows from the one before.  ``began_at`` of a
+    listing from an inventory is when the store began to write that.
+    """
+    listing = listing or ListingSettings()
+    place = work_place.parts_place(run.run_key, _STAGE)
+    facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
+    if listing.source == "inventory":
+        location = StoreLocation(listing.inventory_url)
+        inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
+        began_at = inventory.began_at
+        facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
+        written = read_inventory(spark, location, inventory, run.namespace, place)
+    else:
+        earlier = find_earlier_listing(spark, run, work_place, listing)
+        limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
+        began_at = clock()
+        if isinstance(earlier, EarlierListing):
+            return _optimized(spark, run, work_place, earlier, limits, began_at, cores)
+        if listing.mode == OPTIMIZED:
+            raise ConfigurationError(
+                f"this run cannot be optimized: {earlier}",
+                remedy='set mode = "auto" in [listing], which makes a clean run then',
+            )
+        facts |= {"mode": CLEAN, "mode_because": earlier}
+        written = list_in_rounds(spark, run.store, place, limits, cores=cores)
+    folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
+    reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
+    return StageOutput(
+        dataframe=local_rows(spark, reports, PART),
+        began_at=began_at,
+        facts=facts | _strangers(written) | _ages(spark, run, folder, written),
+        in_parts=True,
+    )
+
+
+def _optimized(
+    spark: SparkSession,
+    run: GCRun,
+    work_place: WorkPlace,
+    earlier: EarlierListing,
+    limits: ListingLimits,
+    began_at: datetime,
+    cores: int,
+) -> StageOutput:
+    """Young slices as they are listed now, and old ones as the earlier run knew them."""
+    young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
+    place = work_place.parts_place(run.run_key, young)
+    written = list_in_rounds(spark, run.store, place, limits, cores=cores, but=skipped)
+    rows = earlier.rows(spark, run.store, cores)
+    if written:
+        folder = f"{work_place.folder(run.run_key, young)}/data"
+        listed = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+        rows = rows.unionByName(listed)
+    return StageOutput(
+        dataframe=rows,
+        began_at=began_at,
+        facts={
+            "run": run.to_facts(),
+            "source": "store",
+            "mode": OPTIMIZED,
+            "mode_because": f"run {earlier.listing.manifest.run_key} has listed what is old",
+            "optimized_runs": earlier.optimized_runs,
+            "slices_taken_over": len(earlier.slices),
+            **_strangers(written),  # the root is listed anew each time
+        },
+        measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
+    )
+
+
+def _strangers(written: list[Row]) -> dict[str, int]:
+    return {name: sum(row[name] for row in written) for name in (STRANGERS, STRANGERS_BYTES)}
+
+
+def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:
+    """Bytes by age, from two columns of the written files."""
+    measures = {name: column.alias(name) for name, column in age_measures(run.started_at).items()}
+    if not written:
+        return dict.fromkeys(measures, 0)
+    rows = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+    measured = rows.agg(*measures.values()).collect()[0].asDict()
+    return {name: value or 0 for name, value in measured.items()}

@@ -1,0 +1,222 @@
+"""Stage 3: which ranges the active commits refer to.
+
+With retention rules the server lists the active commits, ``own_commits`` adds what it missed and what users protect,
+and their metaranges name the ranges.  Clients cannot list commits that no branch reaches: so where commits of the last
+days are protected, each metarange that was written since counts, whatever commit it belongs to.  Without rules every
+commit is active, and then every metadata file in the namespace counts.  A file that is lost is not among those, so the
+metarange of each commit that a branch or a tag leads to must be.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.collect.references.own_commits import own_active_commits
+from lakefs_gc.engine.decide.checks import rules_as_json
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
+from lakefs_gc.formats.commits_csv import read_active_commits
+from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
+from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.protections import protected_since
+from lakefs_gc.storage.location import StoreLocation
+
+RULES = "rules"
+"""Mode: the server lists the active commits by its retention rules."""
+ALL_COMMITS = "all_commits"
+"""Mode: there are no rules, and every commit is active."""
+
+METADATA_ID = re.compile(r"[0-9a-f]{64}")
+_COMMITS = "commit_id string, metarange_id string"
+_RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field("entries", pa.int64())])
+
+
+def active_ranges(
+    spark: SparkSession,
+    run: GCRun,
+    uncommitted: Dataset,
+    server: LakeFSServer,
+    safety: SafetyParameters,
+    clock: Clock,
+    *,
+    cache: RangeCache,
+    cores: int,
+    must_exist: bool = True,
+    graph: CommitGraph | None = None,
+) -> StageOutput:
+    """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), ``commits_seen``, and
+    with rules ``metaranges_since`` (where ``days`` protects commits, from when on metaranges count by their age),
+    ``commits_run_id`` and what ``own_commits`` found.  ``missed_by_rules`` is how many commits are active that the
+    server does not list; without rules it is 0.  None: there are more than ``safety.max_commits`` to look at.
+    ``graph`` has commits that are known already, and gets those that are read.
+
+    A metarange must be in the store, unless ``must_exist`` is false: then it is enough that the cache knows what it
+    named, and without rules it is among the rows whether the store has it or not.  Raises ``ObjectNotFoundError`` for
+    one that is lost, and ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch:
+    those are always active, so a list without one of them was cut short.
+    """
+    began_at = clock()
+    inputs = {"uncommitted": uncommitted.manifest.materialization_id}
+    rules = server.retention_rules(run.repository)
+    protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
+    graph = CommitGraph(safety.max_commits) if graph is None else graph
+    if rules is None:
+        # Before the files are listed: of a commit that is older than the list, the list must have the metarange.
+        named = _metaranges_of_refs(run, server, graph)
+        every = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
+        every["missed_by_rules"] = 0 if graph.complete else None
+        return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, every, inputs=inputs)
+    heads_before = dict(server.branch_heads(run.repository))
+    prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
+    heads_after = dict(server.branch_heads(run.repository))
+    # A head that moved meanwhile may rightly be missing.
+    heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
+    csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
+    listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
+    own = own_active_commits(run, server, rules, safety, listed, graph)
+    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
+    facts["protections"] = protections
+    missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
+    metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
+    files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_young"))
+    since = protected_since(safety.protect, run.started_at)
+    if since is not None:
+        facts["metaranges_since"] = since.isoformat()
+        young = metadata_files(spark, run.store, since=since)
+        files = files.unionByName(young.select("range_id", F.lit(True).alias("only_young")))
+    once = files.groupBy("range_id").agg(F.min("only_young").alias("only_young"))
+    once = once.withColumn("store_url", F.lit(run.store.folder_url))
+    there = metadata_files(spark, run.store) if must_exist else None
+    located = cache.locate(spark, once, cores=cores, there=there)
+    return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
+
+
+def _metaranges_of_refs(run: GCRun, server: LakeFSServer, graph: CommitGraph) -> dict[str, str]:
+    """Metarange id to a commit that has it, of what branches and tags lead to.
+
+    Where that is too much for the graph: of the heads and tags, and of the commits that it has.
+    """
+    refs = [*server.branch_heads(run.repository), *server.tags(run.repository)]
+    graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
+    named = {commit.meta_range_id: commit.id for commit in graph.commits.values()}
+    if not graph.complete:
+        unknown = {commit_id for _, commit_id in refs} - graph.commits.keys()
+        named |= {metarange: commit_id for commit_id, metarange in server.metaranges_of(run.repository, unknown)}
+    named.pop("", None)  # the first commit of a repository has no content
+    return named
+
+
+def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, must_exist: bool) -> DataFrame:
+    """Every metadata file, and the metaranges that are ``named`` (with their commits).
+
+    Columns: ``schemas.ACTIVE_RANGES``.
+    """
+    files = metadata_files(spark, run.store).withColumn("there", F.lit(True))
+    metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")
+    joined = files.join(metaranges, "range_id", "full_outer")
+    if must_exist:
+        joined = joined.mapInArrow(_refuse_lost(), "range_id string, entries long")
+    return joined.select("range_id", "entries")
+
+
+@worker
+def _refuse_lost(batches: Batches) -> Batches:
+    for batch in batches:
+        lost = batch.filter(pc.is_null(batch.column("there"))).to_pylist()
+        if lost:
+            raise ObjectNotFoundError(
+                f"{METADATA_FOLDER}{lost[0]['range_id']} does not exist, and commit {lost[0]['commit_id']} names it as "
+                "its metarange. Without it the objects of this commit look like garbage.",
+                remedy="restore the file, and find out what removes files below _lakefs/ (a lifecycle rule?). Nothing "
+                "was marked or deleted",
+            )
+        yield batch.select(_RANGE.names)
+
+
+def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
+    """All metadata files of a namespace, or those written ``since`` then, ``entries`` null.
+
+    Columns: ``schemas.ACTIVE_RANGES``.
+    """
+    return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store, since), schemas.ACTIVE_RANGES)
+
+
+def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
+    """What metaranges name.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+
+    A file with ``only_young`` (a column that may be left out) need be no metarange: any other kind names nothing.
+    """
+    # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
+    # that reading the range fails if they do not.
+    return (
+        metaranges.mapInArrow(_read_metaranges(cache, cores), "range_id string, entries long")
+        .groupBy("range_id")
+        .agg(F.max("entries").alias("entries"))
+    )
+
+
+@worker
+def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> Batches:
+    for key, data in worker_store(store).read_many(strings(batches, "file")):
+        commits = read_active_commits(data, key)
+        if not commits.num_rows:
+            raise IncompleteAnswerError(
+                f"{key} lists no commit, and an empty list is no proof that nothing is live",
+                remedy="look at the lakeFS server's log for its prepare_commits, and start a new run",
+            )
+        listed = pc.is_in(pa.array(heads, pa.string()), commits.column("commit_id"))
+        if not pc.all(listed, min_count=0).as_py():
+            missing = heads[pc.index(listed, False).as_py()]
+            raise IncompleteAnswerError(
+                f"{key} lists {commits.num_rows} commits, but not {missing}, which is the head of a branch",
+                remedy="the list was cut short; look at the lakeFS server's log, and start a new run",
+            )
+        yield commits
+
+
+@worker
+def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+        if row.get("only_young") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+            return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the cache has it for who reads it next
+        return read_metarange(data, file)
+
+    for _, metarange in read_through(batches, cache, cores, decode):
+        yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
+
+
+@worker
+def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None) -> Batches:
+    for _ in batches:
+        yield list_metadata(store, since=since)
+
+
+def list_metadata(store: StoreLocation, *, since: datetime | None = None) -> pa.RecordBatch:
+    """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null.
+
+    ``since``: those alone that the store last wrote then or later.
+    """
+    _, files = worker_store(store).list_level(METADATA_FOLDER)
+    if since is not None:
+        written = files.column("last_modified")
+        files = files.filter(pc.greater_equal(written, pa.scalar(since, written.type)))
+    names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
+    ids = [name for name in names if METADATA_ID.fullmatch(name)]
+    return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)

@@ -1,0 +1,141 @@
+"""Where commits show objects: the way back from a physical address to a commit and a path.
+
+The commits are those that the API can list, from each branch and tag over all parents.  A commit that only a deleted
+branch led to is not among them, and what only it shows cannot be read through lakeFS by anybody who does not know
+its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
+from lakefs_gc.formats.addresses import entries_below
+from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
+
+T = TypeVar("T")
+
+SHOWN = "address string, path string, commit_id string"
+"""An address, and one place where a commit shows it; ``path`` is the logical path.
+
+Where ``address`` is null, ``path`` is a file of the commit's content that cannot be read.
+"""
+
+_READS_AT_ONCE = 8
+_TASKS_PER_CORE = 4
+_MOST_COMMITS = 5_000_000  # of what is beyond, the proof at the store is enough
+
+
+def commits_of(server: LakeFSServer, repository: str) -> dict[str, str]:
+    """Metarange id to one commit that has it, of all commits that a branch or a tag leads to."""
+    graph = CommitGraph(_MOST_COMMITS)
+    heads = chain(server.branch_heads(repository), server.tags(repository))
+    graph.add_history_of(server, repository, (commit_id for _, commit_id in heads))
+    return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
+
+
+def shown(
+    spark: SparkSession,
+    store: StoreLocation,
+    folders: tuple[str, ...],
+    commits: Mapping[str, str],
+    addresses: DataFrame,
+    cores: int,
+) -> DataFrame:
+    """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
+
+    ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for
+    each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
+    and no run has to know.  Reads each metarange and each range once.
+    """
+    frame = local_rows(spark, list(commits.items()), "metarange_id string, commit_id string")
+    ranges = (
+        frame.repartition(cores)
+        .mapInArrow(_read_metaranges(store), "range_id string, unreadable string, commit_id string")
+        .groupBy("range_id", "unreadable")
+        .agg(F.min("commit_id").alias("commit_id"))
+    )
+    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), SHOWN)
+    wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
+    return (
+        entries.join(wanted, "address", "left")
+        .where(F.col("wanted") | F.col("address").isNull())
+        .groupBy("address", "path")
+        .agg(F.min("commit_id").alias("commit_id"))
+    )
+
+
+@worker
+def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        commit_of = dict(zip(*(batch.column(c).to_pylist() for c in ("metarange_id", "commit_id")), strict=True))
+        for file_id, ids in _read_each(worker_store(store), commit_of, _ranges_of):
+            unreadable = METADATA_FOLDER + file_id if ids is None else None
+            ids = pa.array([None], pa.string()) if ids is None else ids
+            facts = (pa.scalar(fact, pa.string()) for fact in (unreadable, commit_of[file_id]))
+            columns = [ids, *(pa.repeat(fact, len(ids)) for fact in facts)]
+            yield pa.record_batch(columns, names=["range_id", "unreadable", "commit_id"])
+
+
+@worker
+def _read_ranges(batches: Batches, store: StoreLocation, folders: tuple[str, ...]) -> Batches:
+    def entries_of(data: bytes, key: str) -> pa.RecordBatch:
+        return entries_below(read_range(data, key, keys=True), folders)
+
+    for batch in batches:
+        commit_of = dict(zip(*(batch.column(c).to_pylist() for c in ("range_id", "commit_id")), strict=True))
+        failed = [(row["unreadable"], row["commit_id"]) for row in batch.to_pylist() if row["unreadable"]]
+        commit_of.pop(None, None)
+        for file_id, entries in _read_each(worker_store(store), commit_of, entries_of):
+            if entries is None:
+                failed.append((METADATA_FOLDER + file_id, commit_of[file_id]))
+                continue
+            # A path that is not valid UTF-8 cannot be asked for through the API.
+            paths = pa.array([_text(path) for path in entries.column("key").to_pylist()], pa.string())
+            columns = [entries.column("address"), paths, pa.repeat(commit_of[file_id], entries.num_rows)]
+            yield pa.record_batch(columns, names=["address", "path", "commit_id"]).filter(pc.is_valid(paths))
+        if failed:
+            files, commits = zip(*failed, strict=True)
+            columns = [pa.nulls(len(files), pa.string()), pa.array(files), pa.array(commits)]
+            yield pa.record_batch(columns, names=["address", "path", "commit_id"])
+
+
+def _ranges_of(data: bytes, key: str) -> pa.Array:
+    return read_metarange(data, key).column("range_id")
+
+
+def _read_each(
+    store: ObjectStore, file_ids: Iterable[str], read: Callable[[bytes, str], T]
+) -> Iterator[tuple[str, T | None]]:
+    """What ``read`` makes of each file of metadata; None for one that is damaged or not there."""
+
+    def attempt(file_id: str) -> T | None:
+        key = METADATA_FOLDER + file_id
+        try:
+            return read(store.read(key), key)
+        except (ObjectNotFoundError, CorruptFileError):
+            return None
+
+    return map_unordered(attempt, file_ids, _READS_AT_ONCE)
+
+
+def _text(path: bytes) -> str | None:
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        return None

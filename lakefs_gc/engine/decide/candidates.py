@@ -1,0 +1,105 @@
+"""Stage 8: which objects may be deleted, and why.
+
+candidates = unmatched (in the store) - kept
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.listing.age_buckets import age_measures
+from lakefs_gc.engine.collect.listing.root_names import facts_of_strangers
+from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
+from lakefs_gc.engine.collect.references.committed import live_addresses
+from lakefs_gc.engine.collect.references.repeats import without_repeats
+from lakefs_gc.engine.decide.unmatched import unreferenced
+from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.errors import CorruptRangeError
+
+logger = logging.getLogger(__name__)
+
+
+def candidates(
+    spark: SparkSession,
+    run: GCRun,
+    *,
+    listing: Dataset,
+    active_ranges: Dataset,
+    unmatched: Dataset,
+    kept: Dataset,
+    cache: RangeCache,
+    clock: Clock,
+    cores: int,
+) -> StageOutput:
+    """Take out what is kept, and say why each of the rest is garbage.  Columns: ``schemas.CANDIDATES``.
+
+    Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
+    1).
+    """
+    began_at = clock()
+    check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
+    check_made_from(unmatched, listing, active_ranges)
+    check_made_from(kept, unmatched)
+    left = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    return StageOutput(
+        dataframe=_with_reason(spark, run, left, active_ranges, cache, cores),
+        began_at=began_at,
+        facts={"cutoff": unmatched.manifest.facts["cutoff"], **facts_of_strangers(unmatched)},
+        measures={
+            "size_bytes": F.sum("size"),
+            **age_measures(run.started_at),
+            "newest_us": F.unix_micros(F.max("last_modified")),
+            "expired": F.count_if(F.col("reason") == schemas.EXPIRED),
+            "expired_bytes": F.sum(F.when(F.col("reason") == schemas.EXPIRED, F.col("size"))),
+        },
+        inputs={
+            **unmatched.manifest.inputs,
+            "unmatched": unmatched.manifest.materialization_id,
+            "kept": kept.manifest.materialization_id,
+        },
+    )
+
+
+def _with_reason(
+    spark: SparkSession, run: GCRun, left: DataFrame, active_ranges: Dataset, cache: RangeCache, cores: int
+) -> DataFrame:
+    """Tell what some expired commit refers to from what was never committed; this decides nothing."""
+    if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
+        return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
+    inactive = metadata_files(spark, run.store).join(
+        active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
+    )
+    files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
+    once_committed = (
+        cache.locate(spark, files, cores=cores)
+        .mapInArrow(_read_inactive(run.folders, cache, cores), schemas.UNCOMMITTED)
+        .distinct()
+        .withColumn("reason", F.lit(schemas.EXPIRED))
+    )
+    return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
+
+
+@worker
+def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
+        try:
+            return list(live_addresses(data, file, folders, None))
+        except CorruptRangeError as error:
+            # Nothing live depends on this file; what it alone refers to shows as never committed.
+            logger.warning("a file of no active commit does not parse, and is passed over: %s", error)
+            return None
+
+    def addresses() -> Batches:
+        for _, found in read_through(batches, cache, cores, decode):
+            for rows in found:
+                yield rows.select(["address"])
+
+    yield from without_repeats(addresses())

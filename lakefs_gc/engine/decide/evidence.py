@@ -1,0 +1,228 @@
+"""What the brakes of a mark are evaluated from, gathered from its stages, the server and the marks before."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
+from lakefs_gc.engine.decide.checks import (
+    RULES_NOT_LOOSER,
+    EarlierMark,
+    Evidence,
+    HeadSample,
+    OtherRepositories,
+    protections_from_json,
+    rules_from_json,
+)
+from lakefs_gc.engine.records.answer import Unknown
+from lakefs_gc.engine.records.mark import MarkPaths, list_marks, made_by_us, read_mark
+from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.storage.base import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+_BRANCHES_SAMPLED = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def gather_evidence(
+    spark: SparkSession,
+    run: GCRun,
+    *,
+    listing: Dataset,
+    uncommitted: Dataset,
+    active_ranges: Dataset,
+    committed: Dataset,
+    foreign_references: Dataset,
+    kept: Dataset,
+    missing: Dataset,
+    candidates: Dataset,
+    mark_id: str,
+    server: LakeFSServer,
+    store: ObjectStore,
+    head_sample_objects: int,
+) -> Evidence:
+    """Everything that is known of a mark before it is written; one small Spark job looks for heads among it.
+
+    Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule
+    1): what one of them says of another's materialization is no evidence.
+    """
+    check_alike("unmatched", candidates, missing)
+    check_inputs(run.run_key, listing, uncommitted, active_ranges, committed, kept, candidates)
+    check_inputs(run.run_key, listing, foreign_references, candidates)
+    check_inputs(run.run_key, committed, missing)
+    check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
+    facts, strangers = candidates.manifest.facts, facts_of_strangers(candidates)
+    newest_us = facts["newest_us"]
+    # By what the stages went, whatever is configured where the mark is made.
+    prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
+    protections = active_ranges.manifest.facts.get("protections", {}) | prefixes
+    heads: dict[str, str] = uncommitted.manifest.facts["heads"]
+    return Evidence(
+        cutoff=run.cutoff,
+        # A share of what is lakeFS's: strangers would make any mark look small.
+        listed=listing.manifest.rows - strangers[NOT_LAKEFS],
+        listed_bytes=listing.manifest.facts["size_bytes"] - strangers[NOT_LAKEFS_BYTES],
+        marked=candidates.manifest.rows,
+        marked_bytes=facts["size_bytes"],
+        newest_marked=_EPOCH + timedelta(microseconds=newest_us) if newest_us else None,
+        committed=committed.manifest.rows,
+        has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
+        rules=rules_from_json(active_ranges.manifest.facts.get("rules")),
+        earlier=_mark_before(store, run, mark_id),
+        heads=_head_sample(spark, run, heads, server, store, head_sample_objects, candidates),
+        lost=missing.manifest.facts["lost"],
+        lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
+        others=_other_repositories(foreign_references),
+        shielded=kept.manifest.facts["shielded"],
+        server_missed=_missed_by_server(active_ranges),
+        protections=protections_from_json(protections),
+    )
+
+
+def _other_repositories(foreign_references: Dataset) -> OtherRepositories | Unknown:
+    facts = foreign_references.manifest.facts
+    if facts["switched_off"]:
+        return Unknown(
+            "other repositories were not read, because safety.check_foreign_references is off: they may refer to "
+            "objects of this one"
+        )
+    return OtherRepositories(facts["unreadable"], facts["not_asked"])
+
+
+def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
+    missed: int | None = active_ranges.manifest.facts.get("missed_by_rules")
+    if missed is None:
+        return Unknown(
+            "not all commits were looked at, because the repository has more than safety.max_commits: commits that the "
+            "server omits, or that have lost their metarange, could be lost (raise it; each takes about 1 kB of the "
+            "driver's memory)"
+        )
+    return missed
+
+
+def _has_metadata(store: ObjectStore) -> bool:
+    _, files = store.list_level(METADATA_FOLDER)
+    return bool(files.num_rows)
+
+
+def _head_sample(
+    spark: SparkSession,
+    run: GCRun,
+    heads: dict[str, str],
+    server: LakeFSServer,
+    store: ObjectStore,
+    amount: int,
+    candidates: Dataset,
+) -> HeadSample | Unknown:
+    """Look for objects that branches show among the candidates.  ``heads`` maps each branch to its commit."""
+    if not amount:
+        return Unknown("objects that branches show were not looked for: safety.head_sample_objects is 0")
+    # Spread over the names, the same ones for the same branches.
+    branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
+    each = min(1000, max(1, amount // max(1, len(branches))))
+    sampled = _shown_by(run, branches, server, each)
+    if not sampled.objects and not sampled.unread:
+        # Branches that show nothing prove nothing about the others.
+        others = [branch for branch in sorted(heads) if branch not in branches]
+        more = _shown_by(run, others, server, each, until_shown=True)
+        sampled = _Shown(more.addresses, more.objects, more.unread, {**sampled.gone, **more.gone})
+    if not sampled.objects and not sampled.unread:
+        if heads and len(sampled.gone) == len(heads):
+            return HeadSample(0, unread=sampled.gone)
+        with_content = _branch_with_content(run, heads, server, store)
+        if with_content:
+            return Unknown(
+                f"no branch shows an object, though branch {with_content} has committed ones: there was nothing to "
+                "compare the marked objects with"
+            )
+    return HeadSample(sampled.objects, tuple(_marked_among(spark, sampled.addresses, candidates)), sampled.unread)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What branches show: ``addresses`` relative to the namespace, of so many ``objects`` in all.
+
+    ``unread`` and ``gone`` map a branch that could not be asked, and one that was deleted meanwhile, to the reason.
+    """
+
+    addresses: list[str]
+    objects: int
+    unread: dict[str, str]
+    gone: dict[str, str]
+
+
+def _shown_by(run: GCRun, branches: list[str], server: LakeFSServer, each: int, *, until_shown: bool = False) -> _Shown:
+    """Ask branches for ``each`` of their objects; ``until_shown``: until one shows something."""
+    found: list[str] = []
+    objects = 0
+    gone: dict[str, str] = {}
+    unread: dict[str, str] = {}
+    for branch in branches:
+        try:
+            urls = server.shown_objects(run.repository, branch, each)
+        except RepositoryNotFoundError as error:
+            gone[branch] = error.message  # deleted since the run began
+            continue
+        except LakeFSGCError as error:
+            logger.warning("branch %s cannot be sampled: %s", branch, error.message)
+            unread[branch] = error.message
+            continue
+        objects += len(urls)
+        keys = map(run.known_folders.key_or_outside, urls)
+        found += [key for key in keys if key is not None]
+        if until_shown and objects:
+            break
+    return _Shown(found, objects, unread, gone)
+
+
+def _branch_with_content(run: GCRun, heads: dict[str, str], server: LakeFSServer, store: ObjectStore) -> str:
+    """A branch whose head has entries; empty when every head is empty."""
+    for branch, commit_id in sorted(heads.items()):
+        metarange_id = server.metarange_of(run.repository, commit_id)
+        if metarange_id:
+            file = METADATA_FOLDER + metarange_id
+            if read_metarange(store.read(file), file).num_rows:
+                return branch
+    return ""
+
+
+def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:
+    if not shown or not candidates.manifest.rows:
+        return []
+    sample = local_rows(spark, [(address,) for address in shown], "address string").distinct()
+    with driver_errors():
+        rows = candidates.dataframe.select("address").join(F.broadcast(sample), "address", "left_semi").collect()
+    return sorted(row["address"] for row in rows)
+
+
+def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | Unknown | None:
+    """The newest mark of lakefs-gc before this one by whose rules somebody has meant to collect.
+
+    A mark that was stopped for its rules, and never swept, is passed over: or a second try would be let through.
+    Unknown when a newer one than that cannot be read.
+    """
+    for earlier_id in list_marks(store):
+        if earlier_id == mark_id or not made_by_us(store, earlier_id):
+            continue
+        try:
+            earlier = read_mark(store, run.repository, run.namespace, earlier_id)
+        except (MarkError, CorruptFileError) as error:
+            return Unknown(f"the rules of the mark before, {earlier_id}, are not known: {error.message}")
+        stopped = any(brake.name == RULES_NOT_LOOSER and not brake.passed for brake in earlier.brakes)
+        if not stopped or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
+            protections = protections_from_json(earlier.run.get("protections"))
+            return EarlierMark(earlier_id, rules_from_json(earlier.rules), protections)
+    return None

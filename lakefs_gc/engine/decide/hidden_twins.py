@@ -1,0 +1,334 @@
+"""Keep what a branch shows although the server's uncommitted list leaves it out.
+
+An object that overwrites a committed path with the same size, ETag, metadata and content type is no change to lakeFS:
+it appears in no diff and in no uncommitted list, and yet the branch shows it, not the committed object
+(``pkg/graveler``, the identity of a value has no address).  Such an object has the size of what the head of its branch
+has at the same path, and its ETag.  So each path of a head whose entry has the size of an unreferenced object is looked
+up through the API, and what a branch shows is kept.
+
+Where that makes too many look-ups, only paths whose ETag may be the object's are looked up.  MD5 against MD5 tells; an
+ETag that says nothing (several parts, SSE-KMS, a client's own) may be anything's.  What is still too much to look up is
+not deleted: it is *shielded*, and counted.  A task that meets too many paths lists their contents alone, each once: the
+heads of 1,000 branches have mostly the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.errors import ServerError
+from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.location import StoreLocation
+
+logger = logging.getLogger(__name__)
+
+_HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
+_PATHS = StructType(
+    [
+        StructField("range_id", StringType(), False),
+        StructField("path", BinaryType()),
+        StructField("size", LongType(), False),
+        StructField("md5", StringType(), False),
+    ]
+)
+"""Paths that heads have; without a path, a content that any number of their paths have."""
+_PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
+_CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
+_ROWS_TO_SUM = 250_000  # of contents, some 15 MB
+_CALLS_AT_ONCE = 16
+_TASKS_PER_CORE = 4
+_MD5 = r"\A[0-9a-f]{32}\z"
+
+Heads = Mapping[str, str]
+"""Branch to commit id."""
+
+
+@dataclass(frozen=True)
+class TwinSearch:
+    """What a search needs beside its suspects.
+
+    ``name`` begins the names of what it keeps in the work place; ``max_lookups`` is how many paths may be asked for.
+    """
+
+    run: GCRun
+    name: str
+    work_place: WorkPlace
+    server: LakeFSServer
+    max_lookups: int
+    clock: Clock
+    cores: int
+
+    def locate(self, spark: SparkSession, files: DataFrame, column: str) -> DataFrame:
+        """Where to read metadata files, given by their names in ``column``."""
+        named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
+        return self.work_place.range_cache.locate(spark, named, cores=self.cores)
+
+    def keep(
+        self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column
+    ) -> Dataset:
+        output = StageOutput(dataframe, self.clock(), measures=measures)
+        return self.work_place.keep(spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
+
+
+def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
+    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
+
+    ``suspects`` are read several times: give something that is stored.  ``heads_before`` are the heads of all branches
+    before the server listed what is uncommitted: it leaves an object out by the head of that moment, which is this one
+    or today's.  A branch that moves twice meanwhile is left to the second look, which is taken before any delete.
+    """
+    heads = (heads_before, dict(search.server.branch_heads(search.run.repository)))
+    branches = _branches_by_metarange(heads, search)
+    if not branches:
+        return _none(spark)
+    with driver_errors():
+        sizes = filter_of(suspects.select("size"))
+        if sizes is None:
+            return _none(spark)
+        head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
+        summed = F.count_if(F.col("path").isNull())
+        found = _paths(spark, head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
+        paths = search.keep(spark, "paths", found.select(*_PATHS.names), _PATHS, summed=summed)
+        if not paths.manifest.rows:
+            return _none(spark)
+        alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
+        lookups = _lookups(head_ranges, paths, branches, search.max_lookups)
+        if lookups is None:
+            contents = search.keep(spark, "contents", _with_md5(alike, search), _CONTENTS)
+            same_content = _alike(paths.dataframe, contents.dataframe)
+            if paths.manifest.facts["summed"]:
+                passing = filter_of(same_content.select("size", "md5"))
+                if passing is None:
+                    return _none(spark)
+                same_content = _alike(_paths(spark, head_ranges.dataframe, passing, search), contents.dataframe)
+            narrowed = search.keep(spark, "paths_of_same_content", same_content, _PATHS, summed=summed)
+            alike = _alike(contents.dataframe, narrowed.dataframe)
+            lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
+        if lookups is None:
+            logger.warning(
+                "more than %d paths of %s may hide an object that no list has: all such objects are kept",
+                search.max_lookups,
+                search.run.repository,
+            )
+            return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
+        shown, unanswered = look_up(lookups, search)
+        return kept_of(spark, alike, shown, unanswered)
+
+
+def _none(spark: SparkSession) -> DataFrame:
+    return local_rows(spark, [], schemas.KEPT)
+
+
+def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:
+    """Metarange id to the branches that have it at their head; branches without content are left out."""
+    branches_of: dict[str, set[str]] = {}
+    for observed in heads:
+        for branch, commit_id in observed.items():
+            branches_of.setdefault(commit_id, set()).add(branch)
+    found: dict[str, list[str]] = {}
+    for commit_id, metarange_id in search.server.metaranges_of(search.run.repository, branches_of):
+        if metarange_id:
+            found.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
+    return found
+
+
+# -- which paths have a size that a suspect has ----------------------------------------------------------------
+
+
+def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
+    metaranges = local_rows(spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
+    located = search.locate(spark, metaranges, "metarange_id")
+    return located.mapInArrow(_read_head_metaranges(search.work_place.range_cache, search.cores), _HEAD_RANGES)
+
+
+@worker
+def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+        return read_metarange(data, file).column("range_id")
+
+    for row, ranges in read_through(batches, cache, cores, decode):
+        yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
+
+
+def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
+    """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
+    located = search.locate(spark, head_ranges.select("range_id").distinct(), "range_id")
+    read = _read_paths(search.work_place.range_cache, search.cores, wanted, search.max_lookups)
+    return located.mapInArrow(read, _PATHS)
+
+
+@worker
+def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFilter, most: int) -> Batches:
+    """Batches of ``_PATHS``; contents alone once there are more than ``most`` paths."""
+    is_summed = False
+
+    def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
+        if not wanted.may_pass(read_range(data, file).column("size")):
+            return pa.RecordBatch.from_pylist([], schema=_PATH_BATCH)
+        entries = read_range(data, file, keys=not is_summed, details=True)
+        sizes, md5 = entries.column("size"), _md5_of(entries.column("e_tag"))
+        paths = pa.nulls(len(sizes), pa.binary()) if is_summed else entries.column("key")
+        range_id = pa.repeat("" if is_summed else row["range_id"], len(sizes))
+        batch = pa.record_batch([range_id, paths, sizes, md5], schema=_PATH_BATCH)
+        return batch.filter(wanted.passes(sizes, md5))
+
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for _, paths in read_through(batches, cache, cores, decode):
+        if not paths.num_rows:
+            continue
+        found.append(paths)
+        rows += paths.num_rows
+        if rows <= (_ROWS_TO_SUM if is_summed else most):
+            continue
+        is_summed = True
+        contents = _contents_of(found)
+        if contents.num_rows > _ROWS_TO_SUM // 2:  # hardly any of them was there twice
+            yield contents
+            found, rows = [], 0
+        else:
+            found, rows = [contents], contents.num_rows
+    yield from [_contents_of(found)] if is_summed and found else found
+
+
+def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
+    contents = pa.Table.from_batches(paths).group_by(["size", "md5"]).aggregate([]).combine_chunks()
+    columns = [
+        pa.repeat("", contents.num_rows),
+        pa.nulls(contents.num_rows, pa.binary()),
+        *(contents[name].chunk(0) for name in ("size", "md5")),
+    ]
+    return pa.record_batch(columns, schema=_PATH_BATCH)
+
+
+def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
+    """ETags that may be an MD5, in lower case; empty for all others."""
+    plain = pc.utf8_lower(pc.utf8_trim(e_tags, '"'))
+    return pc.if_else(pc.match_substring_regex(plain, _MD5), plain, "")
+
+
+# -- which of them to ask for ----------------------------------------------------------------------------------
+
+
+def _with_md5(suspects: DataFrame, search: TwinSearch) -> DataFrame:
+    """The MD5 of each object's content; empty where the store cannot tell.  Columns: ``_CONTENTS``."""
+    return (
+        suspects.select("address", "size")
+        .repartition(search.cores * _TASKS_PER_CORE)
+        .mapInArrow(_ask_for_md5(search.run.store), _CONTENTS)
+    )
+
+
+@worker
+def _ask_for_md5(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        addresses = batch.column("address")
+        known = worker_store(store).content_md5(addresses.to_pylist())
+        md5 = pa.array([known.get(address, "") for address in addresses.to_pylist()], pa.string())
+        yield pa.record_batch([addresses, batch.column("size"), md5], names=_CONTENTS.names)
+
+
+def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
+    """The rows of ``these`` for which ``those`` have one of the same size, and of an MD5 that does not differ."""
+    same_md5 = these.join(those.where("md5 != ''").select("size", "md5"), ["size", "md5"], "left_semi")
+    any_md5 = these.where("md5 = ''").join(those.select("size"), "size", "left_semi")
+    against_any = these.join(those.where("md5 = ''").select("size"), "size", "left_semi")
+    columns = these.columns
+    return reduce(DataFrame.union, (rows.select(*columns) for rows in (same_md5, any_md5, against_any))).distinct()
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A path of a branch to ask for; ``size`` and ``md5`` (or empty) are of what may be hidden there."""
+
+    branch: str
+    path: bytes
+    size: int
+    md5: str
+
+
+def _lookups(
+    head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_lookups: int
+) -> list[Lookup] | None:
+    """Each path on each branch whose head has it; None when there are more than ``max_lookups``."""
+    if paths.manifest.facts["summed"]:
+        return None
+    in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
+    rows = in_heads.select("metarange_id", "path", "size", "md5").limit(max_lookups + 1)
+    lookups = (
+        Lookup(branch, bytes(row["path"]), row["size"], row["md5"])
+        for row in rows.collect()
+        for branch in branches[row["metarange_id"]]
+    )
+    found = list(islice(lookups, max_lookups + 1))
+    return found if len(found) <= max_lookups else None
+
+
+# -- asking ----------------------------------------------------------------------------------------------------
+
+
+def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[Lookup]]:
+    """The addresses, relative to the namespace, that branches show, and the look-ups that got no answer."""
+    shown: set[str] = set()
+    unanswered: list[Lookup] = []
+    for lookup, address in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
+        if address is None:
+            unanswered.append(lookup)
+        elif address:
+            shown.add(address)
+    logger.info("%d paths of %s looked up: %d without an answer", len(lookups), search.run.repository, len(unanswered))
+    return shown, unanswered
+
+
+def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
+    """The address that the branch shows, empty when it shows none of this namespace; None: it cannot be told."""
+    try:
+        path = lookup.path.decode()
+    except UnicodeDecodeError:
+        return None  # no call of the API can name it
+    try:
+        url = search.server.shown_address(search.run.repository, lookup.branch, path)
+    except ServerError as error:
+        if error.facts.get("status") == 410:
+            return None  # marked as deleted; what it points to is not said
+        raise
+    return (search.run.known_folders.key_or_outside(url) or "") if url else ""
+
+
+def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[Lookup]) -> DataFrame:
+    """The rows of ``alike`` (columns ``_CONTENTS``) that are shown, or may be.  Columns: ``schemas.KEPT``."""
+    addresses = local_rows(spark, [(address,) for address in shown], "shown string")
+    is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
+    kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(
+        "address", "size", F.lit(schemas.SHOWN).alias("why")
+    )
+    if not unanswered:
+        return kept
+    unknown = local_rows(spark, [(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
+    others = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
+    return kept.union(others.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
+
+
+def _as_shown(address: str) -> Column:
+    """An address as a lakeFS server shows it that parses full addresses as URLs: decoded, without a query."""
+    path = F.regexp_extract(address, "^[^?#]*", 0)
+    return F.coalesce(F.try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))

@@ -1,0 +1,59 @@
+"""Objects that some commit, however old, has under a path that is never collected."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, metadata_files
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
+from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.location import StoreLocation
+
+logger = logging.getLogger(__name__)
+
+_READS_AT_ONCE = 8
+_TASKS_PER_CORE = 4
+
+
+def protected_paths(
+    spark: SparkSession, run: GCRun, suspects: DataFrame, prefixes: tuple[str, ...], cores: int
+) -> DataFrame:
+    """Which of ``suspects`` (columns ``address``, ``size``) a commit has under one of ``prefixes``.
+
+    Columns: ``schemas.KEPT``.  Every range that is left in the namespace is read, whatever commit it belongs to: one
+    that is damaged fails the run, since what it protects is not known.
+    """
+    if not prefixes:
+        return local_rows(spark, [], schemas.KEPT)
+    addresses = (
+        metadata_files(spark, run.store)
+        .select("range_id")
+        .repartition(cores * _TASKS_PER_CORE)
+        .mapInArrow(_read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
+    )
+    return suspects.join(addresses, "address", "left_semi").select(
+        "address", "size", F.lit(schemas.PROTECTED).alias("why")
+    )
+
+
+@worker
+def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, prefixes: tuple[bytes, ...]) -> Batches:
+    keys = (METADATA_FOLDER + range_id for range_id in strings(batches, "range_id"))
+    for key, data in worker_store(store).read_many(keys, concurrency=_READS_AT_ONCE):
+        if known_kind(read_properties(data, key), key) is not TableKind.RANGE:
+            continue
+        entries = read_range(data, key, keys=True)
+        below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
+        protected = entries.filter(below)
+        found = known.entries(protected).column("address")
+        if len(found):
+            yield pa.record_batch([found], names=["address"])

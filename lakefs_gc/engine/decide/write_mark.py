@@ -1,0 +1,227 @@
+"""Stage 9: the durable decision.
+
+A mark is a folder in the namespace, in the layout that lakeFS's own client reads (``formats.report``), with our
+manifest beside it.  The parts are written first, then the manifest, and ``summary.json``, which makes it a mark, last.
+The digest covers the manifest, and the manifest the checksum of every part: a mark cannot change without its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
+from pyspark import TaskContext
+
+from lakefs_gc import __version__
+from lakefs_gc.config import MANUAL, Protections, SweepSettings
+from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
+from lakefs_gc.engine.decide.checks import Brake
+from lakefs_gc.engine.records.mark import (
+    Mark,
+    MarkPart,
+    MarkPaths,
+    digest_of,
+    part_content,
+    read_mark,
+)
+from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
+from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_US, Summary, deleted_parquet, deleted_text
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.freed_space import deleted_bytes
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+_ROWS_PER_PART = 250_000
+_PART = pa.schema(
+    [("key", pa.string()), ("objects", pa.int64()), ("size_bytes", pa.int64())]
+    + [(name, pa.string()) for name in ("sha256", "first", "first_in_slice")]
+)
+
+
+def write_mark(
+    run: GCRun,
+    *,
+    candidates: Dataset,
+    counts: dict[str, int],
+    mark_id: str,
+    brakes: tuple[Brake, ...] = (),
+    rules: dict[str, Any] | None = None,
+    unreadable: Iterable[str] = (),
+    not_asked: Iterable[str] = (),
+    protections: Protections | None = None,
+    sweep_settings: SweepSettings | None = None,
+    needs_backup: bool = False,
+    longest_commit_minutes: float = 0.0,
+) -> Mark:
+    """Write the mark of a run to the namespace, and give it back.
+
+    ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
+    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
+    ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
+    ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
+    a person (default: none), ``needs_backup`` that nothing of it may be swept without a backup,
+    ``longest_commit_minutes`` how long its sweep waits at least.  ``created_at`` is by the store's clock.
+
+    Writing the same mark again changes nothing.  Raises ``MarkError`` when another mark has the id, and
+    ``InputOrderError`` when the run was begun anew since the candidates were made.
+    """
+    check_inputs(run.run_key, candidates)
+    if candidates.manifest.facts["cutoff"] != run.cutoff.isoformat():
+        raise InputOrderError(
+            f"the candidates of {run.run_key} are older than {candidates.manifest.facts['cutoff']}, but the run's "
+            f"cutoff is {run.cutoff.isoformat()}: store_listing was materialized again",
+            remedy="materialize everything after store_listing again, or start a new run",
+        )
+    store = open_store(run.store)
+    paths = MarkPaths.of(mark_id)
+    _clear_unfinished(store, paths, run.run_key, candidates.manifest.materialization_id)
+    if store.stat_many([paths.summary]):
+        return read_mark(store, run.repository, run.namespace, mark_id)
+    parts, first_address = _write_parts(run.store, paths, candidates)
+    facts = candidates.manifest.facts
+    expired = {"objects": facts["expired"], "size_bytes": facts["expired_bytes"]}
+    never_committed = {
+        "objects": candidates.manifest.rows - facts["expired"],
+        "size_bytes": facts["size_bytes"] - facts["expired_bytes"],
+    }
+    mark = Mark(
+        mark_id=mark_id,
+        repository=run.repository,
+        namespace=run.namespace,
+        folder=paths.report.folder,
+        made_by=MADE_BY_US,
+        created_at=store.now(),
+        cutoff=run.cutoff,
+        digest="",
+        parts=parts,
+        candidates=sum(part.objects for part in parts),
+        candidate_bytes=sum(part.size_bytes for part in parts),
+        counts=counts,
+        reasons={"expired": expired, "never_committed": never_committed},
+        brakes=brakes,
+        rules=rules,
+        run=run.to_facts()
+        | {
+            "deleted_bytes": str(deleted_bytes(store)),
+            "unreadable": sorted(unreadable),
+            "not_asked": sorted(not_asked),
+            "protections": protections.model_dump(mode="json") if protections else None,
+            "sweep_policy": sweep_settings.policy if sweep_settings else MANUAL,
+            "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,
+            "needs_backup": needs_backup,
+            "longest_commit_minutes": longest_commit_minutes,
+            **{name: facts.get(name) for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES)},
+        },
+        inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
+        versions={
+            "lakefs_gc": __version__,
+            "lakefs": run.server_version,
+            "pyspark": pyspark.__version__,
+            "python": platform.python_version(),
+        },
+    )
+    if mark.candidates != candidates.manifest.rows:
+        raise MarkError(
+            f"{mark.candidates} objects were written to the mark, but there are {candidates.manifest.rows} candidates",
+            remedy="start a new run",
+        )
+    mark = replace(mark, digest=digest_of(mark))
+    store.put(paths.manifest, mark.to_json())
+    store.put(paths.summary, _summary(mark, run, first_address).to_json())
+    logger.info("mark %s of %s: %d objects", mark_id, run.repository, mark.candidates)
+    return mark
+
+
+def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> None:
+    """Remove what an earlier attempt left, so that no part of it is taken for a part of this mark."""
+    if store.stat_many([paths.summary]):
+        try:
+            earlier = read_json_object(store.read(paths.manifest), paths.manifest, "a mark manifest")
+        except ObjectNotFoundError:
+            earlier = {}
+        if earlier.get("inputs", {}).get("candidates") != candidates_id:
+            raise MarkError(
+                f"run {run_key} has a mark already ({paths.report.folder}), made from other candidates",
+                remedy="start a new run: a mark is never replaced, somebody may have approved it",
+            )
+        return
+    leftovers = [key for batch in store.list(paths.report.folder) for key in batch.column("address").to_pylist()]
+    failed = [deletion.key for deletion in store.delete_many(leftovers) if deletion.error]
+    if failed:
+        raise MarkError(
+            f"{len(failed)} files of an unfinished mark in {paths.report.folder} cannot be deleted, e.g. {failed[0]}",
+            remedy="allow deleting below _lakefs/retention/gc/, or start a new run",
+        )
+
+
+def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) -> tuple[tuple[MarkPart, ...], str]:
+    count = -(-candidates.manifest.rows // _ROWS_PER_PART)
+    if count == 0:
+        return (_write_empty_part(open_store(store), paths),), ""
+    # Sorted, so that a part of the mark is a piece of few slices, which is what listing before the sweep wants.
+    ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
+    with driver_errors():
+        rows = ordered.mapInArrow(
+            _write_part(store, paths),
+            "key string, objects long, size_bytes long, sha256 string, first string, first_in_slice string",
+        ).collect()
+    rows.sort(key=lambda row: row["first"])
+    parts = tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
+    return parts, min((row["first_in_slice"] for row in rows if row["first_in_slice"]), default="")
+
+
+def _write_empty_part(store: ObjectStore, paths: MarkPaths) -> MarkPart:
+    """lakeFS's client cannot read a folder without files."""
+    key = f"{paths.report.deleted}part-00000.snappy.parquet"
+    content = deleted_parquet(pa.RecordBatch.from_pylist([], schema=DELETED_SCHEMA))
+    store.put(key, content)
+    return MarkPart(key, 0, 0, hashlib.sha256(content).hexdigest())
+
+
+@worker
+def _write_part(batches: Batches, store: StoreLocation, paths: MarkPaths) -> Batches:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
+        return
+    table = pa.Table.from_batches(filled)
+    context = TaskContext.get()
+    name = f"part-{context.partitionId() if context else 0:05d}"
+    content = part_content(table)
+    part = MarkPart(
+        key=f"{paths.report.deleted}{name}.snappy.parquet",
+        objects=table.num_rows,
+        size_bytes=pc.sum(table["size"]).as_py(),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    namespace = worker_store(store)
+    namespace.put(part.key, content)
+    namespace.put(f"{paths.report.deleted_text}{name}.txt", deleted_text(table["address"].combine_chunks()))
+    in_slices = pc.filter(table["address"], pc.starts_with(table["address"], "data/"))
+    first = {"first": table["address"][0].as_py(), "first_in_slice": pc.min(in_slices).as_py() or ""}
+    yield pa.RecordBatch.from_pylist([asdict(part) | first], schema=_PART)
+
+
+def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
+    return Summary(
+        run_id=mark.mark_id,
+        success=True,
+        # lakeFS's name for the newest slice: names are time-reversed, so the newest sorts first.
+        first_slice=first_address.removeprefix("data/").partition("/")[0],
+        start_time=run.started_at,
+        cutoff_time=mark.cutoff,
+        num_deleted_objects=mark.candidates,
+        made_by=MADE_BY_US,
+    )

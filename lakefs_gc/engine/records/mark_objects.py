@@ -1,0 +1,34 @@
+"""The objects of a mark as a DataFrame, each part verified as it is read."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.records.mark import Mark, MarkPart, read_part
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.storage.location import StoreLocation
+
+
+def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFrame:
+    """The marked objects, distinct: ``address``, ``size`` and ``last_modified`` (null where the mark does not say).
+
+    Reading them raises ``MarkError`` when a part is not the one that was marked.
+    """
+    parts = local_rows(
+        spark,
+        [(part.key, part.objects, part.size_bytes, part.sha256) for part in mark.parts],
+        "key string, objects long, size_bytes long, sha256 string",
+    )
+    marked = parts.repartition(max(1, len(mark.parts))).mapInArrow(
+        _read_parts(store), "address string, size long, last_modified timestamp"
+    )
+    return marked.groupBy("address").agg(F.max("size").alias("size"), F.min("last_modified").alias("last_modified"))
+
+
+@worker
+def _read_parts(batches: Batches, store: StoreLocation) -> Batches:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield from read_part(worker_store(store), MarkPart(**row)).to_batches()

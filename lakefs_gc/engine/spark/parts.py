@@ -1,0 +1,83 @@
+"""Rows that workers write as Parquet themselves, so that they never pass through the JVM.
+
+Each attempt of a task writes files of its own, under names that nobody else uses, and reports them in rows.  Spark
+keeps the rows of one attempt of each task and drops all others, so the files that count are those that reach the
+driver: a task that is run again, or twice at once, changes nothing but the number of files that nobody lists.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.formats.parquet import read_strings
+from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.location import StoreLocation
+
+PART = StructType(
+    [
+        StructField("file", StringType(), nullable=False),
+        StructField("rows", LongType(), nullable=False),
+        StructField("size_bytes", LongType(), nullable=False),
+    ]
+)
+"""A file that a worker wrote: its name in ``PartsPlace.folder``, its rows, the sum of their column ``size``."""
+
+_PART = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64())])
+_ROWS_PER_FILE = 1_000_000
+_ROWS_PER_GROUP = 250_000  # what one task of Spark reads at least
+
+
+@dataclass(frozen=True)
+class PartsPlace:
+    """Where workers write: a store, and the key of a folder in it, with its final slash."""
+
+    store: StoreLocation
+    folder: str
+
+
+@dataclass(frozen=True)
+class StageFiles:
+    """The Parquet files of a stage, by their keys in the store of the work place."""
+
+    store: StoreLocation
+    keys: tuple[str, ...]
+
+    def strings(self, column: str) -> Iterator[pa.StringArray]:
+        """In a worker: a column, file by file.  Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
+        for key in self.keys:
+            yield read_strings(worker_store(self.store).read(key), column, key)
+
+
+def write_parts(batches: Iterable[pa.RecordBatch], place: PartsPlace) -> Iterator[pa.RecordBatch]:
+    """Write batches of ``LISTING_SCHEMA`` in files of about a million rows; a row of ``PART`` for each file."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS_PER_FILE:
+            yield _write(held, place)
+            held, rows = [], 0
+    if rows:
+        yield _write(held, place)
+
+
+def _write(batches: list[pa.RecordBatch], place: PartsPlace) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, LISTING_SCHEMA)
+    sink = pa.BufferOutputStream()
+    # Addresses are all different, and nobody looks for one by its order: dictionaries and statistics are no use.
+    pq.write_table(
+        table, sink, compression="lz4", use_dictionary=False, write_statistics=False, row_group_size=_ROWS_PER_GROUP
+    )
+    file = f"part-{uuid.uuid4().hex}.parquet"
+    worker_store(place.store).put(place.folder + file, sink.getvalue().to_pybytes())
+    size_bytes = pc.sum(table["size"], min_count=0).as_py()
+    return pa.RecordBatch.from_pylist([{"file": file, "rows": table.num_rows, "size_bytes": size_bytes}], schema=_PART)

@@ -1,0 +1,169 @@
+"""The checks of a mark that lakeFS's own client made: that client has none, so they are made when it is swept.
+
+All stages run once, as for a mark of lakefs-gc, and the marked objects take the place of the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, facts_of_strangers
+from lakefs_gc.engine.collect.listing.store_listing import store_listing
+from lakefs_gc.engine.collect.references.active_ranges import active_ranges
+from lakefs_gc.engine.collect.references.committed import committed
+from lakefs_gc.engine.collect.references.foreign_references import foreign_references
+from lakefs_gc.engine.collect.references.uncommitted import uncommitted
+from lakefs_gc.engine.decide.checks import Brake, evaluate
+from lakefs_gc.engine.decide.evidence import gather_evidence
+from lakefs_gc.engine.decide.kept import kept
+from lakefs_gc.engine.decide.missing import missing
+from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, unmatched
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_objects import read_marked
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.sweep.second_look import Accepted
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.storage.open import open_store
+
+
+class ClientMarkFindings(NamedTuple):
+    """What the stages say of a client's mark, which a mark of ours has in itself.
+
+    ``accepted`` names the repositories of the brakes, ``named_at_root`` is as ``strangers.named_at_root``.
+    """
+
+    brakes: tuple[Brake, ...]
+    accepted: Accepted
+    named_at_root: str
+
+
+@dataclass(frozen=True)
+class ClientMarkChecks:
+    """What the checks of a client's mark need beside the mark and the run."""
+
+    spark: SparkSession
+    server: LakeFSServer
+    settings: Settings
+    safety: SafetyParameters
+    work_place: WorkPlace
+    clock: Clock
+    cores: int
+
+    def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> ClientMarkFindings:
+        """The brakes of ``mark``, as they are now, and what else its sweep goes by.
+
+        Raises what the stages raise.
+        ``nothing_newer_than_cutoff`` goes by the cutoff of ``run``: the client's own may be seconds old.
+        """
+        # A run of its own: the partition of the sweep may hold the stages of another mark.
+        run = replace(run, run_key=f"{run.repository}/checks-of-{mark.mark_id}")
+        spark, server, safety, clock, cores = self.spark, self.server, self.safety, self.clock, self.cores
+        place, cache = self.work_place, self.work_place.range_cache
+
+        def keep(stage: str, compute: Callable[[], StageOutput]) -> Dataset:
+            return place.keep(spark, run.run_key, stage, compute(), schemas.BY_STAGE[stage])
+
+        listed = keep(
+            "store_listing",
+            lambda: store_listing(spark, run, clock, work_place=place, listing=self.settings.listing, cores=cores),
+        )
+        run = GCRun.of(listed.manifest)
+        staged = keep("uncommitted", lambda: uncommitted(spark, run, server, safety, clock))
+        ranges = keep(
+            "active_ranges",
+            lambda: active_ranges(spark, run, staged, server, safety, clock, cache=cache, cores=cores),
+        )
+        live = keep("committed", lambda: committed(run, ranges, clock, work_place=place, cores=cores))
+        foreign = keep(
+            "foreign_references",
+            lambda: foreign_references(spark, run, server, self.settings, safety, clock, work_place=place, cores=cores),
+        )
+        unreferenced = keep(
+            "unmatched",
+            lambda: unmatched(
+                run,
+                listing=listed,
+                uncommitted=staged,
+                active_ranges=ranges,
+                committed=live,
+                foreign_references=foreign,
+                server=server,
+                clock=clock,
+            ),
+        )
+        lost = keep(
+            "missing",
+            lambda: missing(
+                spark, run, uncommitted=staged, committed=live, unmatched=unreferenced, clock=clock, cores=cores
+            ),
+        )
+        spared = keep(
+            "kept",
+            lambda: kept(
+                spark,
+                run,
+                uncommitted=staged,
+                unmatched=unreferenced,
+                work_place=place,
+                server=server,
+                safety=safety,
+                clock=clock,
+                cores=cores,
+            ),
+        )
+        marked = keep("candidates", lambda: self._marked(run, mark, listed, unreferenced, spared))
+        evidence = gather_evidence(
+            spark,
+            run,
+            listing=listed,
+            uncommitted=staged,
+            active_ranges=ranges,
+            committed=live,
+            foreign_references=foreign,
+            kept=spared,
+            missing=lost,
+            candidates=marked,
+            mark_id=mark.mark_id,
+            server=server,
+            store=open_store(run.store),
+            head_sample_objects=safety.head_sample_objects,
+        )
+        facts = foreign.manifest.facts
+        named = replace(
+            accepted.others, unreadable=frozenset(facts["unreadable"]), not_asked=frozenset(facts["not_asked"])
+        )
+        return ClientMarkFindings(
+            evaluate(evidence, safety), replace(accepted, others=named), unreferenced.manifest.facts[NAMED_AT_ROOT]
+        )
+
+    def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
+        """The marked objects that exist, in the place of the candidates.  Columns: ``schemas.CANDIDATES``."""
+        began_at = self.clock()
+        marked = read_marked(self.spark, run.store, mark).select("address").distinct()
+        # Parts of uploads that may be under way count as younger than they are: no list has them.
+        is_part = F.col("address").rlike(UPLOAD_PART_REGEX)
+        newest = F.max(
+            F.when(is_part, F.col("last_modified") + F.lit(LONGEST_UPLOAD)).otherwise(F.col("last_modified"))
+        )
+        return StageOutput(
+            dataframe=listed.dataframe.join(marked, "address", "left_semi").withColumn(
+                "reason", F.lit(schemas.NEVER_COMMITTED)
+            ),
+            began_at=began_at,
+            facts={"cutoff": run.cutoff.isoformat(), **facts_of_strangers(unreferenced)},
+            measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(newest)},
+            inputs={
+                **unreferenced.manifest.inputs,
+                "unmatched": unreferenced.manifest.materialization_id,
+                "kept": spared.manifest.materialization_id,
+            },
+        )

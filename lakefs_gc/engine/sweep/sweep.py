@@ -1,0 +1,307 @@
+"""Stage 10: delete what a mark says, and nothing else.
+
+What is left of the mark is kept before the first delete, and swept in rounds.  Each round looks again at what is
+referenced, plans, and has the executors delete; what they leave because the look has grown old waits for the next.
+What failed is tried again at the end.  Nothing is counted from what was asked for: the result is read back from the
+ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
+
+from lakefs_gc.config import SafetyParameters, SweepSettings
+from lakefs_gc.engine.collect.listing.root_names import is_stranger
+from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.records.mark import Mark, MarkPaths, age_of
+from lakefs_gc.engine.records.mark_objects import read_marked
+from lakefs_gc.engine.records.restore_log import refuse_restored
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, Pacing, delete_objects
+from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.errors import MarkError, StaleLookError
+from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+Look = Callable[[DataFrame], DataFrame]
+"""Says which addresses are referenced now (column ``address``), given what is about to be deleted."""
+
+_TASKS_PER_CORE = 2
+_MARKED = StructType(
+    [
+        *schemas.STORE_LISTING.fields,
+        StructField("unbacked", BooleanType(), nullable=False),
+        StructField("recorded", StringType()),
+    ]
+)
+_LEFT = StructType([*_MARKED.fields, StructField("round", IntegerType())])
+_DONE = (ledger.DELETED, ledger.ALREADY_GONE)
+
+
+def sweep(
+    spark: SparkSession,
+    run: GCRun,
+    mark: Mark,
+    look: Look,
+    *,
+    work_place: WorkPlace,
+    settings: SweepSettings,
+    clock: Clock,
+    cores: int,
+    known_restores: frozenset[str] = frozenset(),
+    not_backed_up: DataFrame | None = None,
+    named_at_root: str = "",
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[StageOutput, SweepResult]:
+    """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
+
+    ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
+    ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.  What is
+    ``not_backed_up`` (column ``address``), where a backup is demanded, is kept with all its versions.
+    ``named_at_root`` is what the checks of a client's mark found (``ClientMarkFindings``); a mark of ours has its own.
+    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says,
+    ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
+    ``ApprovalError`` once another restore of the mark has begun.
+    """
+    began_at = clock()
+    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores, not_backed_up)
+    rounds = passes.rounds_left(strangers_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
+    for attempt in range(settings.retries + 1):
+        for objects in rounds:
+            passes.sweep_round(objects)
+        recorded = passes.keep_recorded()
+        failed = recorded.where(F.col("outcome") == ledger.FAILED)
+        if attempt == settings.retries or failed.isEmpty():
+            break
+        pause_seconds = settings.retry_pause_seconds * 2**attempt
+        logger.warning("some deletes of mark %s failed: once more in %g s", mark.mark_id, pause_seconds)
+        sleep(pause_seconds)
+        rounds = passes.rounds_failed(failed)
+    with driver_errors():
+        result = read_result(mark, recorded)
+    if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
+        logger.warning("mark %s: %d objects that its backup has no copy of are kept", mark.mark_id, kept)
+    open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(clock()))
+    facts = {"mark_id": mark.mark_id, "digest": mark.digest, "looks": passes.looks}
+    return StageOutput(recorded, began_at, facts), result
+
+
+def wait_for_commits(
+    store: ObjectStore, mark: Mark, safety: SafetyParameters, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait until every commit that was under way when the mark was made is over.
+
+    That takes ``longest_commit_minutes``, of the settings that made the mark or of today's, whichever is longer: the
+    sweep may run where the repository's own settings are not.  With 0 nothing is waited for.
+
+    While a commit is under way, an object that it takes along and whose path is written anew is in no list of the
+    server (``lakefs-gc designs show 6 without-wait``).
+
+    The mark's age is by the store's clock at both ends.  But a store may be many machines, and the clock of one may be
+    set meanwhile: each time may be off by the allowed skew, so twice that is waited on top.  The wait itself goes by
+    this machine's steady clock.  Raises ``ClockSkewError`` as ``age_of``.
+    """
+    minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
+    if not minutes:
+        return
+    wanted = timedelta(minutes=minutes) + safety.two_clocks_apart
+    left_seconds = (wanted - age_of(store, mark, safety).least).total_seconds()
+    if left_seconds > 0:
+        logger.info("mark %s is young: waiting %.0f s for commits that were under way", mark.mark_id, left_seconds)
+        sleep(left_seconds)
+
+
+class _Passes:
+    """The passes of one sweep over what is left of a mark; each has its own place in the ledger."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        run: GCRun,
+        mark: Mark,
+        look: Look,
+        work_place: WorkPlace,
+        settings: SweepSettings,
+        clock: Clock,
+        cores: int,
+        known_restores: frozenset[str],
+        not_backed_up: DataFrame | None,
+    ) -> None:
+        self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
+        self._known_restores = known_restores
+        self._work_place, self._clock, self._cores = work_place, clock, cores
+        self._not_backed_up = not_backed_up
+        self._folder = MarkPaths.of(mark.mark_id).ledger
+        self._store = open_store(run.store)
+        self.looks = 0
+
+    def recorded(self, sequence: str = "") -> DataFrame:
+        """What the ledger has, of one pass or of all.  Columns: ``schemas.SWEEP``."""
+        return ledger.read_ledger(self._spark, self._run.store, self._folder + sequence, self._cores)
+
+    def rounds_left(self, *, strangers_too: bool) -> Iterator[DataFrame]:
+        """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome.
+
+        Raises ``MarkError`` for a mark with what no mark may have: strangers, unless ``strangers_too``.
+        """
+        marked = read_marked(self._spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
+        if self._not_backed_up is not None:
+            unbacked = self._not_backed_up.select("address", F.lit(True).alias("is_unbacked"))
+            marked = marked.join(unbacked, "address", "left").withColumn(
+                "unbacked", F.coalesce("is_unbacked", F.lit(False))
+            )
+        earlier = self.recorded().select("address", F.col("outcome").alias("recorded"))
+        is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
+        measures = {
+            "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
+            "strangers": F.count_if(is_stranger()),
+            "left": F.count_if(is_left),
+        }
+        everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
+        rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
+        if rows != self._mark.candidates:
+            raise MarkError(
+                f"mark {self._mark.mark_id} says {self._mark.candidates} objects, but holds {rows} different ones",
+                remedy="do not sweep it; mark again",
+            )
+        if misplaced:
+            raise MarkError(
+                f"{misplaced} addresses of mark {self._mark.mark_id} are in places that are never collected",
+                remedy="do not sweep it; mark again",
+            )
+        if strangers := not strangers_too and everything.manifest.facts["strangers"]:
+            raise MarkError(
+                f"mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
+                "does not give. They may belong to somebody else",
+                remedy="do not sweep it; run `lakefs-gc mark`, which does not mark such objects",
+            )
+        return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
+
+    def keep_recorded(self) -> DataFrame:
+        """The whole ledger, read once."""
+        return self._keep("sweep_ledger", StageOutput(self.recorded(), self._clock()), schemas.SWEEP).dataframe
+
+    def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
+        """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
+        marked = self._work_place.read(self._spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
+        outcome = failed.select("address", F.col("outcome").alias("recorded"))
+        return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
+
+    def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
+        """``objects`` (columns ``_MARKED``), kept in parts of about ``objects_per_look``: a round reads its own."""
+        rounds = -(-count // self._settings.objects_per_look)
+        number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
+        output = StageOutput(
+            objects.select(*_MARKED.names, number).repartition("round"), self._clock(), partition_by="round"
+        )
+        left = self._keep("sweep_left", output, _LEFT).dataframe
+        if rounds:
+            parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
+            yield from (part for part in parts if rounds == 1 or not part.isEmpty())
+
+    def sweep_round(self, suspects: DataFrame) -> None:
+        """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome.
+
+        Raises ``StaleLookError`` after a look that was too old before anything could be deleted, ``ApprovalError`` once
+        the mark is being restored.
+        """
+        while True:
+            refuse_restored(self._store, self._mark.mark_id, self._known_restores)
+            self.looks += 1
+            # What becomes referenced while a look is under way, it may miss: it is as old as its first call.
+            until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
+            referenced = self._look(suspects).select("address").distinct()
+            verdict = (
+                F.when(F.col("live"), F.lit(ledger.RESURRECTED))
+                .when(F.col("unbacked"), F.lit(ledger.NOT_BACKED_UP))
+                .otherwise(F.lit(DELETE))
+            )
+            judged = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
+            output = StageOutput(
+                judged.select(
+                    "address",
+                    "size",
+                    "last_modified",
+                    verdict.alias("verdict"),
+                    F.coalesce(F.col("recorded") == ledger.INTENT, F.lit(False)).alias("begun"),
+                ),
+                self._clock(),
+            )
+            plan = self._keep("sweep_plan", output, PLAN).dataframe
+            sequence = f"{self._run.started_at:{ledger.SEQUENCE_FORMAT}}-{self.looks:05d}"
+            self._refuse_slow_look(until)
+            if not self._delete(plan, sequence, until):
+                return
+            done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
+            left = suspects.join(done, "address", "left_anti")
+            kept = self._keep_marked(f"sweep_round_{self.looks % 2}", left)
+            if not kept.manifest.rows:
+                return
+            suspects = kept.dataframe
+
+    def _refuse_slow_look(self, until: float) -> None:
+        if self._store.now().timestamp() > until:
+            minutes = f"{self._settings.max_look_age_minutes:g}"
+            raise StaleLookError(
+                f"the look at what is referenced took longer than the {minutes} minutes for which its word counts",
+                remedy="raise sweep.max_look_age_minutes, or lower sweep.objects_per_look where the marked objects "
+                "take the time; then sweep again: it goes on with what is left",
+            )
+
+    def _delete(self, plan: DataFrame, sequence: str, until: float) -> int:
+        """Go through a plan (columns ``PLAN``); how many objects are left.  Raises ``StaleLookError`` if all are."""
+        settings = self._settings
+        delete = delete_objects(
+            self._run.store,
+            self._folder,
+            sequence,
+            settings.objects_per_request,
+            self._mark.cutoff,
+            settings.delete_versions,
+            until,
+            Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
+            MarkPaths.of(self._mark.mark_id).restores,
+            self._known_restores,
+        )
+        with driver_errors():
+            # The sums need every row of every task: this is what runs the deletes, each of them, now.
+            [row] = (
+                plan.repartitionByRange(self._cores * _TASKS_PER_CORE, "address")
+                .sortWithinPartitions("address")
+                .mapInArrow(delete, PROGRESS)
+                .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
+                .collect()
+            )
+        done, left = row["done"] or 0, row["left"] or 0
+        logger.info("mark %s: %d objects done, %d left for another look", self._mark.mark_id, done, left)
+        if left and not done:
+            refuse_restored(self._store, self._mark.mark_id, self._known_restores)
+            # Another look would end as this one did.
+            raise StaleLookError(
+                f"no delete of {left} objects could begin within the {settings.max_look_age_minutes:g} minutes for "
+                "which a look at what is referenced counts",
+                remedy="raise sweep.max_look_age_minutes; where requests are slow or limited lower "
+                "sweep.objects_per_request; see whether Spark's tasks wait for executors; then sweep again: it goes on "
+                "with what is left",
+            )
+        return int(left)
+
+    def _keep_marked(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
+        output = StageOutput(dataframe.select(*_MARKED.names), self._clock(), measures=measures or {})
+        return self._keep(stage, output, _MARKED)
+
+    def _keep(self, stage: str, output: StageOutput, schema: StructType | str) -> Dataset:
+        return self._work_place.keep(self._spark, self._run.run_key, stage, output, schema)

@@ -1,0 +1,225 @@
+"""The blocks of an SSTable, for compiled code: checksum, decompression, entries, and the index of the data blocks.
+
+Compiled code cannot raise errors with words: functions return a *status*, ``OK`` or another of the numbers below,
+which ``STATUS_MESSAGES`` puts into words.  ``BAD`` marks an address that could not be computed.
+
+A file is given by the address of its first byte and ``limit``, where its footer begins: no block reaches into the
+footer, so at least 53 bytes can be read behind any block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lakefs_gc.formats.jit import compiled, inlined
+from lakefs_gc.formats.sstable.crc32c import crc32c_at, mask
+from lakefs_gc.formats.sstable.memory import load_8, load_32
+from lakefs_gc.formats.sstable.snappy import MAX_RATIO, decompress
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TRAILER_BYTES = 5
+"""Behind each block: its compression (1 byte) and its checksum (4 bytes)."""
+
+NO_COMPRESSION, SNAPPY = 0, 1
+
+BAD = -1
+
+OK = 0
+BLOCK_OUTSIDE = 1
+WRONG_CHECKSUM = 2
+UNKNOWN_COMPRESSION = 3
+BAD_SNAPPY = 4
+BAD_RESTARTS = 5
+BAD_ENTRY = 6
+BAD_KEY = 7
+UNKNOWN_KIND = 8
+UNORDERED_KEYS = 9
+BAD_INDEX = 10
+BAD_VALUE = 11
+BAD_MESSAGE = 12
+UNKNOWN_ADDRESS_TYPE = 13
+BAD_TIME = 14
+TOO_MANY_ENTRIES = 15
+TOO_MANY_BYTES = 16
+
+STATUS_MESSAGES = {
+    BLOCK_OUTSIDE: "a block lies outside of the file",
+    WRONG_CHECKSUM: "the checksum of a block does not match its content",
+    UNKNOWN_COMPRESSION: "unsupported compression of a block",
+    BAD_SNAPPY: "a block does not decompress",
+    BAD_RESTARTS: "the restart points of a block do not match its entries",
+    BAD_ENTRY: "an entry reaches beyond its block",
+    BAD_KEY: "a key is impossible",
+    UNKNOWN_KIND: "unsupported kind of an entry (not a plain value)",
+    UNORDERED_KEYS: "the keys do not ascend",
+    BAD_INDEX: "the index of the blocks is inconsistent",
+    BAD_VALUE: "the lengths within a value are impossible",
+    BAD_MESSAGE: "a message does not parse",
+    UNKNOWN_ADDRESS_TYPE: "unsupported type of an address",
+    BAD_TIME: "a time is impossible",
+    TOO_MANY_ENTRIES: "there are more entries than the properties say",
+    TOO_MANY_BYTES: "there are more bytes than the properties say, or than fit into a batch",
+}
+
+
+@inlined
+def address_of(array: Array) -> int:
+    """Where the content of an array begins.  The array must outlive the use: an address does not keep it alive."""
+    return np.int64(array.ctypes.data)  # type: ignore[return-value]
+
+
+@inlined
+def read_varint(address: int, end: int) -> tuple[int, int]:
+    """A 64-bit integer in groups of seven bits, lowest first, and the address behind it or ``BAD``.
+
+    As two's complement: what does not fit into 63 bits comes out negative.
+    """
+    if address >= end:
+        return 0, BAD
+    byte = load_8(address)
+    if byte < 0x80:  # by far the most are short
+        return byte, address + 1
+    value = byte & 0x7F
+    shift = 7
+    while shift < 64:
+        address += 1
+        if address >= end:
+            return 0, BAD
+        byte = load_8(address)
+        if shift == 63 and byte > 1:
+            return 0, BAD
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, address + 1
+        shift += 7
+    return 0, BAD
+
+
+@compiled
+def content_size(file: int, limit: int, offset: int, size: int) -> tuple[int, int]:
+    """Status, and the bytes of a block once it is decompressed; nothing is verified but that it can be so many."""
+    if offset < 0 or size < 0 or offset > limit or size > limit - offset - TRAILER_BYTES:
+        return BLOCK_OUTSIDE, 0
+    if load_8(file + offset + size) != SNAPPY:
+        return OK, size
+    decompressed, address = read_varint(file + offset, file + offset + size)
+    if address == BAD or decompressed < 0 or decompressed > MAX_RATIO * size:
+        return BAD_SNAPPY, 0
+    return OK, decompressed
+
+
+@compiled
+def load_block(file: int, limit: int, offset: int, size: int, scratch: int) -> tuple[int, int, int]:
+    """Status, address and size of the content of a block, verified, and decompressed to ``scratch`` where needed.
+
+    There must be room for ``content_size`` and ``SLACK_BYTES`` at ``scratch``.
+    """
+    status, decompressed_size = content_size(file, limit, offset, size)
+    if status != OK:
+        return status, BAD, 0
+    start = file + offset
+    stored = load_32(start + size + 1)
+    if np.int64(mask(crc32c_at(start, size + 1))) != stored:
+        return WRONG_CHECKSUM, BAD, 0
+    compression = load_8(start + size)
+    if compression == NO_COMPRESSION:
+        return OK, start, size
+    if compression != SNAPPY:
+        return UNKNOWN_COMPRESSION, BAD, 0
+    _, behind_length = read_varint(start, start + size)
+    if not decompress(behind_length, start + size, scratch, decompressed_size):
+        return BAD_SNAPPY, BAD, 0
+    return OK, scratch, decompressed_size
+
+
+@compiled
+def entries_end(start: int, size: int) -> int:
+    """The address behind the last entry of a block, where its restart points begin; ``BAD`` when that is impossible."""
+    if size < 8:
+        return BAD
+    restarts: int = load_32(start + size - 4)
+    if restarts == 0 or restarts > (size - 4) // 4:
+        return BAD
+    return start + size - 4 - 4 * restarts
+
+
+@inlined
+def read_entry_header(address: int, end: int) -> tuple[int, int, int, int]:
+    """Lengths of the shared and the unshared part of a key and of its value, and the address behind them or ``BAD``.
+
+    Unless it is ``BAD``, that many bytes follow, and none of the lengths is negative.
+    """
+    shared, address = read_varint(address, end)
+    if address == BAD:
+        return 0, 0, 0, BAD
+    unshared, address = read_varint(address, end)
+    if address == BAD:
+        return 0, 0, 0, BAD
+    value_size, address = read_varint(address, end)
+    if address == BAD or shared < 0 or unshared < 0 or value_size < 0:
+        return 0, 0, 0, BAD
+    if unshared > end - address or value_size > end - address - unshared:
+        return 0, 0, 0, BAD
+    return shared, unshared, value_size, address
+
+
+@compiled
+def measure_blocks(file: int, limit: int, handles: Array) -> tuple[int, int, int, int]:
+    """Status, offset of the trouble, sum and maximum of the content sizes of blocks, given as rows (offset, size).
+
+    The blocks must follow one another in the file: nothing is decoded twice.
+    """
+    total = 0
+    largest = 0
+    behind = 0
+    for i in range(handles.shape[0]):
+        offset = handles[i, 0]
+        size = handles[i, 1]
+        if offset < behind:
+            return BAD_INDEX, offset, 0, 0
+        status, decompressed_size = content_size(file, limit, offset, size)
+        if status != OK:
+            return status, offset, 0, 0
+        total += decompressed_size
+        largest = max(largest, decompressed_size)
+        behind = offset + size + TRAILER_BYTES
+    return OK, 0, total, largest
+
+
+@compiled
+def read_handles(file: int, limit: int, index: Array, scratch: Array, handles: Array) -> tuple[int, int, int]:
+    """Status, offset of the trouble, and the number of blocks that index blocks point to.
+
+    ``index`` and the result ``handles`` have rows (offset, size).  The keys of an index are not needed: we read all.
+    """
+    scratch_at = address_of(scratch)
+    found = 0
+    for i in range(index.shape[0]):
+        block_offset = index[i, 0]
+        status, start, size = load_block(file, limit, block_offset, index[i, 1], scratch_at)
+        if status != OK:
+            return status, block_offset, 0
+        end = entries_end(start, size)
+        if end == BAD:
+            return BAD_RESTARTS, block_offset, 0
+        address = start
+        while address < end:
+            _, unshared, value_size, address = read_entry_header(address, end)
+            if address == BAD:
+                return BAD_ENTRY, block_offset, 0
+            address += unshared
+            value_end = address + value_size
+            offset, address = read_varint(address, value_end)
+            if address == BAD:
+                return BAD_INDEX, block_offset, 0
+            block_size, address = read_varint(address, value_end)
+            if address == BAD or found == handles.shape[0]:
+                return BAD_INDEX, block_offset, 0
+            handles[found, 0] = offset
+            handles[found, 1] = block_size
+            found += 1
+            address = value_end
+    return OK, 0, found

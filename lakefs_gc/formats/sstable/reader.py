@@ -1,0 +1,302 @@
+"""Reading SSTables, the files in which lakeFS keeps ranges, metaranges and dumps of its references.
+
+See ``table_writer`` for the layout.  Read are tables of format version 2, as Pebble and RocksDB write by default, with
+CRC-32C checksums, with Snappy or without compression, with an index of one or two levels.  Everything else (newer
+formats, other checksums or codecs) is refused in words: no file is ever read in part.
+
+All bytes that matter are verified: the checksum of each block, all lengths, the order of the keys, and that there are
+as many entries as the properties say.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakefs_gc.errors import CorruptFileError, CorruptRangeError
+from lakefs_gc.formats.protobuf import decode_varint
+from lakefs_gc.formats.sstable import blocks, kernel
+from lakefs_gc.formats.sstable.blocks import Array
+from lakefs_gc.formats.sstable.snappy import SLACK_BYTES
+
+PAIRS_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
+"""Columns of ``read_pairs``."""
+
+FOOTER_BYTES = 53
+FOOTER_MAGIC = bytes.fromhex("f7cff485b741e288")
+TABLE_FORMAT_VERSION = 2
+CHECKSUM_CRC32C = 1
+
+_OTHER_MAGIC = {
+    bytes.fromhex("57fb808b247547db"): "a LevelDB table",
+    "🪳🪳".encode(): "a table of a Pebble-only format",
+}
+_CHECKSUMS = {0: "none", 2: "xxHash", 3: "xxHash64", 4: "XXH3"}
+_COMPARATOR = b"leveldb.BytewiseComparator"
+_INDEX_ONE_LEVEL, _INDEX_TWO_LEVEL = 0, 2
+_PROPERTIES_BLOCK = b"rocksdb.properties"
+
+# An entry takes at least three bytes, for the lengths of the parts of its key and of its value.
+_MIN_ENTRY_BYTES = 3
+
+_CHECK_THE_WRITER = "this file was not written by a version of lakeFS that is known: do not collect this repository"
+
+
+@dataclass(frozen=True)
+class TableProperties:
+    """What a table says about itself.
+
+    ``entries`` are the plain entries (range deletions are not counted); ``user`` are the properties that the writer's
+    application set, for lakeFS ``type``, ``min_key``, ``max_key``, ``count``, ``estimated_size_bytes``, ``entity``;
+    ``raw_key_bytes`` is the size of all keys, each with its trailer of eight bytes.
+    """
+
+    entries: int
+    user: dict[str, bytes]
+    two_level_index: bool
+    raw_key_bytes: int
+
+
+class Table:
+    """A table whose footer and properties have been read and verified, and whose data blocks are found.
+
+    ``data`` is not copied, and must not change.  Raises ``CorruptRangeError``, here and in every method.
+    """
+
+    def __init__(self, data: Any, file: str) -> None:
+        self.file = file
+        self._bytes: Array = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+        self._at = int(self._bytes.ctypes.data)
+        self._limit = self._bytes.size - FOOTER_BYTES
+        metaindex, self._index = self._read_footer()
+        self.properties = self._read_properties(metaindex)
+
+    def pairs(self) -> pa.RecordBatch:
+        """All keys (without their trailers) and values, as ``PAIRS_SCHEMA``."""
+        layout = self.layout()
+        keys = BytesColumn(layout.rows, layout.key_bytes)
+        values = BytesColumn(layout.rows, layout.content_bytes)
+        status, offset, rows = kernel.decode_pairs(
+            *layout.source,
+            keys.offsets,
+            keys.content,
+            keys.capacity,
+            values.offsets,
+            values.content,
+            values.capacity,
+        )
+        self.check_end(status, offset, rows)
+        return pa.RecordBatch.from_arrays([keys.binary(), values.binary()], schema=PAIRS_SCHEMA)
+
+    def layout(self) -> TableLayout:
+        """Find the data blocks, and how much memory decoding them takes."""
+        handles = self._read_handles(self._index)
+        if self.properties.two_level_index:
+            handles = self._read_handles(handles)
+        total, largest = self._measure(handles)
+        rows = self.properties.entries
+        if rows > total // _MIN_ENTRY_BYTES:
+            raise self.corrupt(f"{rows} entries do not fit into {total} bytes")
+        # The longest key fits into a block; a sum beyond that is nonsense, and not to be allocated.
+        key_bytes = self.properties.raw_key_bytes
+        if key_bytes > rows * largest:
+            raise self.corrupt(f"{rows} keys cannot have {key_bytes} bytes")
+        return TableLayout(
+            source=(
+                self._at,
+                self._limit,
+                handles,
+                np.empty(largest + SLACK_BYTES, np.uint8),
+                np.empty(largest + SLACK_BYTES, np.uint8),
+            ),
+            rows=rows,
+            content_bytes=total,
+            key_bytes=key_bytes,
+        )
+
+    def check_end(self, status: int, offset: int, rows: int) -> None:
+        """Raise unless decoding ended well, and with as many entries as the properties say."""
+        self._check(status, offset)
+        if rows != self.properties.entries:
+            raise self.corrupt(f"{rows} entries, but the properties say {self.properties.entries}")
+
+    def corrupt(self, reason: str, offset: int = 0) -> CorruptRangeError:
+        return CorruptRangeError(self.file, reason, offset=offset)
+
+    def unsupported(self, reason: str, offset: int = 0) -> CorruptRangeError:
+        return CorruptRangeError(self.file, f"unsupported: {reason}", offset=offset, remedy=_CHECK_THE_WRITER)
+
+    def _check(self, status: int, offset: int) -> None:
+        if status in (blocks.UNKNOWN_COMPRESSION, blocks.UNKNOWN_KIND, blocks.UNKNOWN_ADDRESS_TYPE):
+            raise self.unsupported(blocks.STATUS_MESSAGES[status].removeprefix("unsupported "), offset)
+        if status != blocks.OK:
+            raise self.corrupt(blocks.STATUS_MESSAGES[status], offset)
+
+    def _read_footer(self) -> tuple[Array, Array]:
+        """The places of the metaindex and of the (top) index: checksum type, handles, padding, version, magic."""
+        footer = self._bytes[-FOOTER_BYTES:].tobytes()
+        magic = footer[-len(FOOTER_MAGIC) :]
+        if magic in _OTHER_MAGIC:
+            raise self.unsupported(_OTHER_MAGIC[magic], len(self._bytes))
+        if self._limit < 0 or magic != FOOTER_MAGIC:
+            raise self.corrupt("this is no SSTable, or its end is missing", len(self._bytes))
+        checksum, (version,) = footer[0], struct.unpack_from("<I", footer, FOOTER_BYTES - 12)
+        if version != TABLE_FORMAT_VERSION:
+            raise self.unsupported(f"table format version {version}", self._limit)
+        if checksum != CHECKSUM_CRC32C:
+            name = _CHECKSUMS.get(checksum, f"type {checksum}")
+            raise self.unsupported(f"checksums of type {name}", self._limit)
+        metaindex, offset = self._read_handle(footer, 1)
+        index, _ = self._read_handle(footer, offset)
+        return metaindex, index
+
+    def _read_properties(self, metaindex: Array) -> TableProperties:
+        place = self._named_values(metaindex).get(_PROPERTIES_BLOCK)
+        if place is None:
+            raise self.corrupt("the table has no properties", int(metaindex[0, 0]))
+        handle, _ = self._read_handle(place, 0)
+        values = self._named_values(handle)
+        offset = int(handle[0, 0])
+
+        def number(name: bytes, default: int | None = None) -> int:
+            if name in values:
+                return self._varint(values[name], offset)
+            if default is None:
+                raise self.corrupt(f"the property {name.decode()} is missing", offset)
+            return default
+
+        if values.get(b"rocksdb.comparator", _COMPARATOR) != _COMPARATOR:
+            raise self.unsupported(f"keys in the order of {values[b'rocksdb.comparator']!r}", offset)
+        index_type = int.from_bytes(values.get(b"rocksdb.block.based.table.index.type", b""), "little")
+        if index_type not in (_INDEX_ONE_LEVEL, _INDEX_TWO_LEVEL):
+            raise self.unsupported(f"index type {index_type}", offset)
+        entries = number(b"rocksdb.num.entries") - number(b"rocksdb.num.range-deletions", 0)
+        if entries < 0:
+            raise self.corrupt("more deletions than entries", offset)
+        return TableProperties(
+            entries=entries,
+            user={
+                name.decode(errors="replace"): value
+                for name, value in values.items()
+                if not name.startswith((b"rocksdb.", b"pebble."))
+            },
+            two_level_index=index_type == _INDEX_TWO_LEVEL,
+            raw_key_bytes=number(b"rocksdb.raw.key.size"),
+        )
+
+    def _read_handles(self, index: Array) -> Array:
+        """The places that index blocks point to, in rows (offset, size)."""
+        total, largest = self._measure(index)
+        # An entry of an index has three lengths, the key's trailer and two numbers.
+        handles = np.empty((total // (_MIN_ENTRY_BYTES + 2) + 1, 2), np.int64)
+        scratch = np.empty(largest + SLACK_BYTES, np.uint8)
+        status, offset, found = blocks.read_handles(self._at, self._limit, index, scratch, handles)
+        self._check(status, offset)
+        return handles[:found]
+
+    def _measure(self, handles: Array) -> tuple[int, int]:
+        status, offset, total, largest = blocks.measure_blocks(self._at, self._limit, handles)
+        self._check(status, offset)
+        return total, largest
+
+    def _named_values(self, handle: Array) -> dict[bytes, bytes]:
+        """The entries of the metaindex or of the properties, whose keys have no trailers."""
+        _, largest = self._measure(handle)
+        scratch = np.empty(largest + SLACK_BYTES, np.uint8)
+        offset = int(handle[0, 0])
+        status, start, size = blocks.load_block(
+            self._at, self._limit, offset, int(handle[0, 1]), int(scratch.ctypes.data)
+        )
+        self._check(status, offset)
+        if start == scratch.ctypes.data:
+            content = scratch[:size].tobytes()
+        else:
+            content = self._bytes[start - self._at : start - self._at + size].tobytes()
+        restarts = struct.unpack_from("<I", content, size - 4)[0] if size >= 4 else 0
+        end = size - 4 - 4 * restarts
+        if restarts == 0 or end < 0:
+            raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BAD_RESTARTS], offset)
+        values = {}
+        name, position = b"", 0
+        while position < end:
+            lengths = content[position : position + 3]
+            if max(lengths) < 0x80:  # nearly always: one byte each
+                shared, unshared, value_size = lengths
+                position += 3
+            else:
+                shared, position = self._varint_at(content, position, offset)
+                unshared, position = self._varint_at(content, position, offset)
+                value_size, position = self._varint_at(content, position, offset)
+            if shared > len(name) or unshared + value_size > end - position:
+                raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BAD_ENTRY], offset)
+            name = name[:shared] + content[position : position + unshared]
+            position += unshared
+            values[name] = content[position : position + value_size]
+            position += value_size
+        return values
+
+    def _read_handle(self, data: bytes, position: int) -> tuple[Array, int]:
+        """A block's offset and size, as an array of one row, and the position behind them."""
+        offset, position = self._varint_at(data, position, self._limit)
+        size, position = self._varint_at(data, position, self._limit)
+        if max(offset, size) > self._limit:
+            raise self.corrupt(blocks.STATUS_MESSAGES[blocks.BLOCK_OUTSIDE], self._limit)
+        return np.array([[offset, size]], np.int64), position
+
+    def _varint(self, data: bytes, offset: int) -> int:
+        return self._varint_at(data, 0, offset)[0]
+
+    def _varint_at(self, data: bytes, position: int, offset: int) -> tuple[int, int]:
+        try:
+            return decode_varint(data, position, file=self.file)
+        except CorruptFileError as error:
+            raise self.corrupt(error.facts["reason"], offset) from None
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Memory for decoding: ``source`` is what the kernels take first, the rest are bounds of what comes out."""
+
+    source: tuple[int, int, Array, Array, Array]
+    rows: int
+    content_bytes: int
+    key_bytes: int
+
+
+class BytesColumn:
+    """A column of strings or binaries to be filled by a kernel: ``rows`` of them, of ``capacity`` bytes together."""
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        self.capacity = min(capacity, kernel.MAX_ARROW_BYTES)
+        self.offsets: Array = np.zeros(rows + 1, np.int32)
+        # What is never written to takes no memory: capacities may be generous.
+        self.content: Array = np.empty(self.capacity + SLACK_BYTES, np.uint8)
+
+    def binary(self) -> pa.BinaryArray:
+        return pa.Array.from_buffers(pa.binary(), len(self.offsets) - 1, self._buffers())
+
+    def string(self, file: str, what: str) -> pa.StringArray:
+        """Raises ``CorruptRangeError`` where a row is no UTF-8."""
+        array = pa.Array.from_buffers(pa.string(), len(self.offsets) - 1, self._buffers())
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise CorruptRangeError(file, f"{what} is not valid UTF-8") from error
+        return array
+
+    def _buffers(self) -> list[pa.Buffer | None]:
+        return [None, pa.py_buffer(self.offsets), pa.py_buffer(self.content[: self.offsets[-1]])]
+
+
+def read_properties(data: Any, file: str) -> TableProperties:
+    """The properties of a table given as bytes.  Raises ``CorruptRangeError``."""
+    return Table(data, file).properties
+
+
+def read_pairs(data: Any, file: str) -> pa.RecordBatch:
+    """All keys and values of any table, as ``PAIRS_SCHEMA``.  Raises ``CorruptRangeError``."""
+    return Table(data, file).pairs()

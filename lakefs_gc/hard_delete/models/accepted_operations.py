@@ -1,0 +1,170 @@
+"""Worlds and operations that the scenarios of the accepted design are made of.
+
+Objects that are there at the start are older than any cutoff, so the collector may delete each of them as soon as it
+takes it for garbage.  One tick is a day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, one_after_the_other
+from lakefs_gc.hard_delete.models import lake, offline_server
+from lakefs_gc.hard_delete.models.collector import APPROVAL, MARKS, collect
+from lakefs_gc.hard_delete.models.lake import BRANCHES, COMMITS, HEADS_ONLY, RETENTION, STAGING
+from lakefs_gc.hard_delete.models.offline_server import COPIES, LINKS, UPLOADS, Ingredients
+from lakefs_gc.hard_delete.steps import OBJECTS, Drop, Program, Set, Steps
+from lakefs_gc.hard_delete.world import World
+
+ALL = Ingredients()
+ONE_LOOK = ALL.without("second_look")
+"""As the document has it: a run marks and sweeps in one go."""
+TODAY = 10
+A, B = "data/s0/A", "data/s0/B"
+NEW = f"data/s{TODAY}/N"
+
+
+def world(staged: dict[str, str], **commits: tuple[str, dict[str, str]]) -> World:
+    """Branch main, at the first of the commits."""
+    addresses = {*staged.values(), *(a for _, paths in commits.values() for a in paths.values())}
+    made = lake.lake(
+        {address: address[-1].lower() for address in sorted(addresses)},
+        {"main": ([*commits, "c0"][0], "t1", staged)},
+        commits,
+    )
+    return replace(made, clock=TODAY)
+
+
+def heads_only(world: World) -> World:
+    """With a retention rule that keeps nothing but the heads of branches."""
+    return world.with_kv(world.kv.put(RETENTION, HEADS_ONLY))
+
+
+def expired() -> World:
+    """Main is at c2: c1, and object A with it, has expired."""
+    return heads_only(world({}, c2=("c1", {"b": B}), c1=("c0", {"a": A})))
+
+
+def identical() -> World:
+    """Path a is committed as A, and staged as B, with the same content."""
+    made = lake.lake({A: "same", B: "same"}, {"main": ("c1", "t1", {"a": B})}, {"c1": ("c0", {"a": A})})
+    return replace(made, clock=TODAY)
+
+
+# -- operations
+
+
+def client(name: str, program: Program, *more: str, at_most_ticks: int | None = None) -> Operation:
+    return Operation(name, program, (STAGING, *more), at_most_ticks)
+
+
+def upload(path: str = "n", address: str = NEW, at_most_ticks: int = 1) -> Operation:
+    return client(
+        f"upload {path} as {address[-1]}",
+        lambda: lake.upload("main", path, address, "new"),
+        OBJECTS + address,
+        at_most_ticks=at_most_ticks,
+    )
+
+
+def commit(at_most_ticks: int | None = None) -> Operation:
+    return client("commit", lambda: lake.commit("main", "c3", "t2"), BRANCHES, COMMITS, at_most_ticks=at_most_ticks)
+
+
+def reset() -> Operation:
+    return client("reset", lambda: lake.reset("main", "t3"), BRANCHES)
+
+
+def delete_branch() -> Operation:
+    return client("delete branch", lambda: lake.reset("main", None), BRANCHES)
+
+
+def delete(path: str, at_most_ticks: int | None = None) -> Operation:
+    return client(f"delete {path}", lambda: lake.delete_path("main", path), at_most_ticks=at_most_ticks)
+
+
+def rename(source: str, *paths: str, with_: Ingredients = ALL) -> Operation:
+    """Renames one after the other: each path to the next."""
+    steps = [
+        (lambda old=old, new=new: offline_server.rename("main", old, new, with_))
+        for old, new in zip((source, *paths), paths, strict=False)
+    ]
+    return client("rename " + " ".join((source, *paths)), one_after_the_other(*steps), COPIES)
+
+
+def copy(with_: Ingredients = ALL) -> Operation:
+    return client("copy z to a", lambda: offline_server.copy("main", "z", "a", with_), COPIES)
+
+
+def link(with_: Ingredients, address: str = NEW, *, at_most_ticks: int = 0) -> tuple[Operation, Operation]:
+    """A client that gets an address and uploads; and its request to link, which may come at any time after that."""
+
+    def first() -> Steps[None]:
+        yield from offline_server.upload_to_address(address, "new", expires=with_.token_expiry)
+
+    def then() -> Steps[None]:
+        yield from offline_server.link_uploaded("main", "n", address, "new")
+
+    return (
+        Operation("client", first, (LINKS, UPLOADS, OBJECTS + address), at_most_ticks=0, reliable=True),
+        client("link n", then, LINKS, at_most_ticks=at_most_ticks),
+    )
+
+
+def collector(
+    with_: Ingredients = ALL, *, name: str = "collector", waits_for_approval: bool = False, waits_ticks: int = 0
+) -> Operation:
+    return Operation(
+        name,
+        lambda: collect(with_, name=name, waits_for_approval=waits_for_approval, waits_ticks=waits_ticks),
+        (OBJECTS, MARKS),
+        reliable=True,
+    )
+
+
+def forget_copies() -> Steps[None]:
+    """lakeFS clears its list of copies from time to time."""
+    yield Drop(COPIES, says="forgets the tracked copies")
+
+
+def revive_branch() -> Operation:
+    return client("create branch old", lambda: lake.create_branch("old", "c1", "o1"), BRANCHES)
+
+
+def person() -> Operation:
+    """Makes a branch at the expired commit, and approves the mark after that."""
+
+    def revive_and_approve() -> Steps[None]:
+        yield from lake.create_branch("old", "c1", "o1")
+        yield Set(APPROVAL, "yes", says="approves the mark")
+
+    return Operation("person", revive_and_approve, (BRANCHES, APPROVAL), reliable=True)
+
+
+def scenario(
+    name: str,
+    question: str,
+    world: World,
+    *operations: Operation,
+    crashes: int = 0,
+    expected: frozenset[Kind] = frozenset(),
+    moral: str = "",
+    taken_out: str = "",
+    bounded_by: str = "",
+) -> Scenario:
+    return Scenario(
+        name,
+        question,
+        world,
+        operations,
+        lake.look,
+        settle=(forget_copies, lambda: collect(ALL)),
+        crashes=crashes,
+        expected=expected,
+        moral=moral,
+        taken_out=taken_out,
+        bounded_by=bounded_by,
+    )
+
+
+STAGED_AT_Z = world({"z": A})

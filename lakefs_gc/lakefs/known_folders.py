@@ -1,0 +1,233 @@
+"""The folders by which full addresses name the objects of a local store, and what no known folder explains.
+
+A lakeFS server with a local store keeps full addresses with its own folder in them (``local:///var/lakefs/data/...``).
+The collector may reach the same files by another path: a container's volume, NFS, a symbolic link.  So the server is
+asked how it spells the folder, and an address that may be one more spelling ends the run: its object may be live.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakefs_gc.config import Settings
+from lakefs_gc.errors import LakeFSGCError, NamespaceError
+from lakefs_gc.formats.addresses import (
+    LOCAL_SCHEME,
+    entries_below,
+    folder_above,
+    is_candidate_address,
+    is_local,
+    key_below,
+    local_addresses_elsewhere,
+    normalize_namespace,
+    other_readings,
+    server_spellings,
+)
+from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+_STORE_SCHEME = "file://"
+_DATA_FOLDER = "data/"
+_XID = re.compile(r"[0-9a-v]{20}")
+_ISSUED_NAME = re.compile(r"[0-9a-v]{20}(?:,[A-Za-z0-9_-]{43})?|[0-9a-f]{32}")
+"""The last part of an address that lakeFS gave out itself, now or in the old layout."""
+
+
+def learn_folders(
+    server: LakeFSServer, repository: Repository, settings: Settings, location: StoreLocation
+) -> tuple[str, ...]:
+    """How full addresses spell the folder of a local namespace: by the server's API, and by the mounts.
+
+    Empty for any other namespace, whose URL is the same from everywhere.  Raises ``NamespaceError`` when the server
+    does not tell: then a live object may have an address that the collector does not recognize.
+    """
+    namespace = normalize_namespace(repository.storage_namespace)
+    if not is_local(namespace):
+        return ()
+    remedy = (
+        "allow fs:WriteObject to the collector's lakeFS user (it asks for an upload address and writes nothing), and "
+        "check that the server is lakeFS 1.x"
+    )
+    try:
+        issued = server.issued_address(repository.name, repository.default_branch)
+    except LakeFSGCError as error:
+        if error.transient:
+            raise
+        raise NamespaceError(
+            f"the server does not tell its folder of {namespace}: {error.message}. Live objects may be linked by it",
+            remedy=remedy,
+        ) from error
+    learnt = server_spellings(issued, namespace)
+    if not learnt:
+        raise NamespaceError(
+            f"the server gives out {issued!r} for an upload, which does not tell its folder of {namespace}. Live "
+            "objects may be linked by it",
+            remedy=remedy,
+        )
+    path = location.folder_url
+    mounted = (prefix + path.removeprefix(url) for prefix, url in folder_mounts(settings) if path.startswith(url))
+    return tuple(dict.fromkeys((*learnt, *mounted)))
+
+
+def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """The mounts that say where a folder of the server's disk is from here, not a namespace."""
+    mounts = ((prefix, url) for prefix, url in settings.mounts.items() if prefix.startswith(LOCAL_SCHEME + "/"))
+    return tuple(sorted(mounts, key=lambda mount: len(mount[0]), reverse=True))
+
+
+def folders_overlap(left: StoreLocation, right: StoreLocation) -> bool:
+    """Whether two folders of this machine are the same, or one is in the other, by any links and mounts.
+
+    False for other stores: their URLs tell.
+    """
+    if not (left.url.startswith(_STORE_SCHEME) and right.url.startswith(_STORE_SCHEME)):
+        return False
+    one, two = (Path(os.path.realpath(place.url.removeprefix(_STORE_SCHEME))) for place in (left, right))
+    return _is_in(one, two) or _is_in(two, one)
+
+
+def _is_in(inner: Path, outer: Path) -> bool:
+    """Whether ``outer`` is ``inner`` or above it; both are without links, and need not exist."""
+    # The same folder can be mounted in two places.
+    return inner.is_relative_to(outer) or any(_is_same(above, outer) for above in (inner, *inner.parents))
+
+
+def _is_same(one: Path, two: Path) -> bool:
+    try:
+        return one.samefile(two)
+    except OSError:  # a folder that cannot be seen cannot be read either: see foreign_references
+        return False
+
+
+@dataclass(frozen=True)
+class KnownFolders:
+    """What tells whether a full address names an object of a namespace; pickles.
+
+    ``folders`` are the known spellings of the namespace, the namespace first; ``server_folders`` those of them that the
+    server uses.  ``mounts`` say where other folders of the server's disk are from here (``folder_mounts``).
+    """
+
+    namespace: str
+    store: StoreLocation
+    folders: tuple[str, ...]
+    server_folders: tuple[str, ...]
+    mounts: tuple[tuple[str, str], ...]
+
+    def key_or_outside(self, url: str) -> str | None:
+        """The key of the object that a full address names; None when the address is proved to lie outside.
+
+        Outside are: another kind of store; for a bucket, all that begins with none of the spellings; for a local
+        store, an address whose last parts name no object of the namespace, so that no mount makes it one, and a file
+        that is here and is another one.  Raises ``NamespaceError`` for what nothing explains.
+        """
+        readings = [url, *other_readings(url)]
+        for reading in readings:
+            if (key := key_below(reading, self.folders)) is not None:
+                return key
+        if not (is_local(self.namespace) and is_local(url)):
+            return None
+        keys = [key for reading in readings for key in _keys_by_tail(reading)]
+        alike = sorted(open_store(self.store).stat_many(list(dict.fromkeys(keys))))
+        if not alike and not _may_be_of_a_slice(readings):
+            return None
+        for reading in readings:
+            if path := self._place(reading):
+                return self._key_of_file(path, alike)
+        raise NamespaceError(
+            f"{url} lies in a folder that is not known, and may be an object of {self.namespace} under "
+            f"another name. Then a live object could be deleted",
+            remedy="find out which folder this is, and add it to `mounts` in lakefs-gc.toml, e.g. "
+            'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}; then start a new run',
+        )
+
+    def entries(self, batch: pa.RecordBatch, *, full_only: bool = False) -> pa.RecordBatch:
+        """The rows of a batch of entries whose addresses lie in the namespace, as ``entries_below`` has them.
+
+        Raises ``NamespaceError`` for a full address that nothing explains.
+        """
+        urls = local_addresses_elsewhere(batch, self.folders)
+        elsewhere = {url: key for url in urls if (key := self.key_or_outside(url)) is not None}
+        return entries_below(batch, self.folders, full_only=full_only, elsewhere=elsewhere)
+
+    def _place(self, url: str) -> str:
+        """The path from here of what a full address names beside the namespace; empty where that is not known."""
+        if not self.store.url.startswith(_STORE_SCHEME):
+            return ""
+        for prefix, folder in self.mounts:
+            path = folder.removeprefix(_STORE_SCHEME) + url.removeprefix(prefix)
+            if url.startswith(prefix) and folder.startswith(_STORE_SCHEME) and _can_be_told(path):
+                return path
+        own_folder = self.store.folder_url.removeprefix(_STORE_SCHEME)
+        own_base = folder_above(own_folder, self.namespace)
+        bases = {base: own_base for folder in self.server_folders if (base := folder_above(folder, self.namespace))}
+        if LOCAL_SCHEME + own_folder in self.server_folders:
+            bases[LOCAL_SCHEME + "/"] = "/"  # the server's paths are those of this machine
+        for base in sorted(bases, key=len, reverse=True):
+            below = url.removeprefix(base)
+            if (
+                bases[base]
+                and url.startswith(base)
+                and not below.startswith("/")
+                and os.path.lexists(bases[base] + below)
+            ):
+                return bases[base] + below
+        return ""
+
+    def _key_of_file(self, path: str, alike: list[str]) -> str | None:
+        """The key of a file that is here, if it is one of the namespace's, by whatever links and mounts."""
+        root = os.path.realpath(self.store.url.removeprefix(_STORE_SCHEME))
+        real = os.path.realpath(path)
+        if real.startswith(root.rstrip("/") + "/"):
+            return os.path.relpath(real, root)
+        for key in alike:
+            if _identity(path) == _identity(f"{root}/{key}"):
+                return key
+        return None
+
+
+def _can_be_told(path: str) -> bool:
+    """Whether a file is here, or its folder is and does not have it.
+
+    An empty folder tells nothing: that is what a place looks like where nothing is mounted today.
+    """
+    if os.path.lexists(path):
+        return True
+    try:
+        with os.scandir(Path(path).parent) as entries:
+            return next(entries, None) is not None
+    except OSError:
+        return False
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """What two names of one file share, also where two mounts of a file system have different device numbers."""
+    try:
+        facts = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def _keys_by_tail(url: str) -> list[str]:
+    """The keys that an address can mean when its folder is one of the namespace's, of ``data/`` or above it."""
+    parts = [part for part in url.removeprefix(LOCAL_SCHEME).split("/") if part]
+    if not parts or {".", ".."} & set(parts):
+        return []
+    keys = ["/".join(parts[place:]) for place, part in enumerate(parts) if f"{part}/" == _DATA_FOLDER]
+    keys += [_DATA_FOLDER + "/".join(parts[-2:]), parts[-1]]
+    return [key for key in keys if is_candidate_address(key)]
+
+
+def _may_be_of_a_slice(readings: list[str]) -> bool:
+    """Whether the folder may be a slice itself under another name: a name that lakeFS gave, and no slice before it."""
+    return any(
+        _ISSUED_NAME.fullmatch(parts[-1]) is not None and _XID.fullmatch(parts[-2]) is None
+        for parts in (reading.split("/") for reading in readings)
+        if len(parts) > 1
+    )

@@ -1,0 +1,73 @@
+"""What users protect beyond the retention rules.  A protection can only keep more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from lakefs_gc.config import Protections
+from lakefs_gc.lakefs.active_commits import Commit
+
+
+def protected_commits(
+    commits: Mapping[str, Commit],
+    branch_heads: Mapping[str, str],
+    tags: Mapping[str, str],
+    protections: Protections,
+    now: datetime,
+) -> dict[str, str]:
+    """Id of each commit that a protection keeps, with the reason for people.
+
+    ``branch_heads`` and ``tags`` map names to commit ids; commits that are not among ``commits`` are passed over.
+    """
+    found: dict[str, str] = {}
+    for tag, commit_id in sorted(tags.items()):
+        if _matches(tag, protections.tags) and commit_id in commits:
+            found.setdefault(commit_id, f"tag {tag}")
+    for branch, head in sorted(branch_heads.items()):
+        if _matches(branch, protections.branches):
+            for commit in _ancestors(commits, head):
+                found.setdefault(commit.id, f"history of branch {branch}")
+        for number, commit in enumerate(_first_parents(commits, head)):
+            if number >= protections.last_commits:
+                break
+            found.setdefault(commit.id, f"one of the last {protections.last_commits} commits of branch {branch}")
+    since = protected_since(protections, now)
+    if since is not None:
+        for commit in commits.values():
+            if commit.creation_date > since:
+                found.setdefault(commit.id, f"younger than {protections.days:g} days")
+    return found
+
+
+def protected_since(protections: Protections, now: datetime) -> datetime | None:
+    """Since when ``days`` protects what was committed; None: it protects nothing."""
+    if not protections.days:
+        return None
+    try:
+        return now - timedelta(days=protections.days)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=now.tzinfo)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _first_parents(commits: Mapping[str, Commit], start: str) -> Iterator[Commit]:
+    commit = commits.get(start)
+    while commit is not None:
+        yield commit
+        commit = commits.get(commit.main_parent)
+
+
+def _ancestors(commits: Mapping[str, Commit], start: str) -> Iterator[Commit]:
+    seen: set[str] = set()
+    left = [start]
+    while left:
+        commit = commits.get(left.pop())
+        if commit is not None and commit.id not in seen:
+            seen.add(commit.id)
+            yield commit
+            left.extend(commit.parents)

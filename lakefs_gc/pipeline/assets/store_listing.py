@@ -1,0 +1,73 @@
+"""Asset ``store_listing``: begins the run, and lists the object store."""
+
+from dagster import AssetExecutionContext, Config, ResourceParam, asset
+from pydantic import Field
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.listing import store_listing as stage
+from lakefs_gc.engine.run import begin_run
+from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
+from lakefs_gc.pipeline.failures import failures_shown
+from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
+from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.storage.open import open_store
+
+
+class ListingConfig(Config):
+    """What one run may choose for itself."""
+
+    min_age_hours: float | None = Field(
+        default=None, description="Objects younger than this are no candidates; default: the configured minimum age."
+    )
+    unsafe_min_age: bool = Field(
+        default=False, description="Take min_age_hours although it is below the server's grace period."
+    )
+
+    def applied_to(self, safety: SafetyParameters) -> SafetyParameters:
+        """The safety parameters of this run."""
+        if self.min_age_hours is None:
+            return safety
+        chosen = safety.model_dump(exclude_unset=True) | {"min_age_hours": self.min_age_hours}
+        if self.unsafe_min_age:
+            chosen["allow_min_age_below_grace"] = True
+        return SafetyParameters.model_validate(chosen)
+
+
+@asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "s3"}, io_manager_key="parquet")
+@failures_shown()
+def store_listing(
+    context: AssetExecutionContext,
+    config: ListingConfig,
+    lakefs: LakeFSResource,
+    settings: SettingsResource,
+    spark: SparkResource,
+    parquet: ResourceParam[SparkParquetIOManager],
+) -> StageOutput:
+    """Every object under the repository's namespace that could be garbage: address, size, last modified.
+
+    Materializing it begins a run: it looks at the repository, its neighbours and the clocks, and fixes the cutoff.
+    Materialize everything after it as well, or nothing can be marked.
+    """
+    refuse_second_run(context)
+    configured = settings.get()
+    run = begin_run(
+        context.partition_key,
+        lakefs.server(),
+        configured,
+        config.applied_to(configured.safety),
+        open_store,
+        utc_now,
+    )
+    parquet.work_place.prune(run.repository, configured.keep_runs, current=run.run_key)
+    return stage.store_listing(
+        spark.session,
+        run,
+        utc_now,
+        work_place=parquet.work_place,
+        listing=configured.listing,
+        cores=spark.cores,
+    )

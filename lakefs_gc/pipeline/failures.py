@@ -1,0 +1,30 @@
+"""Says to people in the Dagster UI what went wrong and what to do, instead of a stack trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dagster import Failure
+
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.pipeline.metadata import Metadata
+
+
+@contextmanager
+def failures_shown() -> Iterator[None]:
+    """Turn an error of ours into Dagster's ``Failure``, whose message and metadata the UI shows first.
+
+    Also a decorator.  The error itself is the cause of the failure.
+    """
+    try:
+        yield
+    except LakeFSGCError as error:
+        raise failure_of(error, {}) from error
+
+
+def failure_of(error: LakeFSGCError, metadata: Metadata) -> Failure:
+    """The failure for an error, with more ``metadata`` to look at."""
+    remedy = {"what_to_do": error.remedy} if error.remedy else {}
+    described = {**remedy, "error": type(error).__name__, **metadata}
+    return Failure(error.message, metadata=described, allow_retries=error.transient)

@@ -1,0 +1,39 @@
+"""The jobs: decide, approve, delete."""
+
+from __future__ import annotations
+
+from dagster import AssetSelection, define_asset_job, in_process_executor
+
+from lakefs_gc.pipeline.partitions import repository_config
+
+gc_mark = define_asset_job(
+    "gc_mark",
+    AssetSelection.groups("collect", "decide"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="List the store, read what is live, and mark what is not.  Deletes nothing.",
+)
+
+gc_approve = define_asset_job(
+    "gc_approve",
+    AssetSelection.assets("sweep_approval"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="Approve a mark.  Materializing sweep_approval in the UI does the same.",
+)
+
+gc_backup = define_asset_job(
+    "gc_backup",
+    AssetSelection.assets("backup"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="Copy what a mark says to the place of the backups, and prove each copy.",
+)
+
+gc_sweep = define_asset_job(
+    "gc_sweep",
+    AssetSelection.assets("sweep"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="Delete what an approved mark says, after looking again.",
+)

@@ -1,0 +1,189 @@
+"""Runs the assets in this process: one path through the code, whoever starts it.
+
+The command line, cron and the demo materialize the same assets as the UI, in the Dagster instance that ``DAGSTER_HOME``
+names, or in an ephemeral one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import TimeoutExpired
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dagster import AssetKey, AssetMaterialization, AssetRecordsFilter, Config, DagsterInstance, Definitions, RunConfig
+from dagster._core.errors import DagsterAssetCheckFailedError, DagsterExecutionInterruptedError
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from lakefs_gc.config import Settings
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
+from lakefs_gc.pipeline.assets.backup import BackupConfig
+from lakefs_gc.pipeline.assets.store_listing import ListingConfig
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
+from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
+from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
+from lakefs_gc.pipeline.resources.run_lock import process_tags
+
+Facts = dict[str, Any]
+
+_INTERRUPTIONS = (DagsterExecutionInterruptedError, KeyboardInterrupt)
+_INSTANCE_FILE = "dagster.yaml"
+_JAVA_ENDS_WITHIN_SECONDS = 20
+
+# What the stages say goes through Python's logging; Dagster's own event stream stays in its instance.
+_QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
+
+
+class GCSession:
+    """A Dagster instance and the definitions for ``settings``, for runs in this process."""
+
+    def __init__(self, settings: Settings, instance: DagsterInstance) -> None:
+        self.settings = settings
+        self.instance = instance
+        self._definitions: Definitions = build_definitions(settings)
+
+    @classmethod
+    @contextmanager
+    def open(cls, settings: Settings) -> Iterator[GCSession]:
+        """With the instance of ``DAGSTER_HOME``, or that of ``dagster.yaml`` in the working directory, which
+        ``dagster dev`` uses too; where there is neither, with one that leaves nothing behind.
+
+        Raises ``ConfigurationError`` when ``DAGSTER_HOME`` names no folder.
+        """
+        if home := os.environ.get("DAGSTER_HOME"):
+            _refuse_unless_folder(home)
+            with DagsterInstance.get() as instance:
+                yield cls(settings, instance)
+        elif Path(_INSTANCE_FILE).exists():
+            with DagsterInstance.from_config(str(Path.cwd())) as instance:
+                yield cls(settings, instance)
+        else:
+            with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
+                work_url = settings.work_url or f"file://{folder}/work"
+                try:
+                    yield cls(settings.model_copy(update={"work_url": work_url}), instance)
+                except (InterruptedRunError, KeyboardInterrupt):
+                    _stop_spark()  # its tasks would go on writing into the folder while it is removed
+                    raise
+
+    def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
+        """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise.
+
+        A mark whose brakes are on is a mark all the same, though Dagster calls its run failed.
+        """
+        config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
+        try:
+            return self.materialize(gc_mark.name, run_key, {"store_listing": config})["mark"]
+        except DagsterAssetCheckFailedError:
+            wanted = AssetRecordsFilter(asset_key=AssetKey("mark"), asset_partitions=[run_key])
+            [record] = self.instance.fetch_materializations(wanted, limit=1).records
+            return _plain(record.asset_materialization)
+
+    def approve(self, run_key: str, config: ApprovalConfig) -> Facts:
+        """Materialize ``sweep_approval``; its metadata.  Raises ``MarkError`` or ``ApprovalError``."""
+        return self.materialize(gc_approve.name, run_key, {"sweep_approval": config})["sweep_approval"]
+
+    def backup(self, run_key: str, config: BackupConfig) -> Facts:
+        """Run ``gc_backup``; metadata of the backup.  Raises what the stage raises."""
+        return self.materialize(gc_backup.name, run_key, {"backup": config})["backup"]
+
+    def sweep(self, run_key: str, config: SweepConfig) -> Facts:
+        """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""
+        return self.materialize(gc_sweep.name, run_key, {"sweep": config})["sweep"]
+
+    def materialize(
+        self, job: str, run_key: str, config: Mapping[str, Config], *, run_id: str | None = None
+    ) -> dict[str, Facts]:
+        """Run a job for one partition; the metadata of each materialization, as plain values, by asset.
+
+        ``run_id`` is the run's id; default: a new one.  Raises what the stages raise, and ``InterruptedRunError`` on
+        Ctrl-C and SIGTERM.
+        """
+        tags = {**repository_tags(run_key), **process_tags()}
+        self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
+        try:
+            result = self._definitions.resolve_job_def(job).execute_in_process(
+                run_config=RunConfig(ops=dict(config), loggers=_QUIET),
+                instance=self.instance,
+                partition_key=run_key,
+                tags=tags,
+                run_id=run_id,
+            )
+        except BaseException as error:
+            # Java may have died of the same signal: the interruption is then behind the error of a clean-up.
+            if any(isinstance(behind, _INTERRUPTIONS) for behind in _behind(error)):
+                raise InterruptedRunError(
+                    f"{job} of {run_key} was interrupted",
+                    remedy="run the same again: it goes on with what is left, and a mark begins anew",
+                ) from None
+            cause = _cause(error)
+            if cause is error:
+                raise
+            raise cause from None
+        return {
+            event.asset_key.path[-1]: _plain(event.materialization)
+            for event in result.get_asset_materialization_events()
+            if event.asset_key is not None
+        }
+
+
+def _refuse_unless_folder(home: str) -> None:
+    folder = Path(home).expanduser()
+    if not folder.is_absolute():
+        raise ConfigurationError(
+            f"DAGSTER_HOME is {home!r}, a relative path", remedy="set it to the absolute path of a folder, or unset it"
+        )
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"DAGSTER_HOME is {home!r}, and no folder is there", remedy=f"say `mkdir -p {home}`, or unset it"
+        )
+
+
+def _stop_spark() -> None:
+    """Stop Spark if it runs here, and wait for the end of Java, which outlives its tasks' writers."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return
+    gateway: Any = context._gateway
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # Java may have died of the same signal
+    with suppress(Py4JError, OSError):
+        context.stop()
+    process = getattr(gateway, "proc", None)  # none where spark-submit has started Java
+    if process is not None:
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        with suppress(OSError):
+            process.stdin.close()  # Java ends with it
+        with suppress(TimeoutExpired):
+            process.wait(_JAVA_ENDS_WITHIN_SECONDS)
+
+
+def _plain(materialization: AssetMaterialization | None) -> Facts:
+    """The metadata of a materialization as plain values."""
+    metadata = materialization.metadata if materialization else {}
+    return {name: getattr(value, "value", None) for name, value in metadata.items()}
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error of ours behind one of Dagster's, or the error itself."""
+    return next((behind for behind in _behind(error) if isinstance(behind, LakeFSGCError)), error)
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and what was being handled when they were raised."""
+    seen: set[int] = set()
+    following: list[BaseException | None] = [error]
+    while following:
+        behind = following.pop()
+        if behind is None or id(behind) in seen:  # Dagster links some of its errors in a circle
+            continue
+        seen.add(id(behind))
+        yield behind
+        following += (behind.__context__, behind.__cause__)

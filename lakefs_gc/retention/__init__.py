@@ -1,1 +1,0 @@
-"""Retention: which commits a repository's rules keep active, and why."""

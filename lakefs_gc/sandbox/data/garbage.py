@@ -1,0 +1,230 @@
+"""What a lakeFS server does for garbage collectors: retention rules, and the two lists of what is in use.
+
+Layout and formats: ``_lakefs/retention/gc/`` of the namespace, as ``lakefs_gc.formats`` has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError
+from lakefs_gc.formats.addresses import relative_address
+from lakefs_gc.formats.commits_csv import write_active_commits
+from lakefs_gc.formats.gc_rules import RULES_KEY, GCRules, decode_rules, encode_rules
+from lakefs_gc.formats.ids import new_reversed_id, new_xid, reversed_id_time
+from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, write_uncommitted
+from lakefs_gc.lakefs.active_commits import Commit, active_commits
+from lakefs_gc.sandbox.context import Sandbox, writable
+from lakefs_gc.sandbox.problems import ApiError, NotFound
+from lakefs_gc.sandbox.versions.branches import uncommitted
+from lakefs_gc.sandbox.versions.refs import Repository
+
+_FOLDER = "_lakefs/retention/gc/"
+_BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class PreparedCommits:
+    """Where the list of active commits is; both locations are whole URLs."""
+
+    run_id: str
+    commits_location: str
+    addresses_location: str
+
+
+@dataclass(frozen=True)
+class PreparedPage:
+    """A page of uncommitted addresses; ``location`` is empty when it has none, the token at the end."""
+
+    run_id: str
+    location: str
+    continuation_token: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the next page begins: a branch, and a path there (empty for its first).
+
+    With ``copy`` everything staged is done, and the next page begins with this address of the tracked copies.
+    """
+
+    run_id: str
+    branch: str
+    path: str
+    copy: str = ""
+
+
+def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
+    """The retention rules.  Raises ``NotFound`` when there are none."""
+    try:
+        stored = decode_rules(sandbox.namespaces.store(repository.folder).read(RULES_KEY))
+    except ObjectNotFoundError:
+        stored = None
+    if stored is None:
+        raise NotFound
+    return stored
+
+
+def set_rules(sandbox: Sandbox, repository: Repository, new_rules: GCRules | None) -> None:
+    """Replace the retention rules, or with None delete them: as lakeFS does, by an empty file."""
+    writable(repository)
+    sandbox.namespaces.store(repository.folder).put(RULES_KEY, encode_rules(new_rules))
+
+
+def prepare_commits(sandbox: Sandbox, repository: Repository) -> PreparedCommits:
+    """Write the list of the commits that the rules keep active now."""
+    writable(repository)
+    try:
+        current_rules = rules(sandbox, repository)
+    except NotFound:
+        raise ApiError(404, "get gc rules: not found") from None
+    records = list(sandbox.refs.commits(repository.name))
+    # Branches after commits: a commit that a new branch points to must be among the commits, not the reverse.
+    heads = {branch.name: branch.commit_id for branch in sandbox.refs.branches(repository.name)}
+    known = {record.id for record in records}
+    records += [sandbox.refs.commit(repository.name, head) for head in set(heads.values()) - known]
+    active = active_commits(
+        [
+            Commit(
+                record.id,
+                record.parents,
+                datetime.fromtimestamp(record.creation_date, UTC),
+                record.meta_range_id,
+                record.version,
+            )
+            for record in records
+        ],
+        heads,
+        current_rules,
+        sandbox.clock(),
+    )
+    rows = [(record.id, record.meta_range_id) for record in records if record.id in active]
+    random.shuffle(rows)  # as the real server does: nobody may rely on an order
+    run_id = new_reversed_id(sandbox.clock())
+    key = f"{_FOLDER}commits/run_id={run_id}/commits.csv"
+    sandbox.namespaces.store(repository.folder).put(key, write_active_commits(rows))
+    return PreparedCommits(run_id, repository.folder + key, f"{repository.folder}{_FOLDER}addresses/")
+
+
+def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | None = None) -> PreparedPage:
+    """Write the next page of addresses that some branch refers to without having committed them.
+
+    The tracked copies come after everything staged, whatever page that is: read before it, they could miss a rename
+    that moves an address from what is not read yet to what has been read.  Raises ``ApiError`` 400 when the run began
+    so long ago that copies made since may have been forgotten.
+    """
+    writable(repository)
+    if mark is None:
+        sandbox.copies.forget_old()
+    run_id = mark.run_id if mark else new_reversed_id(sandbox.clock())
+    rows = _Rows()
+    next_token = ""
+    deadline = time.monotonic() + sandbox.options.uncommitted_page_seconds
+    for place, address, date in _referenced_addresses(sandbox, repository, mark or Mark(run_id, "", "")):
+        is_full = rows.size_bytes > sandbox.options.uncommitted_page_bytes or time.monotonic() > deadline
+        # A page has at least one row, so that even a page size of nothing gets ahead.
+        if rows.size_bytes and is_full:
+            next_token = _encode_mark(place)
+            break
+        rows.append(address, date)
+    if not rows.size_bytes:
+        return PreparedPage(run_id, "", "")
+    folder = f"{_FOLDER}uncommitted/{run_id}/uncommitted/"
+    file = new_xid(sandbox.clock())
+    sandbox.namespaces.store(repository.folder).put(folder + file, write_uncommitted(rows.batch()))
+    return PreparedPage(run_id, repository.folder + folder, next_token)
+
+
+class _Rows:
+    """The rows of a page.  They become Arrow's a few thousand at a time, a fifth of the size of Python's objects."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._addresses: list[str] = []
+        self._dates: list[int] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def append(self, address: str, date: int) -> None:
+        """One more row."""
+        self._addresses.append(address)
+        self._dates.append(date)
+        self.size_bytes += len(address) + 8
+        if len(self._addresses) == _BATCH_ROWS:
+            self._pack()
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows."""
+        self._pack()
+        return pa.concat_batches(self._batches)
+
+    def _pack(self) -> None:
+        columns = {"physical_address": self._addresses, "creation_date": self._dates}
+        self._batches.append(pa.RecordBatch.from_pydict(columns, schema=UNCOMMITTED_FILE_SCHEMA))
+        self._addresses, self._dates = [], []
+
+
+def _referenced_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
+    """Place, address below the namespace and date in seconds of what is staged, then of the tracked copies."""
+    if not mark.copy:
+        yield from _staged_addresses(sandbox, repository, mark)
+    is_tracking = sandbox.options.shallow_copies
+    if is_tracking and _age_seconds(sandbox, mark.run_id) > sandbox.copies.lifetime_seconds:
+        raise ApiError(400, "the preparation took too long, copies made meanwhile may be forgotten: start a new one")
+    for address, date in sandbox.copies.addresses(repository.name, mark.copy):
+        yield Mark(mark.run_id, "", "", address), address, date
+
+
+def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
+    try:
+        return (sandbox.clock() - reversed_id_time(run_id)).total_seconds()
+    except ConfigurationError:
+        raise ApiError(400, "invalid continuation token") from None
+
+
+def _staged_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
+    """The same of what each branch, hidden ones too, has uncommitted.
+
+    As with lakeFS: a record with the identity of the committed one is no change, so its address is not here.
+    """
+    for branch in sandbox.refs.branches(repository.name):
+        if branch.name < mark.branch:
+            continue
+        start = mark.path.encode() if branch.name == mark.branch else b""
+        try:
+            for difference in uncommitted(sandbox, repository, branch, start):
+                if difference.right is None:
+                    continue
+                entry = difference.right.entry
+                address = relative_address(entry.address, entry.address_type, repository.folder)
+                if address is not None:
+                    place = Mark(mark.run_id, branch.name, difference.right.path)
+                    yield place, address, entry.last_modified_ns // 1_000_000_000
+        except NotFound:  # the branch was deleted meanwhile, and what it had is garbage
+            continue
+
+
+def _encode_mark(mark: Mark) -> str:
+    fields = {"branch": mark.branch, "path": mark.path, "run_id": mark.run_id, "key": mark.copy}
+    return base64.b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode()
+
+
+def decode_mark(token: str) -> Mark:
+    """Where a continuation token says to go on.  Raises ``ApiError`` 400 for one that is none."""
+    try:
+        fields = json.loads(base64.b64decode(token, validate=True))
+        copy = str(fields.get("key", ""))
+        mark = Mark(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")), copy)
+    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
+        raise ApiError(400, "invalid continuation token") from None
+    if not mark.run_id.isalnum():  # it becomes part of a key
+        raise ApiError(400, "invalid continuation token")
+    return mark

@@ -1,0 +1,111 @@
+"""Branches and their staging areas: what is uncommitted, sealing, and the kinds of reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakefs_gc.sandbox.context import Sandbox, writable
+from lakefs_gc.sandbox.problems import ApiError, NotFound, dirty
+from lakefs_gc.sandbox.state.records import Change, Difference, DifferenceType
+from lakefs_gc.sandbox.versions.refs import Branch, CommitRecord, Repository, new_staging_token
+
+
+def new_branch(name: str, commit_id: str, *, hidden: bool = False) -> Branch:
+    """A branch with an empty staging area."""
+    return Branch(name, commit_id, new_staging_token(name), hidden=hidden)
+
+
+def uncommitted(sandbox: Sandbox, repository: Repository, branch: Branch, start: bytes = b"") -> Iterator[Difference]:
+    """What the staging area changes of the branch's HEAD, from the path ``start`` on.
+
+    As with lakeFS, a staged record with the identity of the committed one is no change, whatever its address.
+    """
+    return _differences(sandbox, repository, branch, branch.tokens, start)
+
+
+def reset(sandbox: Sandbox, repository: Repository, branch_name: str, *, force: bool = False) -> None:
+    """Forget everything that is staged on a branch."""
+    writable(repository, force=force)
+
+    def emptied(branch: Branch) -> Branch:
+        return replace(branch.sealed(), sealed_tokens=())
+
+    sandbox.refs.update_branch(repository.name, branch_name, emptied)
+
+
+def reset_paths(
+    sandbox: Sandbox,
+    repository: Repository,
+    branch_name: str,
+    path: bytes,
+    *,
+    is_prefix: bool,
+    force: bool = False,
+) -> None:
+    """Forget what is staged at a path, or below a prefix."""
+    writable(repository, force=force)
+    with sandbox.lock(repository):
+        branch = sandbox.refs.branch(repository.name, branch_name)
+        resets = []
+        for difference in uncommitted(sandbox, repository, branch, path):
+            if not (difference.key.startswith(path) if is_prefix else difference.key == path):
+                break
+            resets.append(Change(difference.key, difference.left))
+        sandbox.staging.put(branch.staging_token, resets)
+
+
+def hard_reset(sandbox: Sandbox, repository: Repository, branch_name: str, ref: str, *, force: bool = False) -> None:
+    """Move a branch to another commit; what it leaves behind dangles."""
+    writable(repository, force=force)
+    with sandbox.lock(repository):
+        branch = sandbox.refs.branch(repository.name, branch_name)
+        if is_dirty(sandbox, repository, branch, branch.sealed_tokens):
+            raise dirty(branch_name)
+        target = commit_for(sandbox, repository, ref, f"hard-reset {branch_name} to {ref}")
+        sandbox.refs.update_branch(repository.name, branch_name, lambda branch: replace(branch, commit_id=target.id))
+
+
+def seal(sandbox: Sandbox, repository: Repository, branch_name: str) -> Branch:
+    """The branch with a new layer on top of its staging area; what was staged so far is sealed."""
+    return sandbox.refs.update_branch(repository.name, branch_name, Branch.sealed)
+
+
+def seal_clean(sandbox: Sandbox, repository: Repository, branch_name: str) -> Branch:
+    """The branch with its staging sealed, which must hold no change."""
+
+    def checked(branch: Branch) -> Branch:
+        if is_dirty(sandbox, repository, branch, branch.tokens):
+            raise dirty()
+        return branch.sealed()
+
+    return sandbox.refs.update_branch(repository.name, branch_name, checked)
+
+
+def is_dirty(sandbox: Sandbox, repository: Repository, branch: Branch, tokens: tuple[str, ...]) -> bool:
+    """Whether these layers of the branch hold any change."""
+    return next(_differences(sandbox, repository, branch, tokens, b""), None) is not None
+
+
+def _differences(
+    sandbox: Sandbox, repository: Repository, branch: Branch, tokens: tuple[str, ...], start: bytes
+) -> Iterator[Difference]:
+    tree = sandbox.refs.commit(repository.name, branch.commit_id).meta_range_id
+    committed = sandbox.committed(repository)
+    for change in sandbox.staging.changes(tokens, start):
+        left, right = committed.get(tree, change.key), change.record
+        if right is None:
+            if left is not None:
+                yield Difference(DifferenceType.REMOVED, change.key, left, None)
+        elif left is None:
+            yield Difference(DifferenceType.ADDED, change.key, None, right)
+        elif left.identity != right.identity:
+            yield Difference(DifferenceType.CHANGED, change.key, left, right)
+
+
+def commit_for(sandbox: Sandbox, repository: Repository, ref: str, context: str) -> CommitRecord:
+    """The commit of a ref; ``context`` goes before the message when there is none."""
+    try:
+        return sandbox.refs.resolve_commit(repository.name, ref)
+    except NotFound as error:
+        raise ApiError(404, f"{context}: {error.message}") from None

@@ -1,0 +1,165 @@
+"""The rows of inventory files, as rows of a listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
+from lakefs_gc.storage.listing.inventory import (
+    Inventory,
+    InventoryFile,
+    Kind,
+    bucket_and_path,
+    read_verified,
+)
+
+_TIME = LISTING_SCHEMA.field("last_modified").type
+_BLOCK_BYTES = 8 * 1024**2
+
+_COLUMNS: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "s3": {"name": ("key",), "size": ("size",), "time": ("last_modified_date",), "bucket": ("bucket",)},
+    "azure": {"name": ("Name",), "size": ("Content-Length",), "time": ("Last-Modified", "LastModified"), "bucket": ()},
+    # The time of the last change of an object's metadata is the later one: objects only look younger by it.
+    "gcs": {"name": ("name",), "size": ("size",), "time": ("updated", "timeCreated"), "bucket": ("bucket",)},
+}
+"""Where each fact is, by kind: the first of these columns that a file has."""
+
+_ONLY_IF: dict[Kind, dict[str, str]] = {
+    "s3": {"is_latest": "true", "is_delete_marker": "false"},
+    "azure": {"IsCurrentVersion": "true", "Deleted": "false", "hdi_isfolder": "false", "Snapshot": ""},
+    "gcs": {"timeDeleted": ""},
+}
+"""Which rows are objects that a reader of the bucket sees: each column, where a file has it, is this or empty."""
+
+
+def read_inventory_file(
+    store: ObjectStore, inventory: Inventory, file: InventoryFile, namespace: str
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """One data file: how many records were read, and those of them that are objects in a namespace.
+
+    Batches of ``LISTING_SCHEMA`` with addresses relative to the namespace (a URL).  Versions that are not the latest,
+    delete markers, snapshots, folders and directory markers are left out.  Raises ``CorruptFileError`` for a file that
+    is not as its manifest says, does not parse, lacks a column, or has a row without key, size or time.
+    """
+    data = read_verified(store, file)
+    bucket, root = bucket_and_path(namespace)
+    try:
+        for table in _tables(data, inventory, file):
+            yield table.num_rows, _objects(table, inventory, file, bucket, root)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
+        raise CorruptFileError(file.key, f"it does not parse as {inventory.file_format} ({error})") from error
+
+
+def _tables(data: bytes, inventory: Inventory, file: InventoryFile) -> Iterator[pa.RecordBatch]:
+    source = pa.BufferReader(data)
+    if inventory.file_format == "parquet":
+        parquet = pq.ParquetFile(source)
+        yield from parquet.iter_batches(columns=_wanted(parquet.schema_arrow.names, inventory.kind))
+        return
+    if inventory.file_format == "orc":
+        stripes = orc.ORCFile(source)
+        columns = _wanted(stripes.schema.names, inventory.kind)
+        for number in range(stripes.nstripes):
+            yield stripes.read_stripe(number, columns=columns)
+        return
+    stream = pa.CompressedInputStream(source, "gzip") if data[:2] == b"\x1f\x8b" else source
+    # All as text: what a column of numbers looks like in its first block says nothing of the next.
+    names = list(inventory.columns) or _header(data, inventory)
+    yield from arrow_csv.open_csv(
+        stream,
+        read_options=arrow_csv.ReadOptions(
+            block_size=_BLOCK_BYTES, column_names=names, skip_rows=0 if inventory.columns else 1
+        ),
+        parse_options=arrow_csv.ParseOptions(delimiter=inventory.delimiter, newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=_wanted(names, inventory.kind),
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _header(data: bytes, inventory: Inventory) -> list[str]:
+    source: Any = pa.BufferReader(data)
+    if data[:2] == b"\x1f\x8b":
+        source = pa.CompressedInputStream(source, "gzip")
+    first_line = source.read(65536).split(b"\n")[0].decode("utf-8-sig").strip()
+    return [name.strip().strip('"') for name in first_line.split(inventory.delimiter)]
+
+
+def _wanted(names: list[str], kind: Kind) -> list[str]:
+    facts = [name for choice in _COLUMNS[kind].values() for name in choice]
+    return [name for name in names if name in facts or name in _ONLY_IF[kind]]
+
+
+def _objects(
+    table: pa.RecordBatch, inventory: Inventory, file: InventoryFile, bucket: str, root: str
+) -> pa.RecordBatch:
+    kind = inventory.kind
+    shown = pa.array([True]).take(pa.array([0] * table.num_rows, pa.int64()))
+    for name, value in _ONLY_IF[kind].items():
+        if name in table.schema.names:
+            text = pc.fill_null(table[name].cast(pa.string()), "")
+            shown = pc.and_(shown, pc.is_in(pc.utf8_lower(text), pa.array([value, ""])))
+    table = table.filter(shown)
+    names = _column(table, kind, "name", file)
+    if kind == "s3" and inventory.file_format == "csv":
+        names = _url_decoded(names)
+    folder = root
+    if kind == "azure":
+        folder = f"{bucket}/{root}"
+    elif _COLUMNS[kind]["bucket"][0] in table.schema.names and table.num_rows:
+        buckets = pc.unique(_column(table, kind, "bucket", file)).to_pylist()
+        if buckets != [bucket]:
+            raise CorruptFileError(
+                file.key, f"it has rows of the bucket {sorted(map(str, buckets))}, not of {bucket!r}"
+            )
+    inside = pc.and_not(pc.starts_with(names, folder), pc.ends_with(names, "/"))
+    table, names = table.filter(inside), names.filter(inside)
+    addresses = pc.utf8_slice_codeunits(names, start=len(folder))
+    columns = [addresses, _column(table, kind, "size", file), _column(table, kind, "time", file)]
+    if any(column.null_count for column in columns) or (inventory.file_format == "csv" and _any_empty(columns)):
+        raise CorruptFileError(file.key, "an object has no size or no time: add both to the inventory's fields")
+    return pa.RecordBatch.from_arrays(
+        [columns[0], columns[1].cast(pa.int64()), _times(columns[2])], schema=LISTING_SCHEMA
+    )
+
+
+def _url_decoded(names: pa.Array) -> pa.Array:
+    """S3 writes keys into CSV as it does into listings: a space is ``+``."""
+    decoded = [unquote_to_bytes(name.replace(b"+", b" ")) for name in names.cast(pa.binary()).to_pylist()]
+    return pa.array(decoded, pa.binary()).cast(pa.string())
+
+
+def _column(table: pa.RecordBatch, kind: Kind, fact: str, file: InventoryFile) -> pa.Array:
+    choice = _COLUMNS[kind][fact]
+    for name in choice:
+        if name in table.schema.names:
+            return table[name]
+    raise CorruptFileError(
+        file.key,
+        f"it has no column {choice[0]}",
+        remedy="add the field to the inventory's configuration, or list the store itself",
+    )
+
+
+def _any_empty(columns: list[pa.Array]) -> bool:
+    return any(pc.any(pc.equal(column, ""), min_count=0).as_py() for column in columns[1:])
+
+
+def _times(values: pa.Array) -> pa.Array:
+    """UTC, in microseconds, from text (ISO 8601), timestamps of any unit, or milliseconds since 1970."""
+    if pa.types.is_integer(values.type):
+        values = values.cast(pa.int64()).cast(pa.timestamp("ms"))
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(_TIME)
+    return values.cast(_TIME)

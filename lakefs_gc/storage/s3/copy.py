@@ -1,0 +1,149 @@
+"""Copies within one S3 endpoint, made by the store itself: no byte comes here.
+
+Source: AWS S3 API reference (CopyObject, up to 5 GiB; UploadPartCopy for what is larger, 5 MiB to 5 GiB a part).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from lakefs_gc.errors import StorageError
+from lakefs_gc.storage.base import ContentFacts
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.s3.checksums import checksums_of, content_facts
+from lakefs_gc.storage.s3.client import RetryingClient
+from lakefs_gc.storage.s3.errors import error_code, http_status
+
+log = logging.getLogger(__name__)
+
+_GIB = 1024**3
+# What CreateMultipartUpload has to be told; CopyObject takes it along by itself.
+_HEADERS = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Metadata")
+
+
+@dataclass(frozen=True)
+class CopyLimits:
+    """How large copies are made: in one call up to ``single_bytes``, else in parts of ``part_bytes``."""
+
+    single_bytes: int = 5 * _GIB
+    part_bytes: int = _GIB // 2  # 10,000 parts of it are 5 TB, the largest object
+    parts_at_once: int = 4
+
+
+@dataclass(frozen=True)
+class _Copy:
+    s3: RetryingClient
+    source: dict[str, str]
+    bucket: str
+    key: str
+    head: Mapping[str, Any]
+    if_absent: bool
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """One request about the copy, retried."""
+        return self.s3.call(
+            lambda: getattr(self.s3.client, method)(Bucket=self.bucket, Key=self.key, **parameters),
+            action=f"GetObject of s3://{self.source['Bucket']}/{self.source['Key']} and s3:PutObject",
+            key=self.key,
+        )
+
+    def create(self, method: str, **parameters: Any) -> bool:
+        """The request by which the object comes to be; False when another was there and must not be.
+
+        After a broken connection the object that is in the way may be our own: one that the store says to have the
+        source's content is taken for it.
+        """
+        if not self.if_absent:
+            self.call(method, **parameters)
+            return True
+        try:
+            self.call(method, **parameters, IfNoneMatch="*")
+        except StorageError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and (http_status(cause) == 501 or error_code(cause) == "NotImplemented"):
+                self.call(method, **parameters)  # the caller has looked whether it is there
+                return True
+            if isinstance(cause, ClientError) and http_status(cause) == 412:
+                there = content_facts(self.s3, self.key)
+                if there is not None:
+                    return self.is_of_source(there)
+            raise
+        return True
+
+    def is_of_source(self, there: ContentFacts) -> bool:
+        """Whether the store says the same of that object as of the source: its size, and checksums of both."""
+        known = checksums_of(self.head)
+        common = known.keys() & there.checksums.keys()
+        same = bool(common) and all(known[algorithm] == there.checksums[algorithm] for algorithm in common)
+        return same and there.size_bytes == self.head["ContentLength"]
+
+
+def copy_object(
+    s3: RetryingClient,
+    source: dict[str, str],
+    head: Mapping[str, Any],
+    bucket: str,
+    key: str,
+    *,
+    limits: CopyLimits,
+    if_absent: bool = False,
+) -> bool:
+    """Copy ``source`` (``Bucket``, ``Key``), whose HEAD is ``head``; False when ``if_absent`` and it was there.
+
+    ``head`` has the checksums that the store knows (``ChecksumMode``).  By them an object of this copy is told from
+    another's when the answer to its creation was lost; without one in common it passes for another's.  Raises
+    ``StorageError`` when the source changes meanwhile.  A copy in parts that fails is aborted.
+    """
+    copy = _Copy(s3, source, bucket, key, head, if_absent)
+    same = {"CopySourceIfMatch": head["ETag"]} if head.get("ETag") else {}
+    if head["ContentLength"] <= limits.single_bytes:
+        return copy.create("copy_object", CopySource=source, **same)
+    headers = {name: head[name] for name in _HEADERS if head.get(name)}
+    upload = s3.told(copy.call("create_multipart_upload", **headers), "UploadId", key=key)
+    try:
+        parts = _copy_parts(copy, upload, head["ContentLength"], same, limits)
+        return _complete(copy, upload, parts)
+    except BaseException:
+        _abort(copy, upload)
+        raise
+
+
+def _copy_parts(
+    copy: _Copy, upload: str, size_bytes: int, same: dict[str, str], limits: CopyLimits
+) -> list[dict[str, Any]]:
+    starts: Iterable[int] = range(0, size_bytes, limits.part_bytes)
+
+    def part(numbered: tuple[int, int]) -> str:
+        number, start = numbered
+        end = min(start + limits.part_bytes, size_bytes) - 1
+        answer = copy.call(
+            "upload_part_copy",
+            UploadId=upload,
+            PartNumber=number,
+            CopySource=copy.source,
+            CopySourceRange=f"bytes={start}-{end}",
+            **same,
+        )
+        return str(copy.s3.told(answer.get("CopyPartResult", {}), "ETag", key=copy.key))
+
+    done = map_unordered(part, enumerate(starts, start=1), limits.parts_at_once)
+    return [{"PartNumber": number, "ETag": e_tag} for (number, _), e_tag in sorted(done)]
+
+
+def _complete(copy: _Copy, upload: str, parts: list[dict[str, Any]]) -> bool:
+    made = copy.create("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts})
+    if not made:
+        _abort(copy, upload)
+    return made
+
+
+def _abort(copy: _Copy, upload: str) -> None:
+    try:
+        copy.call("abort_multipart_upload", UploadId=upload)
+    except StorageError as error:  # the error that led here is the one to show
+        log.warning("a copy in parts could not be aborted: key=%s error=%s", copy.key, error.message)

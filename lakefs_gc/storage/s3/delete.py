@@ -1,0 +1,179 @@
+"""Bulk delete on S3, with an outcome for each key that the store itself gave."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError
+
+from lakefs_gc.errors import StorageError
+from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
+from lakefs_gc.storage.s3.client import RetryingClient, TooLateError
+from lakefs_gc.storage.s3.errors import (
+    NOT_ABOUT_KEYS,
+    RETRYABLE_CODES,
+    describe,
+    error_code,
+    http_status,
+    is_retryable,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_KEYS = 1000
+"""Most keys of one DeleteObjects request (AWS S3 API reference)."""
+
+_NOT_FOR_XML = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_GONE_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
+_NO_ANSWER = "the store's answer does not mention the key"
+
+
+class Target(NamedTuple):
+    """What one delete is about: a key, or with ``version`` one version of it (a delete marker, too) for good."""
+
+    name: str
+    version: str = ""
+
+
+def delete_keys(s3: RetryingClient, names: Sequence[str], window: DeleteWindow | None = None) -> dict[str, str]:
+    """``delete_targets`` for keys: the error for each name, or ''."""
+    errors = delete_targets(s3, map(Target, names), window)
+    return {target.name: error for target, error in errors.items()}
+
+
+def delete_targets(
+    s3: RetryingClient, targets: Iterable[Target], window: DeleteWindow | None = None
+) -> dict[Target, str]:
+    """Delete, and say for each target the store's error, or '' when it is gone.
+
+    - A name with a control character, which XML does not carry, gets a request of its own.
+    - When the store refuses a whole request as malformed, it is halved until the target that spoils it is
+      alone.
+    - Targets that the store failed for the moment (SlowDown, InternalError) are tried again after a pause.
+    - A target that the answer does not mention is a failure.
+    - Once ``window`` is over no try is sent, of the whole or of a half: what is left is a failure.
+
+    Raises ``AccessDeniedError``, ``ObjectNotFoundError`` (the bucket) or ``StoreUnavailableError`` when a
+    whole request fails for a reason that no choice of names would change.
+    """
+    errors: dict[Target, str] = {}
+    plain = []
+    for target in dict.fromkeys(targets):
+        if _NOT_FOR_XML.search(target.name):
+            errors[target] = _delete_one(s3, target, window)
+        else:
+            plain.append(target)
+    for start in range(0, len(plain), MAX_KEYS):
+        errors.update(_delete_batch(s3, plain[start : start + MAX_KEYS], window))
+    return errors
+
+
+def _delete_batch(s3: RetryingClient, targets: list[Target], window: DeleteWindow | None) -> dict[Target, str]:
+    errors: dict[Target, str] = {}
+    failures = 0
+    while True:
+        try:
+            answer = _request(s3, targets, window)
+        except TooLateError as late:
+            return errors | {target: _not_tried(errors.get(target, "") or late.error) for target in targets}
+        if answer is None:  # refused as a whole
+            return errors | _delete_halves(s3, targets, window)
+        errors.update({target: error for target, (_, error) in answer.items()})
+        targets = [target for target, (code, _) in answer.items() if code in RETRYABLE_CODES]
+        failures += 1
+        if not targets or failures >= s3.retry.tries:
+            return errors
+        s3.pause(failures, f"s3:DeleteObject of {len(targets)} keys: {errors[targets[0]]}")
+
+
+def _not_tried(error: str) -> str:
+    return f"{NOT_TRIED}; the try before it ended with {error}" if error else NOT_TRIED
+
+
+def _request(
+    s3: RetryingClient, targets: list[Target], window: DeleteWindow | None
+) -> dict[Target, tuple[str, str]] | None:
+    """Code and message for each target ('' and '' when it is gone); None if the store refuses these
+    together.
+    """
+    request = {"Objects": [_parameters(target) for target in targets], "Quiet": False}
+
+    def delete() -> dict[str, Any] | None:
+        try:
+            answer: dict[str, Any] = s3.client.delete_objects(Bucket=s3.bucket, Delete=request)
+        except ClientError as error:
+            if 400 <= http_status(error) < 500 and not _is_about_request(error):
+                log.warning("bulk delete refused: keys=%d answer=%s", len(targets), describe(error))
+                return None
+            raise
+        return answer
+
+    answer = s3.call(delete, action=_action(targets[0]), key=targets[0].name, window=window)
+    if answer is None:
+        return None
+    of_versions = bool(targets[0].version)
+    failed = {_mentioned(entry, of_versions): entry for entry in answer.get("Errors", [])}
+    deleted = {_mentioned(entry, of_versions) for entry in answer.get("Deleted", [])}
+    outcomes = {}
+    for target in targets:
+        if target in failed:  # wins over a mention as deleted
+            code, message = str(failed[target].get("Code", "")), str(failed[target].get("Message", ""))
+            text = ": ".join(part for part in (code, message) if part) or "the store names no reason"
+            outcomes[target] = ("", "") if code in _GONE_CODES else (code, text)
+        else:
+            outcomes[target] = ("", "" if target in deleted else _NO_ANSWER)
+    if window and ("", _NO_ANSWER) in outcomes.values():
+        window.unanswered = True
+    return outcomes
+
+
+def _parameters(target: Target) -> dict[str, str]:
+    return {"Key": target.name, "VersionId": target.version} if target.version else {"Key": target.name}
+
+
+def _mentioned(entry: dict[str, Any], of_versions: bool) -> Target:
+    """What an entry of the answer is about.
+
+    After a plain delete a store may name the version that stays behind; of a delete marker that is gone some name only
+    ``DeleteMarkerVersionId``.
+    """
+    version = entry.get("VersionId") or entry.get("DeleteMarkerVersionId", "")
+    return Target(entry.get("Key", ""), version if of_versions else "")
+
+
+def _action(target: Target) -> str:
+    return "DeleteObjectVersion" if target.version else "DeleteObject"
+
+
+def _is_about_request(error: ClientError) -> bool:
+    """True when smaller requests would fail in the same way: credentials, rights, bucket, region, clock."""
+    return error_code(error) in NOT_ABOUT_KEYS or http_status(error) in (401, 403, 404, 405) or is_retryable(error)
+
+
+def _delete_halves(s3: RetryingClient, targets: list[Target], window: DeleteWindow | None) -> dict[Target, str]:
+    if len(targets) == 1:
+        return {targets[0]: _delete_one(s3, targets[0], window)}
+    middle = len(targets) // 2
+    return _delete_batch(s3, targets[:middle], window) | _delete_batch(s3, targets[middle:], window)
+
+
+def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None) -> str:
+    """DeleteObject, which carries the name in its URL; the error for this target, or ''."""
+    try:
+        s3.call(
+            lambda: s3.client.delete_object(Bucket=s3.bucket, **_parameters(target)),
+            action=_action(target),
+            key=target.name,
+            window=window,
+        )
+    except TooLateError as late:
+        return _not_tried(late.error)
+    except StorageError as error:
+        code = str(error.facts.get("code", ""))
+        if code in NOT_ABOUT_KEYS:
+            raise
+        return "" if code in _GONE_CODES else error.message
+    return ""

@@ -1,0 +1,223 @@
+"""Pages of S3's ListObjectsV2, from XML to Arrow.
+
+Source of the format: the AWS S3 API reference, ListObjectsV2.  With boto3's XML parser one core lists 17
+thousand keys a second; here the objects of a page that looks as usual are read by compiled code, over a million a
+second, and held to the same checks: the XML is whole, each object has one key, size and time, and the page says
+whether there is more.  A page that does not look as usual goes through a real XML parser.
+
+obstore is as quick, but its listings end early without an error: an error document in an answer of status 200
+is an empty listing to it, and a page without a continuation token is the last, whatever ``IsTruncated`` says.
+It also drops the final ``/`` of a key, so that a directory marker looks like an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_to_bytes
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+
+from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.s3.errors import IncompleteListingError
+from lakefs_gc.storage.s3.page import SHORTEST_OBJECT, scan_objects
+
+_LEVEL = re.compile(rb"<CommonPrefixes><Prefix>([^<]*)</Prefix></CommonPrefixes>")
+_ONCE_IN_PAGE = ("IsTruncated", "NextContinuationToken", "EncodingType")
+_ONCE_IN_ITEM = ("Key", "Size", "LastModified", "Prefix")
+_START = re.compile(rb"\s*(?:<\?xml[^>]*\?>)?\s*<ListBucketResult[ >]")
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: objects of ``LISTING_SCHEMA`` without directory markers, sub-prefixes, and what to ask for
+    next.
+
+    Keys and sub-prefixes are relative to the root that ``parse_page`` was given; ``next_token`` is '' at the
+    end.
+    """
+
+    objects: pa.RecordBatch
+    sub_prefixes: list[str]
+    next_token: str
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a page says; names are decoded and relative to the root."""
+
+    objects: pa.RecordBatch
+    levels: Sequence[bytes]
+    truncated: bytes
+    token: str
+
+
+def parse_page(body: bytes, root: str) -> Page:
+    """Parse the XML of a page whose keys all start with ``root`` (the store's folder within its bucket).
+
+    Raises ``IncompleteListingError`` for anything but a whole page: a listing must never end early unnoticed.
+    """
+    try:
+        return _page(_read_quickly(body, root) or _read_carefully(body, root))
+    except UnicodeDecodeError as error:
+        raise IncompleteListingError(reason=f"a page holds what is no UTF-8 ({error.reason})") from error
+
+
+def _page(parts: _Parts) -> Page:
+    if parts.truncated not in (b"true", b"false"):
+        raise IncompleteListingError(reason="a page does not say whether it is the last (IsTruncated)")
+    if parts.truncated == b"true" and not parts.token:
+        raise IncompleteListingError(reason="a page is not the last, but does not say how to go on")
+    return Page(
+        objects=parts.objects,
+        sub_prefixes=[name.decode() for name in parts.levels],
+        next_token=parts.token if parts.truncated == b"true" else "",
+    )
+
+
+def _read_quickly(body: bytes, root: str) -> _Parts | None:
+    """A page by compiled code; None for one that is not written in the usual way.
+
+    Usual: one run of ``<Contents>`` elements without anything between them, all else before or after it, each as
+    ``scan_objects`` knows it, with a key below ``root``.
+    """
+    start, end = body.find(b"<Contents>"), body.rfind(b"</Contents>") + len(b"</Contents>")
+    first, rest = (body[start:end], body[:start] + body[end:]) if start >= 0 else (b"", body)
+    levels = _LEVEL.findall(rest)
+    truncated, token = _single(rest, b"IsTruncated"), _single(rest, b"NextContinuationToken")
+    encoding = _single(rest, b"EncodingType")
+    usual = (
+        _START.match(body)
+        and body.endswith((b"</ListBucketResult>", b"</ListBucketResult>\n"))
+        and b"<!" not in rest
+        and b"\r" not in rest  # XML turns it into a line feed
+        and not any(mark in rest for mark in (b"<Contents", b":Contents", b":CommonPrefixes"))
+        and len(levels) == rest.count(b"<CommonPrefixes")
+        and truncated is not None
+        and token is not None
+        and encoding is not None
+        and b"&" not in token
+        and not any(b"&" in level for level in levels)
+    )
+    if not usual or truncated is None or token is None:
+        return None
+    objects = _scan(first, root.encode(), encoding == b"url")
+    if objects is None:
+        return None
+    return _Parts(objects, _relative(_decode(levels, encoding == b"url"), root), truncated, token.decode())
+
+
+def _scan(text: bytes, root: bytes, url_encoded: bool) -> pa.RecordBatch | None:
+    most = len(text) // SHORTEST_OBJECT  # to count them takes as long as to read them
+    keys = np.empty(len(text), np.uint8)
+    offsets = np.empty(most + 1, np.int32)
+    facts = np.empty((2, most), np.int64)
+    count = scan_objects(
+        np.frombuffer(text, np.uint8), np.frombuffer(root, np.uint8), url_encoded, keys, offsets, facts
+    )
+    if count < 0:
+        return None
+    names = keys[: offsets[count]].tobytes()
+    try:
+        columns = [
+            pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(names)]).cast(
+                pa.string()
+            ),
+            pa.array(facts[0, :count]),
+            pa.array(facts[1, :count]).view(LISTING_SCHEMA.field("last_modified").type),
+        ]
+    except pa.ArrowInvalid as error:
+        raise _does_not_parse(error) from error
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)
+
+
+def _does_not_parse(error: pa.ArrowInvalid) -> IncompleteListingError:
+    return IncompleteListingError(reason=f"a key, size or time does not parse ({error})")
+
+
+def _single(body: bytes, name: bytes) -> bytes | None:
+    """The text of an element that a page has at most once: b'' if it has none, None if it is not that
+    simple.
+    """
+    start_tag, end_tag = b"<" + name + b">", b"</" + name + b">"
+    count = body.count(b"<" + name)
+    if not count:
+        return b""
+    start, end = body.find(start_tag), body.find(end_tag)
+    if count != 1 or start < 0 or end < start:
+        return None
+    return body[start + len(start_tag) : end]
+
+
+def _read_carefully(body: bytes, root: str) -> _Parts:
+    """A page by an XML parser."""
+    try:
+        document = ElementTree.fromstring(body)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise IncompleteListingError(reason=f"a page is cut off or no XML ({error})") from error
+
+    def local(element: ElementTree.Element) -> str:
+        return str(element.tag).rpartition("}")[2]
+
+    def texts(parent: ElementTree.Element, once: Sequence[str] = _ONCE_IN_ITEM) -> dict[str, bytes]:
+        names = [local(child) for child in parent]
+        if twice := [name for name in once if names.count(name) > 1]:
+            raise IncompleteListingError(reason=f"a page, or an object in it, has more than one {twice[0]}")
+        return {local(child): (child.text or "").encode() for child in parent}
+
+    if local(document) != "ListBucketResult":
+        raise IncompleteListingError(reason=f"a page is a {local(document)[:40]}, not a ListBucketResult")
+    page = {name: text.decode() for name, text in texts(document, _ONCE_IN_PAGE).items()}
+    contents = [texts(child) for child in document if local(child) == "Contents"]
+    levels = [texts(child) for child in document if local(child) == "CommonPrefixes"]
+    url_encoded = page.get("EncodingType") == "url"
+    try:
+        return _Parts(
+            objects=_to_batch(
+                _relative(_decode([fields["Key"] for fields in contents], url_encoded), root),
+                [fields["Size"].strip() for fields in contents],
+                [fields["LastModified"].strip() for fields in contents],
+            ),
+            levels=_relative(_decode([fields["Prefix"] for fields in levels], url_encoded), root),
+            truncated=page.get("IsTruncated", "").strip().encode(),
+            token=page.get("NextContinuationToken", ""),
+        )
+    except KeyError as error:
+        raise IncompleteListingError(reason=f"an object without its {error.args[0]}") from error
+
+
+def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
+    """Keys as the store has them.  S3's URL encoding writes a space as ``+``."""
+    if not url_encoded:
+        return names
+    return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]
+
+
+def _relative(names: Sequence[bytes], root: str) -> Sequence[bytes]:
+    prefix = root.encode()
+    if not all(name.startswith(prefix) for name in names):
+        raise IncompleteListingError(reason=f"the store answers with keys outside {root!r}")
+    return [name[len(prefix) :] for name in names]
+
+
+def _to_batch(names: Sequence[bytes], sizes: Sequence[bytes], times: Sequence[bytes]) -> pa.RecordBatch:
+    if any(not name or name.endswith(b"/") for name in names):  # directory markers
+        kept = [i for i, name in enumerate(names) if name and not name.endswith(b"/")]
+        names, sizes, times = [names[i] for i in kept], [sizes[i] for i in kept], [times[i] for i in kept]
+    try:
+        columns = [
+            _strings(names),
+            _strings(sizes).cast(pa.int64()),
+            _strings(times).cast(LISTING_SCHEMA.field("last_modified").type),
+        ]
+    except pa.ArrowInvalid as error:
+        raise _does_not_parse(error) from error
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)
+
+
+def _strings(values: Sequence[bytes]) -> Any:
+    return pa.array(values, pa.binary()).cast(pa.string())

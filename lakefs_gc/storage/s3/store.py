@@ -1,0 +1,373 @@
+"""S3, and every store that speaks its API."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
+
+from lakefs_gc.errors import ConfigurationError, ObjectNotFoundError, StorageError
+from lakefs_gc.storage.base import (
+    ContentFacts,
+    Deletion,
+    Deletions,
+    Doomed,
+    FoundVersions,
+    ListingPage,
+    ObjectInfo,
+    ObjectStore,
+    SubPrefixes,
+    Versions,
+)
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.keys import check_key, check_prefix
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.pace import RequestLimit
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3.checksums import checksums_of, content_facts
+from lakefs_gc.storage.s3.client import RAW_PAGE, S3_FAILURES, RetryingClient
+from lakefs_gc.storage.s3.copy import CopyLimits, copy_object
+from lakefs_gc.storage.s3.delete import delete_keys
+from lakefs_gc.storage.s3.errors import error_code, http_status
+from lakefs_gc.storage.s3.listing import Page, parse_page
+from lakefs_gc.storage.s3.versions import bytes_kept, delete_versions, deletion, find_versions
+
+SCHEME = "s3://"
+_PART_BYTES = 8 * 1024**2
+_MOST_PARTS = 9_000  # S3 takes 10,000
+
+
+class _Creation:
+    """One client at a time is created (boto3 demands it).  A fork may copy a lock that is held: start
+    anew.
+    """
+
+    lock = threading.Lock()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_Creation.renew)
+
+
+class S3Store(ObjectStore):
+    """A folder of a bucket.
+
+    The client is made when it is first needed, in each process anew: a store may be used after a fork.
+    """
+
+    lists_by_page = True
+
+    def __init__(
+        self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None
+    ) -> None:
+        """Raises ``ConfigurationError`` for a URL without a bucket, or with a path that is no plain
+        folder.
+        """
+        self.location = location
+        self.retry = retry or RetryPolicy()
+        self.copy_limits = copy_limits or CopyLimits()
+        self.bucket, self.root = _bucket_and_root(location)
+        self._clients: dict[int, RetryingClient] = {}
+
+    # -- listing ---------------------------------------------------------------------------------------------
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
+        pages = self.pages(prefix, start_after=check_prefix(start_after))
+        return (page.objects for page in pages if page.objects.num_rows)
+
+    def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
+        if check_prefix(prefix) and not prefix.endswith("/"):
+            raise ConfigurationError(f"a level is a prefix that ends in '/', not {prefix!r}", remedy="add the '/'")
+        sub_prefixes: SubPrefixes = []
+        objects = []
+        for page in self._pages(prefix, delimiter="/"):
+            sub_prefixes += page.sub_prefixes
+            objects.append(page.objects)
+        return sub_prefixes, pa.concat_batches(objects)
+
+    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+        """See ``ObjectStore``.  A request for each page."""
+        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
+        return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
+
+    def first_name_after(self, prefix: str, start_after: str) -> str | None:
+        """See ``ObjectStore``.  One request."""
+        for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
+            names = page.objects["address"].to_pylist() + [name[:-1] for name in page.sub_prefixes]
+            if names:
+                return str(min(names)) if min(names) > start_after else None  # it may not know the parameter
+            if not page.next_token:
+                break
+        return None
+
+    @property
+    def slow_downs(self) -> int:
+        """See ``ObjectStore``."""
+        return sum(client.slow_downs for client in self._clients.values())
+
+    def limit_requests(self, per_second: float) -> None:
+        """See ``ObjectStore``."""
+        s3 = self._s3()
+        if per_second != (s3.limit.per_second if s3.limit else 0):
+            s3.limit = RequestLimit(per_second) if per_second else None
+
+    def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
+        """All pages below a prefix; a page that is not whole is asked for again, then raised."""
+        s3 = self._s3()
+        request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.root + prefix, "EncodingType": "url"}
+        if start_after:
+            request["StartAfter"] = self.root + start_after
+        if delimiter:
+            request["Delimiter"] = delimiter
+        if max_keys:
+            request["MaxKeys"] = max_keys
+        seen: set[str] = set()
+        while True:
+            page = s3.call(
+                lambda: parse_page(s3.lister.list_objects_v2(**request)[RAW_PAGE], self.root),
+                action="ListBucket",
+                key=self.root + prefix,
+            )
+            yield page
+            if not page.next_token:
+                return
+            if page.next_token in seen:
+                raise StorageError(
+                    f"{self.location.folder_url}{prefix}: the store's listing goes round in circles",
+                    remedy="nothing was read or deleted; report it to the maker of the store",
+                )
+            seen.add(page.next_token)
+            request["ContinuationToken"] = page.next_token
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
+        self._s3()
+        return map_unordered(self._read, keys, concurrency)
+
+    def _read(self, key: str) -> bytes:
+        s3, name = self._s3(), self._name(key)
+
+        def get() -> bytes:
+            with closing(s3.client.get_object(Bucket=self.bucket, Key=name)["Body"]) as body:
+                return cast(bytes, body.read())  # raises when it is shorter than announced
+
+        return s3.call(get, action="GetObject", key=name)
+
+    def read_end(self, key: str, size_bytes: int) -> bytes:
+        """See ``ObjectStore``.  One GET."""
+        s3, name = self._s3(), self._name(key)
+
+        def get() -> bytes:
+            try:
+                answer = s3.client.get_object(Bucket=self.bucket, Key=name, Range=f"bytes=-{size_bytes}")
+            except ClientError as error:
+                if http_status(error) == 416:  # of nothing there is no end
+                    return b""
+                raise
+            with closing(answer["Body"]) as body:
+                return cast(bytes, body.read())[-size_bytes:]  # not every store knows ranges
+
+        return s3.call(get, action="GetObject", key=name)
+
+    def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
+        """See ``ObjectStore``.  One HEAD for each key."""
+        facts = dict(map_unordered(self._stat, keys, concurrency))
+        if None in facts.values():
+            self.now()  # a HEAD cannot tell a missing key from a missing bucket; this raises for the latter
+        return {key: info for key, info in facts.items() if info is not None}
+
+    def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
+        """See ``ObjectStore``.  One HEAD for each key: only that says how an object is encrypted."""
+        heads = map_unordered(self._head, keys, concurrency)
+        known = ((key, checksums_of(head).get("md5")) for key, head in heads if head is not None)
+        return {key: md5 for key, md5 in known if md5}
+
+    def _head(self, key: str) -> Mapping[str, Any] | None:
+        try:
+            return self._s3().head(self._name(key))
+        except ObjectNotFoundError:
+            return None
+
+    def _stat(self, key: str) -> ObjectInfo | None:
+        head = self._head(key)
+        if head is None:
+            return None
+        return ObjectInfo(
+            size_bytes=head["ContentLength"],
+            last_modified=head["LastModified"].astimezone(UTC),
+            e_tag=head.get("ETag", "").strip('"'),
+        )
+
+    @contextmanager
+    def open_read(self, key: str) -> Iterator[BinaryIO]:
+        s3, name = self._s3(), self._name(key)
+        answer = s3.call(lambda: s3.client.get_object(Bucket=self.bucket, Key=name), action="GetObject", key=name)
+        try:
+            with closing(answer["Body"]) as body:
+                yield cast(BinaryIO, body)
+        except S3_FAILURES as error:  # the stream broke while it was read
+            raise s3.explain(error, action="GetObject", key=name) from error
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.
+
+        ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic.  A store that
+        answers 501 (NotImplemented) to that header gets a plain PUT after the HEAD: there, two writers in
+        the same moment may both be told True.
+        """
+        s3, name = self._s3(), self._name(key)
+        request: dict[str, Any] = {"Bucket": self.bucket, "Key": name, "Body": data}
+        if not if_absent:
+            s3.call(lambda: s3.client.put_object(**request), action="PutObject", key=name)
+            return True
+        if self._stat(key) is not None:
+            return False
+        tries = 0
+
+        def put_new() -> bool:
+            nonlocal tries
+            tries += 1
+            try:
+                s3.client.put_object(**request, IfNoneMatch="*")
+            except ClientError as error:
+                if http_status(error) == 501 or error_code(error) == "NotImplemented":
+                    s3.client.put_object(**request)
+                    return True
+                if http_status(error) == 412:
+                    # After a broken connection the object that is in the way may be our own.
+                    return tries > 1 and self._read(key) == data
+                raise
+            return True
+
+        return s3.call(put_new, action="PutObject", key=name)
+
+    def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
+        """See ``ObjectStore``.  In parts where it is large; a broken upload is aborted and leaves nothing."""
+        s3, name = self._s3(), self._name(key)
+        if if_absent and self._stat(key) is not None:
+            return False
+        s3.call(
+            lambda: s3.client.upload_fileobj(source, self.bucket, name, Config=_stream_config(size_bytes)),
+            action="PutObject",
+            key=name,
+            tries=1,  # it consumes its source
+        )
+        return True
+
+    def content_facts(self, key: str) -> ContentFacts | None:
+        """See ``ObjectStore``.  One HEAD."""
+        return content_facts(self._s3(), self._name(key))
+
+    def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
+        """See ``ObjectStore``.  By the store itself within one endpoint (in parts above 5 GiB), else
+        streamed.
+        """
+        s3, source = self._s3(), {"Bucket": self.bucket, "Key": self._name(key)}
+        if not isinstance(destination, S3Store) or destination._s3().endpoint != s3.endpoint:
+            return super().copy_to(key, destination, destination_key, if_absent=if_absent)
+        if if_absent and destination._stat(destination_key) is not None:
+            return False
+        head = s3.head(source["Key"], ChecksumMode="ENABLED")
+        return copy_object(
+            destination._s3(),
+            source,
+            head,
+            destination.bucket,
+            destination._name(destination_key),
+            limits=self.copy_limits,
+            if_absent=if_absent,
+        )
+
+    def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
+        """See ``ObjectStore``.  One request for each 1000 keys; when it raises, some keys may be gone
+        already.
+        """
+        names = [self._name(key) for key in keys]
+        errors = delete_keys(self._s3(), names, window)
+        return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
+
+    def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
+        """See ``ObjectStore``.  One listing for each key."""
+        by_name = {self._name(each.key): each for each in doomed}
+        found = find_versions(self._s3(), by_name)
+        return [found[name] for name in by_name]
+
+    def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
+        """See ``ObjectStore``.  Bulk deletes."""
+        by_name = {self._name(each.doomed.key): each for each in found}
+        answers = delete_versions(self._s3(), by_name, window)
+        return [Deletion(each.doomed.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
+
+    def now(self) -> datetime:
+        """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""
+        s3 = self._s3()
+        answer = s3.call(
+            lambda: s3.client.list_objects_v2(Bucket=self.bucket, Prefix=self.root, MaxKeys=1),
+            action="ListBucket",
+            key=self.root,
+        )
+        try:
+            return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).astimezone(UTC)
+        except (KeyError, ValueError) as error:
+            raise StorageError(
+                f"{self.location.folder_url}: the store does not tell the time (no Date header)",
+                remedy="make the store, or the proxy before it, send the Date header",
+            ) from error
+
+    def keeps_deleted_bytes(self) -> str:
+        """See ``ObjectStore``.  Needs ``s3:GetBucketVersioning``."""
+        return bytes_kept(self._s3(), self.root)
+
+    # -- helpers ---------------------------------------------------------------------------------------------
+
+    def _name(self, key: str) -> str:
+        return self.root + check_key(key)
+
+    def _s3(self) -> RetryingClient:
+        """This process's client."""
+        pid = os.getpid()
+        if pid not in self._clients:
+            with _Creation.lock:
+                if pid not in self._clients:
+                    self._clients[pid] = RetryingClient(self.bucket, self.retry)
+        return self._clients[pid]
+
+
+def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:
+    """A store may not know the parameter."""
+    return objects.filter(pc.greater(objects["address"], start_after)) if start_after else objects
+
+
+def _stream_config(size_bytes: int) -> TransferConfig:
+    """Parts for a stream of about this size; four of them are in memory at once."""
+    config = TransferConfig(max_concurrency=2, multipart_chunksize=max(_PART_BYTES, -(-size_bytes // _MOST_PARTS)))
+    config.max_in_memory_upload_chunks = 2  # ten are s3transfer's own default
+    return config
+
+
+def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:
+    """Bucket, and the prefix of all keys: '' or ending in '/'."""
+    bucket, _, path = location.url.removeprefix(SCHEME).rstrip("/").partition("/")
+    if not location.url.startswith(SCHEME) or not bucket:
+        raise ConfigurationError(f"{location.url!r} names no bucket", remedy="write s3://bucket/prefix")
+    if not path:
+        return bucket, ""
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise ConfigurationError(f"{location.url!r} has an empty, '.' or '..' part", remedy="write s3://bucket/prefix")
+    return bucket, path + "/"

@@ -1,0 +1,243 @@
+"""Buckets that keep the bytes of what is deleted: versions, delete markers, and object lock.
+
+Source: AWS S3 API reference (ListObjectVersions, DeleteObjects, HeadObject, GetBucketVersioning,
+GetObjectLockConfiguration, GetBucketLifecycleConfiguration).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, FoundVersions
+from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.delete_window import DeleteWindow
+from lakefs_gc.storage.s3.client import RetryingClient
+from lakefs_gc.storage.s3.delete import Target, delete_targets
+
+_LISTINGS_AT_ONCE = 16
+_CLOCK_GRAIN = timedelta(seconds=1)  # of HEAD, where a listing tells milliseconds
+# The whole answer, word for word: that of a missing right names roles, buckets and keys, which may be called anything.
+_LOCKED_ANSWER = (
+    "(?:AccessDenied: Access Denied because object protected by object lock"  # AWS
+    "|AccessDenied: forbidden by object lock"  # Ceph
+    r"|InvalidRequest: Object is WORM protected and cannot be overwritten)\.?"  # MinIO
+)
+# As the answer is to a bulk delete, or in the error of a single one (``storage_error``).
+_SAYS_LOCKED = re.compile(
+    rf"{_LOCKED_ANSWER}|s3://.*: (?:not allowed to call s3:\w+|s3:\w+ failed) \({_LOCKED_ANSWER}\)", re.DOTALL
+)
+_MAY_BE_LOCKED = re.compile("AccessDenied|not allowed|InvalidRequest|Forbidden")
+
+
+def bytes_kept(s3: RetryingClient, prefix: str) -> str:
+    """Why the bytes of objects below ``prefix`` stay after a delete; empty when they go.
+
+    Raises ``AccessDeniedError`` when the credentials do not allow to ask for the versioning.
+    """
+    versioning = s3.call(
+        lambda: s3.client.get_bucket_versioning(Bucket=s3.bucket), action="GetBucketVersioning", key=""
+    ).get("Status", "")
+    if not versioning:
+        return ""  # object lock needs versions
+    parts = [f"the bucket {s3.bucket} keeps versions (versioning: {versioning})"]
+    parts += [text for text in (_lock_of_bucket(s3), _expiry(s3, prefix)) if text]
+    return "; ".join(parts)
+
+
+def _lock_of_bucket(s3: RetryingClient) -> str:
+    try:
+        configuration = s3.call(
+            lambda: s3.client.get_object_lock_configuration(Bucket=s3.bucket),
+            action="GetBucketObjectLockConfiguration",
+            key="",
+        ).get("ObjectLockConfiguration", {})
+    except AccessDeniedError:
+        return "whether it locks objects is unknown: not allowed to call s3:GetBucketObjectLockConfiguration"
+    except StorageError:
+        return ""  # 404: none; 501 and the like: the store has no such thing
+    if configuration.get("ObjectLockEnabled") != "Enabled":
+        return ""
+    rule = configuration.get("Rule", {}).get("DefaultRetention", {})
+    period = f"{rule['Days']} days" if "Days" in rule else f"{rule['Years']} years" if "Years" in rule else ""
+    by_default = f", by default for {period} ({rule.get('Mode', '')})" if period else ""
+    return f"object lock is on{by_default}: what is locked cannot be deleted before its lock ends"
+
+
+def _expiry(s3: RetryingClient, prefix: str) -> str:
+    try:
+        rules = s3.call(
+            lambda: s3.client.get_bucket_lifecycle_configuration(Bucket=s3.bucket),
+            action="GetLifecycleConfiguration",
+            key="",
+        ).get("Rules", [])
+    except AccessDeniedError:
+        return "whether a lifecycle rule expires them is unknown: not allowed to call s3:GetLifecycleConfiguration"
+    except StorageError:
+        return "no lifecycle rule expires them"
+    days = [rule["NoncurrentVersionExpiration"].get("NoncurrentDays") for rule in rules if _covers(rule, prefix)]
+    if not days:
+        return "no lifecycle rule expires them"
+    return f"a lifecycle rule expires noncurrent versions after {min(day or 0 for day in days)} days"
+
+
+def _covers(rule: dict[str, Any], prefix: str) -> bool:
+    """Whether a rule expires the noncurrent versions of everything below ``prefix``."""
+    condition = rule.get("Filter", {})
+    narrower = set(condition) - {"Prefix"}  # tags, sizes, And
+    of_rule = condition.get("Prefix", rule.get("Prefix", ""))
+    return (
+        rule.get("Status") == "Enabled"
+        and "NoncurrentVersionExpiration" in rule
+        and not narrower
+        and prefix.startswith(of_rule)
+    )
+
+
+class _Version(NamedTuple):
+    """A version, or a delete marker."""
+
+    target: Target
+    is_marker: bool
+    is_current: bool
+    size_bytes: int | None
+    last_modified: datetime
+
+
+def find_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, FoundVersions]:
+    """List the versions and delete markers of each name.
+
+    Raises ``StorageError`` for a listing that leaves out a time.
+    """
+    listed = map_unordered(lambda name: list(_versions(s3, name)), doomed, _LISTINGS_AT_ONCE)
+    return {
+        name: FoundVersions(
+            doomed[name],
+            ids=tuple(version.target.version for version in versions),
+            is_newer=_is_rewritten(doomed[name], versions),
+        )
+        for name, versions in listed
+    }
+
+
+def delete_versions(
+    s3: RetryingClient, found: Mapping[str, FoundVersions], window: DeleteWindow | None = None
+) -> dict[str, Deletion]:
+    """Delete the versions that were found of each name, for good; one outcome for each name.
+
+    Each goes by its id: what was written after the listing stays.  ``NEWER``, and all of its versions stay, when
+    something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
+    one could not for another reason, or ``window`` was over; the others of its versions are gone then all the same.
+    Raises as ``delete_targets``.
+    """
+    outcomes: dict[str, Deletion] = {}
+    targets: list[Target] = []
+    for name, versions in found.items():
+        if versions.is_newer:
+            outcomes[name] = Deletion(name, DeletionOutcome.NEWER, "written again since the mark")
+        else:
+            outcomes[name] = Deletion.of(name, "")
+            targets += (Target(name, version) for version in versions.ids)
+    failed = [(target, error) for target, error in delete_targets(s3, targets, window).items() if error]
+    for (target, error), lock in map_unordered(lambda item: lock_of(s3, *item), failed, _LISTINGS_AT_ONCE):
+        if outcomes[target.name].outcome is not DeletionOutcome.FAILED:
+            outcome = DeletionOutcome.LOCKED if lock else DeletionOutcome.FAILED
+            outcomes[target.name] = Deletion(target.name, outcome, lock or error)
+    return outcomes
+
+
+def _is_rewritten(doomed: Doomed, versions: list[_Version]) -> bool:
+    written = [version for version in versions if not version.is_marker]
+    if any(version.last_modified > doomed.newest for version in written):
+        return True
+    # The time of an upload in parts is when it was started: what came back may look old.
+    seen = doomed.seen
+    return any(
+        seen is None
+        or version.size_bytes != seen.size_bytes
+        or abs(version.last_modified - seen.last_modified) > _CLOCK_GRAIN
+        for version in written
+        if version.is_current
+    )
+
+
+def _versions(s3: RetryingClient, name: str) -> Iterator[_Version]:
+    marker: dict[str, str] = {}
+    while True:
+        page = _page(s3, name, marker)
+        for kind in ("Versions", "DeleteMarkers"):
+            for entry in page.get(kind, []):
+                if entry["Key"] == name:  # a prefix fits longer keys, too
+                    yield _version(s3, entry, is_marker=kind == "DeleteMarkers")
+        if not page.get("IsTruncated"):
+            return
+        names = {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"}
+        following = {parameter: page[field] for parameter, field in names.items() if page.get(field)}
+        if not following or following == marker:
+            raise StorageError(
+                f"s3://{s3.bucket}/{name}: the store's listing of versions does not go on",
+                remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+            )
+        marker = following
+
+
+def _version(s3: RetryingClient, entry: dict[str, Any], *, is_marker: bool) -> _Version:
+    name, time = entry["Key"], entry.get("LastModified")
+    if not isinstance(time, datetime):
+        raise StorageError(
+            f"s3://{s3.bucket}/{name}: the store's listing of versions leaves out when one was written",
+            remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+        )
+    is_current = bool(entry.get("IsLatest"))
+    return _Version(Target(name, entry["VersionId"]), is_marker, is_current, entry.get("Size"), time)
+
+
+def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, Any]:
+    answer: dict[str, Any] = s3.call(
+        lambda: s3.client.list_object_versions(Bucket=s3.bucket, Prefix=name, **marker),
+        action="ListBucketVersions",
+        key=name,
+    )
+    return answer
+
+
+def deletion(key: str, error: str) -> Deletion:
+    """The outcome of a plain delete that ended with this error, or '' when the store deleted the key.
+
+    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why.  A
+    refusal in words that are not known to be about a lock is a failure.
+    """
+    if _says_locked(error):
+        return Deletion(key, DeletionOutcome.LOCKED, error)
+    return Deletion.of(key, error)
+
+
+def lock_of(s3: RetryingClient, target: Target, error: str) -> str:
+    """What holds an object that could not be deleted: until when, or a legal hold; empty when nothing is known to.
+
+    Stores answer "AccessDenied" for a lock as for a missing right: the object's own headers tell them apart.
+    """
+    if not _MAY_BE_LOCKED.search(error):
+        return ""
+    request = {"Bucket": s3.bucket, "Key": target.name}
+    if target.version:
+        request["VersionId"] = target.version
+    try:
+        head = s3.call(lambda: s3.client.head_object(**request), action="GetObjectVersion", key=target.name)
+    except ObjectNotFoundError:
+        return ""
+    except StorageError:
+        return error if _says_locked(error) else ""
+    if head.get("ObjectLockLegalHoldStatus") == "ON":
+        return "locked: a legal hold"
+    until = head.get("ObjectLockRetainUntilDate")
+    if isinstance(until, datetime) and until > datetime.now(UTC):
+        return f"locked until {until.astimezone(UTC).isoformat()} ({head.get('ObjectLockMode', '')})"
+    return error if _says_locked(error) else ""
+
+
+def _says_locked(error: str) -> bool:
+    return _SAYS_LOCKED.fullmatch(error) is not None

@@ -1,0 +1,200 @@
+"""What the command line shows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lakefs_gc.cli.findings import Finding
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.terminal.logs import configure_logging
+from lakefs_gc.units import human_bytes
+
+if TYPE_CHECKING:  # they bring Spark along, seconds that `--help` does not need
+    from lakefs_gc.engine.records.mark import Mark
+    from lakefs_gc.engine.records.mark_overview import Overview
+
+logger = logging.getLogger(__name__)
+
+_PLAIN_WIDTH = 200
+_VERDICT_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+class Output:
+    """Results on standard output, as tables or as one JSON object; everything else on standard error."""
+
+    def __init__(self, *, as_json: bool = False, log_json: bool = False, verbose: bool = False) -> None:
+        self.as_json = as_json
+        self._log_json = log_json
+        # Keys and messages are shown as they are: `:100:` is part of a key, not a picture.
+        # A pipe or a file gets whole lines: rich would fold them at 80 columns.
+        width = None if sys.stdout.isatty() else _PLAIN_WIDTH
+        self._out = Console(highlight=False, emoji=False, soft_wrap=True, width=width)
+        self._err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, width=width)
+        # Beside a JSON result, what people read goes to standard error.
+        self._people = self._err if as_json else self._out
+        configure_logging(self._err, as_json=log_json, verbose=verbose)
+
+    def result(self, facts: Mapping[str, Any], show: Callable[[], object]) -> None:
+        """Print a result: ``facts`` as JSON, or whatever ``show`` prints."""
+        if self.as_json:
+            typer.echo(json.dumps(facts))
+        else:
+            show()
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        self._people.print(text, markup=False)
+
+    def say_error(self, text: str) -> None:
+        """A line on standard error, or a record of the log when that is JSON."""
+        if self._log_json:
+            logger.error(text)
+        else:
+            self._err.print(text, style="red", markup=False)
+
+    def fail(self, error: LakeFSGCError) -> None:
+        """An error and what to do about it; where the log is JSON, one record (``message``, ``remedy``, ``error``)."""
+        if self._log_json:
+            logger.error("%s", error.message, extra={"remedy": error.remedy, "error": type(error).__name__})
+            return
+        self._err.print(f"error: {error.message}", style="red", markup=False)
+        if error.remedy:
+            self._err.print(f"what to do: {error.remedy}", markup=False)
+
+    @contextmanager
+    def progress(self, text: str) -> Iterator[None]:
+        """A spinner that names the stage under way; on a terminal only."""
+        with self._err.status(Text(text)) as status:
+            handler = _StageHandler(lambda stage: status.update(Text(f"{text}: {stage}")))
+            logger = logging.getLogger("lakefs_gc")
+            logger.addHandler(handler)
+            try:
+                yield
+            finally:
+                logger.removeHandler(handler)
+
+    def show_mark(self, mark: Mark) -> None:
+        """The numbers of a mark."""
+        rows: list[tuple[str, object]] = [
+            ("mark", mark.mark_id),
+            ("repository", mark.repository),
+            ("made by", mark.made_by),
+            ("location", mark.location),
+            ("digest", mark.digest),
+            ("cutoff", mark.cutoff.isoformat()),
+            *((name.replace("_", " "), f"{count:,}") for name, count in mark.counts.items()),
+            ("candidates", f"{mark.candidates:,}"),
+            ("candidate bytes", _size(mark.candidate_bytes)),
+            ("deleted bytes", mark.run.get("deleted_bytes", "unknown")),
+            *_not_lakefs(mark),
+            *(
+                (f"  {reason.replace('_', ' ')}", f"{total['objects']:,} objects, {_size(total['size_bytes'])}")
+                for reason, total in mark.reasons.items()
+            ),
+        ]
+        self._table(("", ""), rows, header=False)
+        for brake in mark.brakes:
+            if not brake.passed:
+                self.say(f"{'BRAKE' if brake.blocks else 'note'} {brake.name}: {brake.message}")
+
+    def show_overview(self, seen: Overview) -> None:
+        """Where the bytes are, and some of the objects."""
+        self._table(
+            ("largest prefixes", "objects", "size"),
+            [(p.prefix, f"{p.objects:,}", _size(p.size_bytes)) for p in seen.largest_prefixes],
+        )
+        self._table(
+            ("a sample", "size", "last modified"),
+            [(o["address"], _size(_int(o.get("size"))), o.get("last_modified", "")) for o in seen.sample],
+        )
+
+    def show_outcomes(
+        self, outcomes: Mapping[str, Mapping[str, int]], errors: Sequence[Mapping[str, str | int]] = ()
+    ) -> None:
+        """What a sweep, a backup or a restore did, and the most frequent errors."""
+        self._table(
+            ("outcome", "objects", "size"),
+            [(name.replace("_", " "), f"{o['objects']:,}", _size(o["size_bytes"])) for name, o in outcomes.items()],
+        )
+        self.show_errors(errors)
+
+    def show_history(self, marks: Sequence[Mapping[str, Any]]) -> None:
+        """The marks of a repository."""
+        if not marks:
+            self.say("no marks")
+            return
+        columns = ("mark_id", "created_at", "made_by", "candidates", "size", "state")
+        self._table(columns, [tuple(mark[column] for column in columns) for mark in marks])
+
+    def show_backups(self, backups: Sequence[Mapping[str, Any]]) -> None:
+        """The backups that are there."""
+        if not backups:
+            self.say("no backups")
+            return
+        columns = ("repository", "mark_id", "created_at", "objects", "size", "state")
+        self._table(columns, [tuple(backup[column] for column in columns) for backup in backups])
+
+    def show_errors(self, errors: Sequence[Mapping[str, str | int]]) -> None:
+        """The most frequent errors, each with an example."""
+        if errors:
+            columns = ("objects", "error", "for_example")
+            self._table(columns, [tuple(error[column] for column in columns) for error in errors])
+
+    def show_findings(self, findings: Sequence[Finding]) -> None:
+        """What the doctor found."""
+        facts = {"findings": [finding.to_facts() for finding in findings]}
+        self.result(facts, lambda: self._findings_table(findings))
+
+    def _findings_table(self, findings: Sequence[Finding]) -> None:
+        table = Table("check", "", "what was found", box=None)
+        for finding in findings:
+            style = _VERDICT_STYLE[finding.verdict]
+            remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
+            table.add_row(finding.check, f"[{style}]{finding.verdict}[/]", Text(finding.detail + remedy))
+        self._people.print(table)
+
+    def _table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, header: bool = True) -> None:
+        table = Table(*columns, box=None, show_header=header)
+        for row in rows:
+            table.add_row(*(Text(str(value)) for value in row))
+        self._people.print(table)
+
+
+class _StageHandler(logging.Handler):
+    """Tells which stage begins."""
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        super().__init__()
+        self._update = update
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stage = getattr(record, "stage", None)
+        if stage:
+            self._update(str(stage))
+
+
+def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:
+    """What lies at the root under names that lakeFS does not give."""
+    if mark.named_at_root:
+        yield "names at the root", f"all collected, because the repository refers to {mark.named_at_root}"
+    elif mark.not_lakefs is not None:
+        objects, size_bytes = mark.not_lakefs
+        yield "not lakeFS's", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
+
+
+def _size(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else human_bytes(size_bytes)
+
+
+def _int(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,111 @@
+"""Optimized runs: what they find is what a clean run finds, and they list young slices only."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.formats.ids import new_reversed_id
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+
+DAY_HOURS = 24.0
+
+
+def slice_of(age_hours: float) -> str:
+    return f"data/{new_reversed_id(utc_now() - timedelta(hours=age_hours))}/"
+
+
+def collector(spark: SparkSession, repository: LakeRepository, mode: str, **settings: float) -> Collector:
+    listing = ListingSettings.model_validate({"mode": mode, **settings})
+    of_lake = repository.lake.settings
+    return Collector(spark, repository, settings=of_lake.model_copy(update={"listing": listing}))
+
+
+def collected(spark: SparkSession, repository: LakeRepository, mode: str) -> tuple[Collector, str]:
+    """A run up to its candidates, and how it listed."""
+    run = collector(spark, repository, mode)
+    run.collect()
+    return run, run.manifest("store_listing").facts["mode"]
+
+
+def rows_of(run: Collector, stage: str) -> set[tuple[object, ...]]:
+    return {tuple(row) for row in run.dataset(stage).dataframe.collect()}
+
+
+def test_finds_what_a_clean_run_finds(spark: SparkSession, repository: LakeRepository) -> None:
+    """After sweeps, with a late upload, new slices, and slices that have gone."""
+    live = repository.put("a")
+    repository.commit()
+    slices = [slice_of(number * DAY_HOURS) for number in range(1, 31)]
+    for folder in slices:
+        for name in "xyz":
+            repository.put_stray(f"{folder}{name}", age_hours=48)
+    repository.put_stray("data/outside-of-slices", age_hours=48)
+    first, mode = collected(spark, repository, "auto")
+    assert mode == "clean"
+    assert first.manifest("store_listing").facts["mode_because"] == "no earlier run is there"
+    first.sweep(first.mark(), live=[f"{folder}{name}" for folder in slices for name in "xy"])
+
+    repository.put_stray(f"{slices[2]}late", age_hours=48)
+    repository.put_stray(f"{slice_of(0)}new", age_hours=48)
+    repository.put_stray(f"{slice_of(30 * DAY_HOURS)}odd/below", age_hours=48)
+    repository.store.delete_many([f"{slices[0]}x", f"{slices[0]}y"])
+    optimized, mode = collected(spark, repository, "auto")
+    facts = optimized.manifest("store_listing").facts
+    assert mode == "optimized"
+    # Of this many slices the youngest were younger than a week when the first run listed them.
+    assert facts["slices_taken_over"] >= len([age for age in range(1, 31) if age > 7])
+    clean, mode = collected(spark, repository, "clean")
+    assert mode == "clean"
+    assert rows_of(optimized, "candidates") == rows_of(clean, "candidates") - {
+        row for row in rows_of(clean, "candidates") if "/odd/" in str(row[0])
+    }
+    assert live in {row[0] for row in rows_of(optimized, "store_listing")}
+
+
+def test_lists_young_slices_only(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        repository.put("a")
+        repository.commit()
+        for number in range(200):
+            repository.put_stray(f"{slice_of((10 + number) * DAY_HOURS)}x")
+
+        def lists_of_slices() -> int:
+            lists = [r.query["prefix"] for r in store_in_s3.server.requests if r.operation == "ListObjectsV2"]
+            store_in_s3.server.requests.clear()
+            return sum("/data/" in prefix and not prefix.endswith("/data/") for prefix in lists)
+
+        lists_of_slices()
+        collector(spark, repository, "auto").materialize("store_listing")
+        in_clean = lists_of_slices()
+        repository.put_stray(f"{slice_of(1)}x")
+        collector(spark, repository, "auto").materialize("store_listing")
+        in_optimized = lists_of_slices()
+        assert in_clean >= 200
+        assert in_optimized <= in_clean / 20
+
+
+def test_says_why_a_run_is_clean(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put_stray(f"{slice_of(30 * DAY_HOURS)}x")
+
+    def because(mode: str, **settings: float) -> str:
+        run = collector(spark, repository, mode, **settings)
+        run.materialize("store_listing")
+        facts = run.manifest("store_listing").facts
+        return f"{facts['mode']}: {facts['mode_because']}"
+
+    with pytest.raises(ConfigurationError, match="cannot be optimized: no earlier run is there"):
+        because("optimized")
+    assert because("clean") == "clean: the settings ask for a clean run"
+    assert because("auto", margin_hours=24 * 60) == "clean: no slice is old enough"
+    assert because("auto", optimized_runs=1).startswith("optimized: run lake/")
+    assert because("auto", optimized_runs=1) == "clean: 1 runs in a row were optimized"
+    assert because("optimized", optimized_runs=1).startswith("optimized: run lake/")

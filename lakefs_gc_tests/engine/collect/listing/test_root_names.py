@@ -1,0 +1,188 @@
+"""Objects at the root whose names lakeFS does not give: counted, shown, never marked, never swept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.listing.root_names import is_stranger as spark_is_stranger
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import InputOrderError, MarkError
+from lakefs_gc.formats.addresses import is_stranger
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
+from lakefs_gc_tests.formats.test_addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+
+STATE = "terraform.tfstate"
+ROOT = {STATE: b"{}", "report.csv": b"1,2,3"}
+OLD_LAYOUT, XID = "4024870a35b7869697429ebc31187143", "dc0gu11ksdual6uirqo0"
+
+
+def fill(repository: LakeRepository) -> set[str]:
+    """What anybody keeps at the root, something live, and garbage, which is given back."""
+    repository.put("live")
+    repository.commit()
+    for key, content in ROOT.items():
+        repository.put_stray(key, content)
+    return {repository.put_stray(key) for key in ("data/s/garbage", OLD_LAYOUT, XID)}
+
+
+def decisions(collector: Collector) -> dict[str, str]:
+    rows = collector.dataset("unmatched").dataframe.collect()
+    return {row["address"]: row["found_in"] for row in rows}
+
+
+def test_java_reads_the_rule_as_python_does(spark: SparkSession) -> None:
+    addresses = [*CANDIDATES, *ISSUED, *OTHERS, *STRANGERS]
+    frame = spark.createDataFrame([(address,) for address in addresses], "address string")
+    found = {row["address"] for row in frame.where(spark_is_stranger()).collect()}
+    assert found == {address for address in addresses if is_stranger(address)}
+
+
+def test_they_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
+    garbage = fill(repository)
+    repository.put_stray("young.csv", age_hours=1)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == garbage
+    assert decisions(collector) == dict.fromkeys(garbage, "store") | dict.fromkeys(ROOT, "not_lakefs")
+    assert collector.manifest("store_listing").facts["strangers"] == 3, "whatever their age"
+    facts = collector.manifest("unmatched").facts
+    assert (facts["unreferenced"], facts["not_in_store"], facts["named_at_root"]) == (3, 0, "")
+    assert (facts["not_lakefs"], facts["not_lakefs_bytes"]) == (2, 7)
+    assert mark.not_lakefs == (2, 7)
+    assert collector.read_mark(mark.mark_id) == mark
+    collector.sweep(mark)
+    assert repository.store.stat_many(list(ROOT)).keys() == ROOT.keys()
+    assert not repository.objects() & garbage
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_repository_that_names_its_root_itself(
+    spark: SparkSession, repository: LakeRepository, committed: bool
+) -> None:
+    """As the recordings of the old layout do."""
+    garbage = fill(repository)
+    repository.stage("named", repository.put_stray("by hand"))
+    if committed:
+        repository.commit()
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {*garbage, *ROOT}
+    assert (mark.named_at_root, mark.not_lakefs) == ("by hand", (0, 0))
+    collector.sweep(mark)
+    assert set(collector.swept.values()) == {"deleted"}
+
+
+def test_what_a_neighbour_refers_to_is_no_name_of_ours(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    garbage = fill(repository)
+    other = lake.repository("other")
+    other.stage("borrowed", f"{repository.namespace}report.csv")
+    other.commit()
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("foreign_references") == {"report.csv"}
+    assert collector.addresses("candidates") == garbage
+    assert decisions(collector)[STATE] == "not_lakefs"
+
+
+def test_names_of_lakefs_are_no_names_of_its_own(spark: SparkSession, repository: LakeRepository) -> None:
+    """An old repository refers to what lakeFS wrote at its root: that says nothing of other names."""
+    garbage = fill(repository)
+    repository.stage("old", repository.put_stray("0" * 32))
+    repository.stage("reserved", "dummy")
+    repository.stage("elsewhere", "other/x")
+    repository.commit()
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("candidates") == garbage
+
+
+def test_a_whole_bucket_is_never_the_repositorys_alone(
+    spark: SparkSession, s3_server: SeaweedFS, s3_namespace: StoreLocation, tmp_path: Path
+) -> None:
+    """There, one object that somebody staged says nothing of the others."""
+    assert s3_namespace.url.startswith("s3://")  # the fixture has set the environment
+    bucket = f"whole-{tmp_path.name.replace('_', '-')[-30:].strip('-')}"
+    s3_server.client().create_bucket(Bucket=bucket)
+    safety = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True)
+    with Lake(tmp_path / "sandbox", StoreLocation(f"s3://{bucket}")) as lake:
+        repository = lake.repository(namespace=f"s3://{bucket}")
+        garbage = fill(repository)
+        repository.stage("staged", "report.csv")
+        time.sleep(1.1)  # S3 tells whole seconds: one of this is not yet older than the cutoff
+        collector = Collector(spark, repository, safety=safety)
+        mark = collector.collect_and_mark()
+        assert marked(repository, mark) == garbage
+        assert (mark.named_at_root, mark.not_lakefs) == ("", (1, len(ROOT[STATE])))
+
+
+def test_a_mark_that_names_them_is_not_swept(spark: SparkSession, repository: LakeRepository) -> None:
+    """One of before this rule, or of lakeFS's own client, which marks whatever lies at the root."""
+    garbage = fill(repository)
+    before = repository.objects()
+    collector = Collector(spark, repository)
+    ours = collector.mark_objects(*garbage, *ROOT)
+    assert ours.named_at_root
+    older = replace(ours, run={name: value for name, value in ours.run.items() if name != "named_at_root"})
+    write_client_mark(repository.store, UNIFIED, [*garbage, *ROOT], cutoff=utc_now() - timedelta(hours=24))
+    clients = collector.read_mark("m1")
+    assert not clients.is_ours
+    for mark in (older, clients):
+        with pytest.raises(MarkError, match=rf"mark {mark.mark_id} has 2 objects at the root .* somebody else"):
+            collector.sweep(mark, live=[])
+    assert repository.objects() == before
+    collector.sweep(clients, live=[], named_at_root="report.csv")
+    assert repository.objects() == before - garbage - ROOT.keys()
+
+
+def test_strangers_do_not_make_a_mark_look_small(spark: SparkSession, repository: LakeRepository) -> None:
+    """The checks of shares go by what is lakeFS's."""
+    garbage = fill(repository)
+    for number in range(10):
+        repository.put_stray(f"stranger-{number}", b"x" * 1000)
+    safety = SafetyParameters(
+        max_marked_share=0.5, share_counts_from_objects=0, share_counts_from_bytes=0, longest_commit_minutes=0
+    )
+    mark: Mark = Collector(spark, repository, safety=safety).collect_and_mark()
+    assert mark.candidates == len(garbage)
+    messages = {brake.name: brake.message for brake in mark.brakes if not brake.passed}
+    assert messages["share_of_objects"].startswith("3 of 4 objects")
+    assert messages["share_of_bytes"].startswith("15 of 19 bytes")
+
+
+def test_stages_of_an_older_version_say_nothing_of_them(spark: SparkSession, repository: LakeRepository) -> None:
+    fill(repository)
+    collector = Collector(spark, repository)
+    collector.collect(until="kept")
+    manifest = collector.manifest("unmatched")
+    older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "not_lakefs"})
+    file = repository.lake.folder / "work" / collector.run_key / "unmatched" / "manifest.json"
+    file.write_bytes(older.to_json())
+    with pytest.raises(InputOrderError, match=r"unmatched of run .* was made by an older lakefs-gc"):
+        collector.materialize("candidates")
+
+
+def test_a_listing_that_does_not_count_them_is_asked(spark: SparkSession, repository: LakeRepository) -> None:
+    """One of an older version: that it says nothing is no proof that there are none."""
+    garbage = fill(repository)
+    repository.stage("named", repository.put_stray("by hand"))
+    collector = Collector(spark, repository)
+    collector.collect(until="foreign_references")
+    manifest = collector.manifest("store_listing")
+    older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "strangers"})
+    file = repository.lake.folder / "work" / collector.run_key / "store_listing" / "manifest.json"
+    file.write_bytes(older.to_json())
+    collector.materialize("unmatched", "missing", "kept", "candidates")
+    assert collector.addresses("candidates") == {*garbage, *ROOT}

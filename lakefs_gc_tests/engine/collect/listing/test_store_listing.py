@@ -1,0 +1,122 @@
+"""What a listing holds."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
+from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
+from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
+from lakefs_gc.engine.collect.listing.store_listing import store_listing
+from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, SafetyError
+from lakefs_gc.storage.listing.range_listing import ListingLimits
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.benchmarks.harness import in_fresh_process
+from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
+from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.inventory_report import Report
+
+LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
+STRANGERS = (3, 4 + 5 + 6)
+"""Those at the root, and their bytes where each has its number in the list."""
+NOT_LISTED = ["dummy", "other/x", "_lakefs/y", "_lakefs/retention/z", "database/x", "Data/x"]
+
+
+def test_lists_data_at_any_depth_and_the_root_one_level(spark: SparkSession, repository: LakeRepository) -> None:
+    for number, key in enumerate([*LISTED, *NOT_LISTED]):
+        repository.put_stray(key, b"x" * number, age_hours=24 * (10 + number))
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    rows = collector.dataset("store_listing").dataframe.collect()
+    assert sorted(row["address"] for row in rows) == sorted(LISTED)
+    assert {row["address"]: row["size"] for row in rows} == {key: number for number, key in enumerate(LISTED)}
+    info = repository.store.stat_many(LISTED)
+    for row in rows:
+        listed_at = datetime.fromtimestamp(row["last_modified"].timestamp(), UTC)
+        assert abs(listed_at - info[row["address"]].last_modified) < timedelta(microseconds=2)
+    facts = collector.manifest("store_listing").facts
+    assert facts["size_bytes"] == sum(range(len(LISTED)))
+    ages = bytes_by_age(facts)
+    assert ages["7 to 30 days"] == facts["size_bytes"]
+    assert (facts["strangers"], facts["strangers_bytes"]) == STRANGERS
+    assert sum(ages.values()) == facts["size_bytes"]
+
+
+def test_a_store_that_is_not_there_is_not_empty(spark: SparkSession, repository: LakeRepository) -> None:
+    collector = Collector(spark, repository)
+    run = collector.begin()
+    shutil.rmtree(repository.folder)
+    with pytest.raises(ObjectNotFoundError, match="does not exist"):
+        store_listing(spark, run, utc_now, work_place=collector.work_place, cores=2)
+
+
+def test_large_slices_and_a_flat_root_are_shared_out() -> None:
+    """In rounds, over several tasks: every key once.  Workers have the environment that Spark was started with, so it
+    is started anew."""
+    in_fresh_process(list_simulated)
+
+
+def list_simulated() -> None:
+    shape = KeyShape(slices=7, objects_per_slice=1500, at_root=40_000, in_one_slice=60_000)
+    limits = ListingLimits(requests_at_once=8, cut_after_pages=2, pages_per_range=8)
+    with SimulatedStore(shape, latency_ms=3) as simulated, simulated.environment(), TemporaryDirectory() as folder:
+        open_store(simulated.location).put("dummy", b"")
+        open_store(simulated.location).put("_lakefs/x", b"")
+        spark = start_spark({"spark.master": "local[2]", "spark.driver.memory": "1g"})
+        place = PartsPlace(StoreLocation(f"file://{folder}"), "data/")
+        written = list_in_rounds(spark, simulated.location, place, limits, cores=2)
+        files = [f"{folder}/data/{row['file']}" for row in written]
+        found = [key for file in files for key in pq.read_table(file)["address"].to_pylist()]
+        spark.stop()
+    keys = SimulatedKeys(shape, "")
+    assert sorted(found) == [keys.key(number).decode() for number in range(len(keys))]
+    assert sum(row["rows"] for row in written) == len(keys)
+    assert max(row["rows"] for row in written) < 60_000, "one task listed all of the large slice"
+
+
+def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    repository = lake.repository()
+    began = utc_now() - timedelta(hours=5)
+    report = Report(open_store(StoreLocation(f"file://{tmp_path}/reports/lake/daily")))
+    keys = [*LISTED, *NOT_LISTED]
+    report.write_s3_keys(repository.namespace, keys, began)
+    listing = ListingSettings(source="inventory", inventory_url=report.store.location.url)
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": listing}))
+    collector.materialize("store_listing")
+    assert collector.addresses("store_listing") == set(LISTED)
+    manifest = collector.manifest("store_listing")
+    assert manifest.began_at == began.replace(microsecond=began.microsecond // 1000 * 1000)
+    assert manifest.facts["source"] == "inventory"
+    assert (manifest.facts["strangers"], manifest.facts["strangers_bytes"]) == STRANGERS
+    assert sum(bytes_by_age(manifest.facts).values()) == manifest.facts["size_bytes"] == sum(range(len(LISTED)))
+    collector.materialize("uncommitted")  # began after it
+
+    inventory = find_inventory(report.store.location, repository.namespace, utc_now(), 24)
+    place = collector.work_place.parts_place(collector.run_key, "store_listing")
+    with pytest.raises(CorruptFileError, match=f"it says {len(keys) + 1} records, and its files have {len(keys)}"):
+        read_inventory(
+            spark,
+            report.store.location,
+            replace(inventory, records=len(keys) + 1),
+            repository.namespace,
+            place,
+        )
+
+    old = listing.model_copy(update={"max_inventory_age_hours": 4.0})
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": old}))
+    with pytest.raises(SafetyError, match=r"5\.0 h ago, and at most 4 h"):
+        collector.output("store_listing")

@@ -1,0 +1,199 @@
+"""What the ranges hold: all of it, or the run fails (rule 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.formats.sstable.table_writer import WrittenTable, write_metarange
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A repository with one commit that has one range, ``file``, and its collector."""
+
+    repository: LakeRepository
+    collector: Collector
+    keys: set[str]
+    metarange_id: str
+    range_id: str
+
+    @property
+    def file(self) -> str:
+        return self.repository.metadata_file(self.range_id)
+
+
+@pytest.fixture(scope="module")
+def collected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collected]:
+    with Lake(tmp_path_factory.mktemp("lake")) as lake:
+        repository = lake.repository()
+        keys = {repository.put(f"path/{number}", age_hours=100) for number in range(50)}
+        metarange_id = repository.metarange_of(repository.commit())
+        file = repository.metadata_file(metarange_id)
+        [range_id] = read_metarange(repository.store.read(file), file).column("range_id").to_pylist()
+        repository.keep_days(10)
+        # With the cache, damage to a file that was read once would go unnoticed, and rightly so.
+        settings = lake.settings.model_copy(update={"max_range_cache_bytes": 0})
+        collector = Collector(spark, repository, settings=settings)
+        collector.collect(until="active_ranges")
+        yield Collected(repository, collector, keys, metarange_id, range_id)
+
+
+def test_every_address_once_with_size(collected: Collected) -> None:
+    collected.collector.materialize("committed")
+    rows = collected.collector.dataset("committed").dataframe.collect()
+    assert {row["address"] for row in rows} == collected.keys
+    assert len(rows) == len(collected.keys)
+    manifest = collected.collector.manifest("committed")
+    size_bytes = sum(row["size"] for row in rows)
+    assert manifest.facts == {"mode": "rules", "ranges": 1, "entries": len(rows), "size_bytes": size_bytes}
+    assert manifest.inputs == {"active_ranges": collected.collector.manifest("active_ranges").materialization_id}
+
+
+def flip(data: bytes) -> bytes:
+    """One bit of the first block."""
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda data: None, ObjectNotFoundError, "{file} does not exist"),
+        (lambda data: data[:-100], CorruptRangeError, "{file}: "),
+        (lambda data: data[: len(data) // 2], CorruptRangeError, "{file}: "),
+        (lambda data: b"", CorruptRangeError, "{file}: "),
+        (flip, CorruptRangeError, "{file}: .*checksum"),
+    ],
+    ids=["missing", "without its end", "half", "empty", "one bit"],
+)
+def test_a_range_that_is_not_whole_fails_the_run(
+    collected: Collected, damage: Callable[[bytes], bytes | None], error: type[LakeFSGCError], message: str
+) -> None:
+    store, file = collected.repository.store, collected.file
+    whole = store.read(file)
+    damaged = damage(whole)
+    if damaged is None:
+        store.delete_many([file])
+    else:
+        store.put(file, damaged)
+    try:
+        with pytest.raises(error, match=message.format(file=file)) as caught:
+            collected.collector.materialize("committed")
+    finally:
+        store.put(file, whole)
+    if error is CorruptRangeError:
+        assert caught.value.facts["file"] == file
+
+
+def test_a_range_that_differs_from_its_metarange_fails_the_run(spark: SparkSession, collected: Collected) -> None:
+    store, file = collected.repository.store, collected.repository.metadata_file(collected.metarange_id)
+    whole = store.read(file)
+    [described] = read_metarange(whole, file).to_pylist()
+    claimed = WrittenTable(
+        id=collected.range_id,
+        data=b"",
+        min_key=described["min_key"],
+        max_key=described["max_key"],
+        count=described["entries"],
+        estimated_size_bytes=described["estimated_size"],
+    )
+    for wrong in (claimed.count - 1, claimed.count + 1):
+        store.put(file, write_metarange([replace(claimed, count=wrong)]).data)
+        try:
+            collected.collector.materialize("active_ranges")
+            with pytest.raises(CorruptRangeError, match=f"it has 50 entries, but its metarange says {wrong}") as caught:
+                collected.collector.materialize("committed")
+        finally:
+            store.put(file, whole)
+        assert caught.value.facts["file"] == collected.file
+    collected.collector.materialize("active_ranges")
+
+
+def test_without_rules_everything_that_was_ever_committed(spark: SparkSession, lake: Lake) -> None:
+    repository = lake.repository()
+    keys = {repository.put("a")}
+    first = repository.commit(age_days=900)
+    repository.delete("a")
+    keys.add(repository.put("b"))
+    repository.commit(age_days=800)
+    repository.branch("gone")
+    keys.add(repository.put("c", branch="gone"))
+    repository.commit(branch="gone", age_days=700)
+    repository.delete_branch("gone")
+    collector = Collector(spark, repository)
+    collector.collect(until="committed")
+    assert collector.addresses("committed") == keys
+    assert collector.manifest("committed").facts["mode"] == "all_commits"
+    # What is lost must not pass for what never was: the metarange still names it.
+    metarange = repository.metadata_file(repository.metarange_of(first))
+    [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    lost = repository.metadata_file(range_id)
+    assert [row["address"] for row in read_range(repository.store.read(lost), lost).to_pylist()] <= sorted(keys)
+    repository.store.delete_many([lost])
+    collector.materialize("active_ranges")
+    with pytest.raises(CorruptRangeError, match=f"{lost}: a metarange names this range, and it does not exist"):
+        collector.materialize("committed")
+
+
+def test_only_addresses_of_the_namespace(spark: SparkSession, lake: Lake) -> None:
+    repository, other = lake.repository(), lake.repository("lake-2")
+    inside = repository.put_stray("old-layout-object")
+    repository.stage("inside", inside)  # kept with its full address: it is not in data/
+    repository.stage("outside", f"local://lake-2/{other.put('x')}")
+    repository.stage("similar", "local://lake-22/data/x")
+    own = repository.put("own")
+    repository.commit()
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect(until="committed")
+    assert collector.addresses("committed") == {inside, own}
+
+
+def test_a_range_that_is_written_while_the_files_are_listed_is_read(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    keys = {repository.put("a")}
+    metarange = repository.metadata_file(repository.metarange_of(repository.commit(age_days=900)))
+    repository.delete("a")
+    keys.add(repository.put("b"))
+    repository.commit(age_days=800)
+    [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    late = repository.metadata_file(range_id)
+    content = repository.store.read(late)
+    collector = Collector(spark, repository)
+    collector.collect(until="uncommitted")
+    repository.store.delete_many([late])
+    collector.materialize("active_ranges")
+    repository.store.put(late, content)
+    collector.materialize("committed")
+    assert collector.addresses("committed") == keys
+
+
+def test_without_rules_the_files_are_not_listed_by_each_task(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path
+) -> None:
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        for number in range(12):
+            repository.put(f"path/{number}")
+            repository.commit(age_days=900 - number)
+        collector = Collector(spark, repository)
+        store_in_s3.server.requests.clear()
+        collector.collect(until="committed")
+        folder = store_in_s3.key(repository, "_lakefs/")
+        listed = [
+            request
+            for request in store_in_s3.server.requests
+            if request.operation.startswith("ListObjects") and request.query.get("prefix") == folder
+        ]
+        # As active_ranges begins; the cache of ranges is empty, and asks for none.
+        assert len(listed) == 1

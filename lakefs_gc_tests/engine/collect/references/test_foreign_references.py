@@ -1,0 +1,314 @@
+"""Objects of this namespace that other repositories refer to by full address (rule 5)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.engine.collect.references.foreign_references import FILES
+from lakefs_gc.engine.collect.references.foreign_references import OTHER_REPOSITORIES_WERE_READ as OTHERS
+from lakefs_gc.engine.decide.checks import Brake
+from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.workspace.workspace import StageOutput, WorkPlace
+from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.support.faulty_s3 import error
+from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
+
+
+def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSServer:
+    """A server that says of these repositories that their namespaces are there."""
+
+    def move(asked: Asked, answer: Answered) -> Answered:
+        results = [
+            r | {"storage_namespace": places.get(r["id"], r["storage_namespace"])} for r in answer.json["results"]
+        ]
+        return answer.with_json(results=results)
+
+    proxy.instead("/repositories", move)
+    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+
+
+def brake_of(mark: Mark) -> Brake:
+    [brake] = [brake for brake in mark.brakes if brake.name == OTHERS]
+    return brake
+
+
+def test_an_object_that_another_repository_imported_is_kept(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    imported, garbage = repository.put("x"), repository.put("y")
+    repository.delete("x")
+    repository.delete("y")
+    other, similar = lake.repository("other"), lake.repository("lake-2")
+    other.stage("imported", f"local://lake/{imported}")
+    other.put("own")
+    other.stage("not/ours", f"local://lake-2/{garbage}")  # the same key in a place whose name begins alike
+    other.commit()
+    similar.put_stray(garbage, b"another file of that name")
+    other.put_stray("_lakefs/" + "0" * 63)  # no id: not read
+    similar.put("z")
+    similar.commit()
+    collector = Collector(spark, repository)
+    collector.collect()
+    rows = collector.dataset("foreign_references").dataframe.collect()
+    assert [(row["address"], row["repository"]) for row in rows] == [(imported, "other")]
+    facts = collector.manifest("foreign_references").facts
+    assert (facts["checked"], facts["unreadable"], facts["switched_off"]) == (2, {}, False)
+    assert collector.addresses("candidates") == {garbage}
+
+    unsafe = Collector(spark, repository, safety=SafetyParameters(check_foreign_references=False))
+    unsafe.run_key = collector.run_key
+    unsafe.materialize("foreign_references", "unmatched", "kept", "candidates")
+    assert unsafe.manifest("foreign_references").facts["switched_off"] is True
+    assert unsafe.addresses("candidates") == {imported, garbage}
+
+
+def test_a_repository_that_cannot_be_read_is_reported(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    for name in ("gone", "elsewhere", "unknown-store", "fine"):
+        lake.repository(name)
+    places = {"gone": "local://nowhere", "elsewhere": "mem://x", "unknown-store": "gs://bucket/x"}
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    collector.collect()
+    facts = collector.manifest("foreign_references").facts
+    assert facts["checked"] == 1
+    assert facts["unreadable"].keys() == places.keys()
+    assert "nowhere" in facts["unreadable"]["gone"]
+    assert "Google Cloud Storage" in facts["unreadable"]["unknown-store"]
+
+
+@pytest.mark.parametrize("left_there", ["", "retention/gc/rules/config.json"])
+def test_an_empty_folder_is_no_proof_that_a_repository_is_empty(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, left_there: str
+) -> None:
+    lake.repository("empty")
+    not_mounted = lake.repository("other")
+    not_mounted.put("x")
+    not_mounted.commit()
+    mount_point = lake.folder / "objects" / "mount-point"
+    mount_point.mkdir()
+    if left_there:
+        file = mount_point / "_lakefs" / left_there
+        file.parent.mkdir(parents=True)
+        file.touch()
+    places = dict.fromkeys(("empty", "other"), "local://mount-point")
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    collector.materialize("store_listing", "foreign_references")
+    facts = collector.manifest("foreign_references").facts
+    assert facts["checked"] == 1
+    assert facts["unreadable"].keys() == {"other"}
+    assert "mount-point/_lakefs/ has no metadata of commits" in facts["unreadable"]["other"]
+
+
+def test_a_damaged_range_of_another_repository_fails_the_run(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    other = lake.repository("other")
+    other.put("x")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    file = other.metadata_file(range_id)
+    other.store.put(file, other.store.read(file)[:-1])
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    with pytest.raises(OtherRepositoryError, match=f"repository other .*lake/objects/other/{file}") as refused:
+        collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
+
+
+@pytest.mark.parametrize("created", ["before the mark", "after the mark"])
+def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, created: str
+) -> None:
+    imported, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "garbage"))
+    other = lake.repository("other") if created == "before the mark" else None
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert not mark.unreadable
+    other = other or lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    away = other.folder.rename(other.folder.with_name("not-mounted"))
+    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted") as refused:
+        collector.sweep(mark)
+    assert "mark again" in refused.value.remedy
+    assert repository.objects() >= {imported, garbage}
+    away.rename(other.folder)
+    assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}
+    assert imported in repository.objects()
+
+
+def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    proxy: LakeFSProxy,
+    levelled_s3: LevelledS3,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store that is down ends a run, and is no warning; what the mark warns of does not end its sweep."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    places = {"other": "s3://bucket/other"}
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector.collect(until="committed")
+    with pytest.raises(StoreUnavailableError, match="repository other may refer to objects here") as refused:
+        collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
+    levelled_s3.faults[:] = [lambda request: error(403, "AccessDenied")]
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    assert collector.read_mark(mark.mark_id) == mark
+    unread = brake_of(mark)
+    assert (unread.answer, unread.blocks) == (Answer.UNKNOWN, True)
+    with pytest.raises(SafetyError, match="repository other cannot be read"):
+        collector.sweep(mark)
+    says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
+    with pytest.raises(SafetyError, match="repository other cannot be read"):
+        collector.sweep(says_nothing, overrides=[OTHERS])
+    levelled_s3.faults[:] = [lambda request: error(503, "ServiceUnavailable")]
+    lake.repository("newer")
+    places["newer"] = "s3://bucket/newer"
+    with pytest.raises(SafetyError, match="repository newer cannot be read"):
+        collector.sweep(mark, overrides=[OTHERS])
+    del places["newer"]
+    assert counts(collector.sweep(mark, overrides=[OTHERS])) == {"deleted": 1}
+
+
+def test_a_repository_that_is_named_is_not_waited_for(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, levelled_s3: LevelledS3
+) -> None:
+    """A store that is down for good ends no run once its repository is named, and every mark warns of it."""
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector = Collector(
+        spark,
+        repository,
+        server=elsewhere(lake, proxy, {"other": "s3://bucket/other"}),
+        safety=SafetyParameters(repositories_not_read=("other",)),
+    )
+    mark = collector.collect_and_mark()
+    assert (sorted(mark.unreadable), sorted(mark.not_asked)) == ([], ["other"])
+    exempt = brake_of(mark)
+    assert (exempt.answer, exempt.blocks) == (Answer.UNKNOWN, False)
+    not_named_then = replace(mark, run=mark.run | {"not_asked": []})
+    with pytest.raises(SafetyError, match="names it here, and did not for the mark"):
+        collector.sweep(not_named_then)
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+    assert levelled_s3.requests == [], "it is not asked at all"
+
+
+def test_a_check_that_was_switched_off_has_not_passed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """The other repository imports an object that the mark has: nobody looks, so nothing is swept unasked."""
+    imported = repository.put_stray("data/s/imported")
+    off = SafetyParameters(check_foreign_references=False)
+    collector = Collector(spark, repository, safety=off)
+    mark = collector.collect_and_mark()
+    unread = brake_of(mark)
+    assert (unread.answer, unread.blocks) == (Answer.UNKNOWN, True)
+    assert "safety.check_foreign_references is off" in unread.message
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+        collector.sweep(mark)
+    # Switched off for the sweep alone, after a mark for which they were read.
+    looked = Collector(spark, repository)
+    read_for = looked.collect_and_mark()
+    other = lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    looked.safety = off
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+        looked.sweep(read_for)
+    assert imported in repository.objects()
+
+
+def test_a_namespace_that_has_lost_its_files_is_not_empty(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """A commit that the server does not find says nothing of the repository: only the repository itself does."""
+    repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    other.put("a")
+    other.commit()
+    shutil.rmtree(other.folder / "_lakefs")
+    proxy.spoil.append(lambda asked, real: refusal(404) if "/repositories/other/commits/" in asked.path else None)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    mark = Collector(spark, repository, server=server).collect_and_mark()
+    assert mark.unreadable == {"other"}
+
+
+def test_a_namespace_that_has_lost_a_range_is_not_whole(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """What the other ranges refer to is kept; that of the lost one is unknown, until a person answers for it."""
+    imported, maybe, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "maybe", "garbage"))
+    other, whole = lake.repository("other"), lake.repository("whole")
+    for place, key in ((whole, maybe), (other, imported)):
+        place.stage("first", f"{repository.namespace}{key}")
+        place.commit()
+    other.stage("first", f"{repository.namespace}{maybe}")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    # Ranges are named by their content: the same one in another repository is no proof.
+    whole.store.put(whole.metadata_file(range_id), other.store.read(other.metadata_file(range_id)))
+    other.store.delete_many([other.metadata_file(range_id)])
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
+    assert f"objects/other/_lakefs/{range_id} does not exist" in reason
+    assert "1 ranges are missing" in reason
+    assert (brake_of(mark).answer, brake_of(mark).blocks) == (Answer.UNKNOWN, True)
+    assert collector.addresses("foreign_references") == {imported, maybe}
+    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted"):
+        Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)
+    Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark, overrides=[OTHERS])
+    assert repository.objects() & {imported, maybe, garbage} == {imported, maybe}
+
+
+def elsewhere_at_work(lake: Lake) -> Settings:
+    """With a work place of its own, where nothing was read for the mark."""
+    return lake.settings.model_copy(update={"work_url": (lake.folder / "elsewhere").as_uri()})
+
+
+def test_a_range_that_is_written_while_files_are_listed_is_read(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    imported, garbage = repository.put_stray("data/s/imported"), repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    other.stage("first", f"{repository.namespace}{imported}")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    late = other.folder / other.metadata_file(range_id)
+    content = late.read_bytes()
+    late.unlink()
+    write = WorkPlace.write
+
+    def written(place: WorkPlace, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> object:
+        manifest = write(place, spark, run_key, stage, output)
+        if stage == FILES:
+            late.write_bytes(content)
+        return manifest
+
+    monkeypatch.setattr(WorkPlace, "write", written)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.addresses("foreign_references") == {imported}
+    assert collector.manifest("foreign_references").facts["unreadable"] == {}
+    assert collector.addresses("candidates") == {garbage}

@@ -1,0 +1,163 @@
+"""Commits that the rules retain and the server does not list, and commits and paths that users protect."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.errors import CorruptRangeError, SafetyError
+from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
+
+STATUS = "/gc/prepare_commits/status"
+
+
+def test_what_the_server_leaves_out_is_kept(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """As lakeFS does, depending on commit ids: a parent that the rules retain is not on its list."""
+    garbage = repository.put("older")
+    repository.commit(age_days=40)
+    repository.delete("older")
+    kept = repository.put("expired-but-parent")
+    parent = repository.commit(age_days=30)
+    repository.delete("expired-but-parent")
+    repository.put("new")
+    repository.commit(age_days=1)
+    repository.keep_days(10)
+
+    def leave_out(asked: Asked, answer: Answered) -> Answered:
+        if answer.json["completed"]:
+            file = answer.json["result"]["gc_commits_location"].removeprefix(repository.namespace)
+            rows = read_active_commits(repository.store.read(file), file).to_pylist()
+            left = [(r["commit_id"], r["metarange_id"]) for r in rows if r["commit_id"] != parent]
+            assert len(left) == len(rows) - 1, "the parent is retained by the definition"
+            repository.store.put(file, write_active_commits(left))
+        return answer
+
+    proxy.instead(STATUS, leave_out)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.collect()
+    assert collector.addresses("candidates") == {garbage}
+    facts = collector.manifest("active_ranges").facts
+    assert facts["missed_by_rules"] == 1
+    assert facts["missed_commits"][0]["commit"] == parent
+    assert "main parent of" in facts["missed_commits"][0]["why"]
+
+    trusting = Collector(spark, repository, server=server, safety=SafetyParameters(max_commits=2))
+    mark = trusting.collect_and_mark()
+    assert trusting.addresses("candidates") == {garbage, kept}
+    facts = trusting.manifest("active_ranges").facts
+    assert (facts["commits_seen"], facts["missed_by_rules"]) == (0, None)
+    [warned] = [brake for brake in mark.brakes if not brake.passed]
+    assert (warned.name, warned.blocks) == ("server_list_is_complete", True)
+    assert warned.answer is Answer.UNKNOWN
+    assert "safety.max_commits" in warned.message
+
+
+def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepository) -> None:
+    keys = {}
+    for number, name in enumerate(("tagged", "untagged", "audit/x", "audit2")):
+        keys[name] = repository.put(name)
+        commit = repository.commit(age_days=100 - number)
+        repository.tag("release-1" if name == "tagged" else f"t{number}", commit)
+        repository.delete(name)
+    repository.commit(age_days=20)
+    repository.commit(age_days=15, allow_empty=True)
+    repository.keep_days(10)
+    plain = Collector(spark, repository)
+    mark = plain.collect_and_mark()
+    assert marked(repository, mark) == set(keys.values())
+
+    protect = Protections(tags=("release-*",), path_prefixes=("audit/", "nothing/"))
+    collector = Collector(spark, repository, safety=SafetyParameters(protect=protect))
+    collector.collect()
+    assert collector.addresses("candidates") == {keys["untagged"], keys["audit2"]}
+    rows = collector.dataset("kept").dataframe.collect()
+    assert {row["address"]: row["why"] for row in rows} == {keys["audit/x"]: "protected_path"}
+    assert collector.manifest("kept").facts["protected"] == 1
+    facts = collector.manifest("active_ranges").facts
+    assert (facts["commits_protected"], facts["missed_by_rules"]) == (1, 0)
+    assert facts["missed_commits"][0]["why"] == "tag release-1"
+
+    # What was protected after the mark was made is not swept either.
+    collector.sweep(mark)
+    assert {key for key, outcome in collector.swept.items() if outcome == "resurrected"} == {
+        keys["tagged"],
+        keys["audit/x"],
+    }
+    assert repository.read("audit/x", "t2") == b"audit/x"
+
+
+def test_young_commits_of_deleted_branches(spark: SparkSession, repository: LakeRepository) -> None:
+    """Nobody lists them any more: they are found by when their metaranges were written."""
+    repository.put("base")
+    repository.commit(age_days=40)
+    keys, metaranges = {}, {}
+    for branch in ("young", "old"):
+        repository.branch(branch)
+        keys[branch] = repository.put(branch, branch=branch)
+        commit = repository.commit(branch=branch, age_days=20)
+        metaranges[branch] = repository.metadata_file(repository.metarange_of(commit))
+        repository.delete_branch(branch)
+    # What a young metarange names may be older, and a young range proves no commit.
+    ids = read_metarange(repository.store.read(metaranges["young"]), "young").column("range_id").to_pylist()
+    for file in (metaranges["old"], *map(repository.metadata_file, ids)):
+        repository.age(file, 61 * 24)
+    repository.keep_days(10)
+    mark = Collector(spark, repository).collect_and_mark()
+    assert marked(repository, mark) == set(keys.values())
+
+    collector = Collector(spark, repository, safety=SafetyParameters(protect=Protections(days=60)))
+    collector.collect()
+    assert collector.addresses("candidates") == {keys["old"]}
+    since = datetime.fromisoformat(collector.manifest("active_ranges").facts["metaranges_since"])
+    assert since == collector.run.started_at - timedelta(days=60)
+    collector.sweep(mark)
+    assert collector.swept == {keys["young"]: "resurrected", keys["old"]: "deleted"}
+
+    repository.put_stray("_lakefs/" + "0" * 64, age_hours=1)
+    with pytest.raises(CorruptRangeError, match=r"_lakefs/0{64}"):
+        collector.materialize("active_ranges")
+
+
+def test_protections_that_cannot_be_looked_at_are_refused(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.keep_days(10)
+    safety = SafetyParameters(protect=Protections(days=30), max_commits=1)
+    collector = Collector(spark, repository, safety=safety)
+    with pytest.raises(SafetyError, match="more than 1 commits: which of them are protected is not known"):
+        collector.collect()
+
+
+def test_a_graph_is_whole_however_it_is_paged(lake: Lake, repository: LakeRepository) -> None:
+    """Branches off branches, merges, and histories longer than a page."""
+    commits = [repository.commit(allow_empty=True) for _ in range(25)]
+    repository.branch("dev", commits[10])
+    dev = [repository.commit(branch="dev", allow_empty=True) for _ in range(15)]
+    repository.branch("twig", dev[3])
+    twig = repository.commit(branch="twig", allow_empty=True)
+    repository.put("a", branch="dev")
+    dev.append(repository.commit(branch="dev"))
+    merge = repository.merge("dev", "main")
+    repository.delete_branch("dev")
+    server = LakeFSServer(lake.credentials)
+    graph = CommitGraph(1000)
+    graph.add_history_of(server, "lake", [twig, merge])
+    assert graph.complete
+    assert {*commits, *dev, twig, merge} < graph.commits.keys()
+    assert len(graph.commits) == len({*commits, *dev, twig, merge}) + 1
+    assert all(parent in graph.commits for commit in graph.commits.values() for parent in commit.parents)
+    cut = CommitGraph(20)
+    cut.add_history_of(server, "lake", [twig, merge])
+    assert not cut.complete

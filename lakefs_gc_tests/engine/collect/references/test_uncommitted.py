@@ -1,0 +1,332 @@
+"""The server's list of what is staged: whole, or refused (rule 3)."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.collect.references.uncommitted import PreparedUncommitted, _read_files, prepare_uncommitted
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
+from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
+from lakefs_gc.lakefs.client import LakeFSServer, UncommittedPage
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
+
+PREPARE = "/gc/prepare_uncommited"
+PAGES = 4
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A server whose pages hold one address each."""
+    return Lake(tmp_path / "lake", options=SandboxOptions(uncommitted_page_bytes=1))
+
+
+@pytest.fixture
+def repository(lake: Lake) -> Iterator[LakeRepository]:
+    """Four staged addresses on two branches."""
+    with lake:
+        repository = lake.repository()
+        repository.put("committed")
+        repository.commit()
+        for number in range(PAGES - 1):
+            repository.put(f"staged-{number}")
+        repository.branch("dev")
+        repository.put("staged-elsewhere", branch="dev")
+        yield repository
+
+
+def server_at(lake: Lake, url: str) -> LakeFSServer:
+    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": url}))
+
+
+def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> None:
+    staged = {stats.physical_address for branch in ("main", "dev") for stats in staged_objects(repository, branch)}
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert collector.addresses("uncommitted") == {address.removeprefix("local://lake/") for address in staged}
+    facts = collector.manifest("uncommitted").facts
+    assert (facts["pages"], facts["files"], len(staged)) == (PAGES, PAGES, PAGES)
+    assert facts["run_id"]
+
+
+def test_says_how_long_the_server_took(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = LakeFSServer.prepare_uncommitted
+
+    def slowly(server: LakeFSServer, *arguments: Any) -> UncommittedPage:
+        time.sleep(0.2)
+        return prepare(server, *arguments)
+
+    monkeypatch.setattr(LakeFSServer, "prepare_uncommitted", slowly)
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert 0.2 * PAGES <= collector.manifest("uncommitted").facts["server_seconds"] < 30
+
+
+def staged_objects(repository: LakeRepository, branch: str) -> list[Any]:
+    listed = repository.lake.client.objects_api.list_objects(repository.name, branch).results
+    return [stats for stats in listed if stats.path.startswith("staged")]
+
+
+def test_nothing_staged_is_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    with Lake(tmp_path / "empty") as lake:
+        collector = Collector(spark, lake.repository())
+        collector.materialize("store_listing", "uncommitted")
+    manifest = collector.manifest("uncommitted")
+    assert (manifest.rows, manifest.facts["pages"], manifest.facts["files"]) == (0, 1, 0)
+
+
+def gone_while_listed(repository: LakeRepository, *branches: str) -> Callable[[Asked, Answered], Answered | None]:
+    """lakeFS's answer when a branch is deleted while it lists: it forgets what it has written, and ends."""
+    left = list(branches)
+
+    def spoil(asked: Asked, answer: Answered) -> Answered | None:
+        if not left:
+            return None
+        repository.delete_branch(left.pop(0))
+        return answer.with_json(gc_uncommitted_location="", continuation_token="")
+
+    return spoil
+
+
+def test_a_list_during_which_a_branch_was_deleted_is_made_again(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, gone_while_listed(repository, "dev"))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+        facts = collector.manifest("uncommitted").facts
+        assert (facts["pages"], list(facts["heads"])) == (PAGES - 1, ["main"])
+        assert proxy.count(PREPARE) == PAGES
+
+    branches = [f"b{number}" for number in range(5)]
+    for branch in branches:
+        repository.branch(branch)
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, gone_while_listed(repository, *branches))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(IncompleteAnswerError, match="deleted during each of 5 lists"):
+            collector.materialize("uncommitted")
+
+
+@pytest.mark.parametrize("is_whole_list", [True, False])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    is_back: bool,
+    is_whole_list: bool,
+) -> None:
+    """The branch came after the first look at the heads and went, or it is there again under its name."""
+    # As where the store is no local one, whose branches are asked all the same.
+    monkeypatch.setattr(GCRun, "folders", property(lambda run: (run.namespace,)))
+    if is_back:
+        repository.branch("run")
+
+    def forget(asked: Asked, answer: Answered) -> Answered | None:
+        if not is_whole_list and asked.number != PAGES - 1:
+            return None
+        if is_back:
+            repository.delete_branch("run")
+        repository.branch("run")
+        if not is_back:
+            repository.delete_branch("run")
+        token = "" if is_whole_list else answer.json["continuation_token"]
+        return answer.with_json(gc_uncommitted_location="", continuation_token=token)
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, forget)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    staged = {str(stats.physical_address) for b in ("main", "dev") for stats in staged_objects(repository, b)}
+    assert collector.addresses("uncommitted") == {url.removeprefix(repository.namespace) for url in staged}
+    assert len(staged) == PAGES
+
+
+def test_only_branches_that_a_page_without_a_file_may_have_forgotten_are_asked(
+    lake: Lake, repository: LakeRepository
+) -> None:
+    server = server_at(lake, lake.credentials.endpoint_url)
+    repository.branch("zebra")
+    whole = prepare_uncommitted(server, "lake", 100)
+    to_main = base64.b64encode(b'{"branch":"main","path":"x"}').decode()
+    for spans, forgotten in (
+        ((), set()),
+        ((("", ""),), {"dev", "main", "zebra"}),
+        ((("", to_main),), {"dev", "main"}),
+        (((to_main, ""),), {"main", "zebra"}),
+        (((to_main, to_main),), {"main"}),
+        ((("not base64", "bm90IGpzb24="),), {"dev", "main", "zebra"}),
+    ):
+        assert uncommitted._forgotten(server, "lake", replace(whole, without_file=spans)) == forgotten
+
+
+def test_the_last_branch_is_deleted_while_it_is_listed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        gone: list[str] = []
+
+        def spoil(asked: Asked, answer: Answered) -> Answered | None:
+            if gone:
+                return None
+            gone.append("dev")
+            repository.delete_branch("dev")
+            return refusal(404)
+
+        proxy.instead(PREPARE, spoil)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+        assert collector.manifest("uncommitted").facts["pages"] == PAGES - 1
+
+
+def later(**fields: str) -> Callable[[Asked, Answered], Answered | None]:
+    """Change fields of every page but the first."""
+    return lambda asked, answer: answer.with_json(**fields) if asked.number > 1 else None
+
+
+def first_token_for_ever() -> Callable[[Asked, Answered], Answered]:
+    tokens: list[str] = []
+
+    def spoil(asked: Asked, answer: Answered) -> Answered:
+        tokens.append(answer.json["continuation_token"])
+        return answer.with_json(continuation_token=tokens[0])
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (first_token_for_ever(), r"does not advance: after 2 pages"),
+        (later(run_id="another"), "changed the run of its uncommitted list"),
+        (later(gc_uncommitted_location="local://lake/_lakefs/elsewhere/"), "is in two places"),
+    ],
+)
+def test_a_list_that_does_not_go_on_as_it_began_is_refused(
+    lake: Lake, repository: LakeRepository, spoil: Callable[[Asked, Answered], Answered | None], message: str
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, spoil)
+        with pytest.raises(IncompleteAnswerError, match=message):
+            prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
+
+
+def test_tokens_that_come_round_again_are_refused(lake: Lake, repository: LakeRepository) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        first = prepare_uncommitted(server_at(lake, lake.credentials.endpoint_url), "lake", 100)
+        page = Answered(201, b"{}").with_json(run_id="r", gc_uncommitted_location="", continuation_token="")
+        tokens = ["a", "b", "c", "a"]
+        proxy.fail(PREPARE, *(page.with_json(continuation_token=token) for token in tokens))
+        with pytest.raises(IncompleteAnswerError, match="after 4 pages it gave the same continuation token again"):
+            prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
+    assert first == replace(first, pages=PAGES, pages_with_file=PAGES)
+
+
+def test_gives_up_after_the_most_pages_allowed(lake: Lake, repository: LakeRepository) -> None:
+    server = server_at(lake, lake.credentials.endpoint_url)
+    assert isinstance(prepare_uncommitted(server, "lake", PAGES), PreparedUncommitted)
+    with pytest.raises(IncompleteAnswerError, match=f"not finished after {PAGES - 1} pages"):
+        prepare_uncommitted(server, "lake", PAGES - 1)
+
+
+def cut_short(repository: LakeRepository, file: str) -> None:
+    repository.store.put(file, repository.store.read(file)[:-20])
+
+
+def remove(repository: LakeRepository, file: str) -> None:
+    repository.store.delete_many([file])
+
+
+Damage = Callable[[LakeRepository, str], None]
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (cut_short, CorruptFileError, "not a whole Parquet file"),
+        (remove, IncompleteAnswerError, f"holds {PAGES - 1} files, but the server wrote {PAGES} pages"),
+    ],
+)
+def test_files_that_are_not_whole_are_refused(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    damage: Damage,
+    error: type[LakeFSGCError],
+    message: str,
+) -> None:
+    def damage_first(asked: Asked, answer: Answered) -> Answered:
+        if not answer.json.get("continuation_token"):  # the last page
+            folder = answer.json["gc_uncommitted_location"].removeprefix(repository.namespace)
+            damage(repository, min(keys_below(repository.store, folder)))
+        return answer
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, damage_first)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(error, match=message):
+            collector.materialize("uncommitted")
+
+
+@pytest.mark.parametrize("location", ["local://lake-2/_lakefs/x/", "local://lake/../other/_lakefs/x/"])
+def test_a_place_outside_the_namespace_is_refused(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, location: str
+) -> None:
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, lambda asked, answer: answer.with_json(gc_uncommitted_location=location))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing")
+        with pytest.raises(NamespaceError):
+            collector.materialize("uncommitted")
+
+
+def test_what_a_store_may_read_without_empty_parts_is_kept_too(spark: SparkSession, repository: LakeRepository) -> None:
+    """``s3://bucket/repo//data/a`` is listed as ``/data/a``, and SeaweedFS shows ``data/a``."""
+    page = pa.record_batch(
+        [["/data/s/a", "data//s/b", "data/s/c"], [1, 1, 1]], names=["physical_address", "creation_date"]
+    )
+    run = Collector(spark, repository).begin()
+    open_store(run.store).put("page.parquet", write_uncommitted(page))
+    file = pa.record_batch([["page.parquet"]], names=["file"])
+    read = [row for batch in _read_files(run.store)(iter([file])) for row in batch["address"].to_pylist()]
+    assert read == ["/data/s/a", "data//s/b", "data/s/c", "data/s/a", "data/s/b"]
+
+
+def test_a_call_that_was_repeated_wrote_its_page_twice(
+    spark: SparkSession, repository: LakeRepository, lake: Lake
+) -> None:
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing", "uncommitted")
+    assert collector.manifest("uncommitted").facts["listed"] == PAGES
+
+    def repeat(asked: Asked, answer: Answered) -> None:
+        run = collector.begin()
+        folder = run.key_of(answer.json["gc_uncommitted_location"]).rstrip("/")
+        [file, *_] = keys_below(repository.store, f"{folder}/")
+        repository.store.put(f"{file}.again", repository.store.read(file))
+
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead(PREPARE, repeat)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    assert collector.manifest("uncommitted").facts["listed"] is None

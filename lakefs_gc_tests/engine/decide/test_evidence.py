@@ -1,0 +1,161 @@
+"""What the brakes of a mark are evaluated from, on a real repository."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.workspace.workspace import StageOutput
+from lakefs_gc.errors import InputOrderError
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
+
+
+def on(mark: Mark) -> set[str]:
+    return {brake.name for brake in mark.brakes if not brake.passed}
+
+
+def test_looser_rules_are_looked_at_until_somebody_sweeps_by_them(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    repository.put("a")
+    repository.commit(age_days=40)
+    repository.delete("a")
+    repository.put("b")
+    repository.commit(age_days=20)
+    repository.commit(age_days=12, allow_empty=True)
+    repository.keep_days(30)
+    assert on(Collector(spark, repository).collect_and_mark()) == set(), "nothing was before"
+    repository.keep_days(10)
+    assert on(Collector(spark, repository).collect_and_mark()) == {"rules_not_looser"}
+    collector = Collector(spark, repository)
+    again = collector.collect_and_mark()
+    assert on(again) == {"rules_not_looser"}, "a second try is no look"
+    assert collector.read_mark(again.mark_id) == again
+    collector.sweep(again)
+    assert on(Collector(spark, repository).collect_and_mark()) == set()
+
+
+def test_protections_that_a_run_does_not_have(spark: SparkSession, repository: LakeRepository) -> None:
+    """A run that does not find the configuration marks what was protected: a person looks first."""
+    protected = repository.put("audit/a")
+    repository.tag("release-1", repository.commit(age_days=40))
+    repository.delete("audit/a")
+    repository.put("b")
+    repository.commit(age_days=20)
+    repository.commit(age_days=12, allow_empty=True)
+    repository.keep_days(10)
+    protect = Protections(tags=("release-*",), path_prefixes=("audit/",))
+    first = Collector(spark, repository, safety=SafetyParameters(protect=protect))
+    mark = first.collect_and_mark()
+    assert (marked(repository, mark), on(mark)) == (set(), set())
+    assert first.read_mark(mark.mark_id) == mark
+    without = Collector(spark, repository)
+    mark = without.collect_and_mark()
+    assert (marked(repository, mark), on(mark)) == ({protected}, {"rules_not_looser"})
+    [said] = [brake.message for brake in mark.brakes if not brake.passed]
+    assert "tags release-*; paths audit/" in said
+    by_paths = Protections(path_prefixes=("a",))
+    again = Collector(spark, repository, safety=SafetyParameters(protect=by_paths)).collect_and_mark()
+    assert (marked(repository, again), on(again)) == (set(), {"rules_not_looser"}), "the tag, of two marks before"
+    without.sweep(mark)
+    assert on(Collector(spark, repository).collect_and_mark()) == set(), "somebody has swept without"
+
+
+def test_an_audit_of_what_was_before_is_no_evidence(spark: SparkSession, repository: LakeRepository) -> None:
+    """Everything but ``missing`` is materialized again, after an object was lost."""
+    live = repository.put("a")
+    repository.commit()
+    repository.put_stray("data/x")
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.manifest("missing").facts["lost"] == 0
+    repository.store.delete_many([live])
+    collector.materialize(*(stage for stage in STAGES if stage != "missing"))
+    with pytest.raises(InputOrderError, match="candidates and missing were made from different materializations"):
+        collector.mark()
+    collector.materialize("missing")
+    assert on(collector.mark()) == {"live_objects_are_there"}
+
+
+def test_rules_that_the_candidates_do_not_go_by_are_no_evidence(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    repository.put("a")
+    repository.commit(age_days=20)
+    repository.delete("a")
+    repository.commit(age_days=10)
+    repository.commit(age_days=9, allow_empty=True)
+    repository.keep_days(30)
+    assert on(Collector(spark, repository).collect_and_mark()) == set()
+    repository.keep_days(1)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert collector.manifest("candidates").rows == 1
+    repository.keep_days(30)
+    collector.materialize("active_ranges")
+    with pytest.raises(InputOrderError, match=r"committed of .* began .* before active_ranges had ended"):
+        collector.mark()
+
+
+def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: LakeRepository) -> None:
+    """Whatever went wrong before: here the candidates themselves are spoiled."""
+    live = repository.put("a")
+    repository.commit()
+    repository.put_stray("data/x")
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect()
+    candidates = collector.dataset("candidates")
+    rows = spark.createDataFrame(
+        [
+            (row.address.replace("data/x", live), row.size, row.last_modified, row.reason)
+            for row in candidates.dataframe.collect()
+        ],
+        candidates.dataframe.schema,
+    )
+    manifest = candidates.manifest
+    collector.work_place.write(
+        spark,
+        collector.run_key,
+        "candidates",
+        StageOutput(rows, manifest.began_at, manifest.facts, inputs=manifest.inputs),
+    )
+    mark = collector.mark()
+    assert on(mark) == {"no_head_object_marked"}
+    assert replace(mark, brakes=()) != mark
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_branches_that_do_not_say_what_they_show(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, status: int
+) -> None:
+    """Nobody looked, or every branch is said to be gone: no sample is no proof."""
+    repository.put("a")
+    repository.commit()
+    repository.branch("gone")
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.collect()
+    repository.delete_branch("gone")
+    proxy.spoil.append(lambda asked, real: refusal(status) if asked.is_for("/objects/ls") else None)
+    mark = collector.mark()
+    [braked] = [brake for brake in mark.brakes if not brake.passed]
+    assert (braked.name, braked.blocks) == ("no_head_object_marked", True)
+    assert "was not checked" in braked.message
+    assert "told by the test" in braked.message
+
+
+def test_a_branch_that_was_deleted_since_is_no_failure(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.branch("gone")
+    collector = Collector(spark, repository)
+    collector.collect()
+    repository.delete_branch("gone")
+    assert on(collector.mark()) == set()

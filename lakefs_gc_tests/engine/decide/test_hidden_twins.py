@@ -1,0 +1,207 @@
+"""What a branch shows is kept, although lakeFS's uncommitted list leaves it out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.decide import hidden_twins, value_filter
+from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.value_filter import ValueFilter
+from lakefs_gc.engine.workspace.range_cache import RangeCache
+from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
+from lakefs_gc.formats.sstable.table_writer import write_range
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+
+
+def twin(repository: LakeRepository, path: str, *, branch: str = "main", content: str = "") -> str:
+    """Overwrite a committed path with identical content; the key of the new object."""
+    return repository.put(path, content, branch=branch)
+
+
+def kept(collector: Collector) -> dict[str, str]:
+    return {row["address"]: row["why"] for row in collector.dataset("kept").dataframe.collect()}
+
+
+def test_what_a_branch_shows_is_kept(spark: SparkSession, repository: LakeRepository) -> None:
+    for path in ("a", "b", "c"):
+        repository.put(path)
+    repository.commit()
+    repository.branch("dev")
+    repository.keep_days(10)
+    first, second = twin(repository, "a"), twin(repository, "b", branch="dev")
+    undone = twin(repository, "c")
+    replaced = twin(repository, "c")
+    repository.delete("c", branch="dev")
+    same_size, other_size = repository.put_stray("data/s/x", b"x"), repository.put_stray("data/s/long", b"long")
+
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert not {first, second, replaced} & collector.addresses("uncommitted"), "the sandbox leaves them out, as lakeFS"
+    assert kept(collector) == dict.fromkeys((first, second, replaced), "shown_by_a_branch")
+    assert collector.addresses("candidates") == {undone, same_size, other_size}
+    assert collector.manifest("kept").facts["shielded"] == 0
+
+
+def test_a_branch_that_moves_while_the_run_is_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    """The list left the object out by the old head; by the new one, of another size, nothing would look for it."""
+    repository.put("a", "old")
+    repository.commit()
+    repository.keep_days(10)
+    repository.put("moves")
+    staged = twin(repository, "a", content="old")
+
+    def move() -> None:
+        repository.commit()
+        repository.put("a", "of another size")
+        repository.commit()
+
+    collector = Collector(spark, repository)
+    collector.collect(before={"kept": move})
+    assert staged in collector.addresses("candidates"), "a commit leaves out what is no change, and it is gone"
+    assert repository.read("a") == b"of another size"
+
+
+def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a", "old")
+    first = repository.commit()
+    repository.branch("dev")
+    repository.keep_days(10)
+    staged = twin(repository, "a", content="old", branch="dev")
+    collector = Collector(spark, repository)
+    collector.collect(until="unmatched")
+    search = TwinSearch(collector.run, "twins", collector.work_place, collector.server, 100, collector.clock, cores=1)
+    suspects = collector.dataset("unmatched").dataframe
+    repository.delete_branch("dev")
+    # Not at any head now, but it was when the server made its list.
+    repository.branch("dev", first)
+    other = twin(repository, "a", content="old", branch="dev")
+    assert {row["address"] for row in find_twins(spark, suspects, {"dev": first}, search).collect()} == set()
+    suspects = spark.createDataFrame([(staged, 3), (other, 3)], "address string, size long")
+    assert {row["address"] for row in find_twins(spark, suspects, {}, search).collect()} == {other}
+
+
+@pytest.mark.parametrize("where", ["local", "s3"])
+def test_too_many_to_look_up(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, where: str) -> None:
+    """By content first; what is still too much is kept, and counted."""
+    store: StoreLocation | None = request.getfixturevalue("s3_namespace") if where == "s3" else None
+    with Lake(tmp_path / "lake", store) as lake:
+        repository = lake.repository()
+        for number in range(6):
+            repository.put(f"same/{number}", "123456")
+        for number in range(10, 20):
+            repository.put(f"other/{number}", f"size{number}")
+        repository.commit()
+        repository.keep_days(10)
+        staged = [twin(repository, f"same/{number}", content="123456") for number in range(3)]
+        garbage = repository.put_stray("data/s/of-other-content", b"abcdef")
+        gone = repository.put("same/0", "654321")
+        repository.delete("same/0")
+        repository.put("same/0", "123456", age_hours=0)
+
+        time.sleep(1.1)  # S3 tells whole seconds
+
+        def collect(max_lookups: int) -> Collector:
+            safety = SafetyParameters(max_twin_lookups=max_lookups, min_age_hours=0, allow_min_age_below_grace=True)
+            collector = Collector(spark, repository, safety=safety)
+            collector.collect()
+            return collector
+
+        # Sixteen paths have the size, six of them the content.  These are eleven contents.
+        narrowed = collect(6)
+        assert narrowed.manifest("twins_paths").rows == narrowed.manifest("twins_paths").facts["summed"] == 11
+        assert narrowed.manifest("twins_paths_of_same_content").rows == 6
+        assert set(kept(narrowed).values()) == {"shown_by_a_branch"}
+        shown = set(kept(narrowed))
+        assert set(staged[1:]) < shown
+        assert len(shown) == 3
+        assert narrowed.addresses("candidates") == {garbage, gone, staged[0]}
+        too_many = collect(5)
+        assert kept(too_many) == dict.fromkeys({*shown, staged[0]}, "shielded")
+        assert too_many.addresses("candidates") == {garbage, gone}
+        facts = too_many.manifest("kept").facts
+        assert (facts["shielded"], facts["shielded_bytes"]) == (4, 24)
+
+
+def test_too_many_branches_to_look_up(spark: SparkSession, repository: LakeRepository) -> None:
+    """Few paths, which many branches have: they are narrowed down as they are."""
+    for number in range(3):
+        repository.put(f"other/{number}", f"size-{number}")
+    repository.put("same", "size-x")
+    repository.commit()
+    repository.keep_days(10)
+    for number in range(4):
+        repository.branch(f"b{number}")
+    staged = [twin(repository, "same", branch=f"b{number}", content="size-x") for number in range(2)]
+    garbage = repository.put_stray("data/s/of-other-content", b"abcdef")
+    time.sleep(1.1)
+    safety = SafetyParameters(max_twin_lookups=5, min_age_hours=0, allow_min_age_below_grace=True)
+    collector = Collector(spark, repository, safety=safety)
+    collector.collect()
+    assert (collector.manifest("twins_paths").rows, collector.manifest("twins_paths").facts["summed"]) == (4, 0)
+    assert collector.manifest("twins_paths_of_same_content").rows == 1
+    assert kept(collector) == dict.fromkeys(staged, "shown_by_a_branch")
+    assert collector.addresses("candidates") == {garbage}
+
+
+class Heads:
+    """Ranges in a folder, and what a worker finds in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "_lakefs").mkdir()
+        self.rows: list[dict[str, str | None]] = []
+
+    def range(self, *contents: tuple[str, int, str]) -> None:
+        """Of path, size and ETag of each entry."""
+        entries = [Entry(f"data/{path}", AddressType.RELATIVE, size, 0, e_tag) for path, size, e_tag in contents]
+        table = write_range(
+            [(path.encode(), entry_identity(e), e) for (path, *_), e in zip(contents, entries, strict=True)]
+        )
+        (self.folder / "_lakefs" / table.id).write_bytes(table.data)
+        place = dict.fromkeys(("pack", "offset", "length", "digest"))
+        self.rows.append({"store_url": f"file://{self.folder}/", "range_id": table.id, **place})
+
+    def find(self, wanted: Sequence[tuple[int, str]] | Sequence[tuple[int]], *, most: int) -> list[dict[str, object]]:
+        columns = [pa.array(column) for column in zip(*wanted, strict=True)]
+        [bitmap] = value_filter._bitmap()(iter([pa.record_batch(columns, names=["size", "md5"][: len(columns)])]))
+        passing = ValueFilter(("size", "md5")[: len(columns)], bitmap.column(0)[0].as_py())
+        read = hidden_twins._read_paths(RangeCache(StoreLocation(f"file://{self.folder}"), 0), 1, passing, most)
+        batches = list(read(iter([pa.RecordBatch.from_pylist(self.rows)])))
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_paths_or_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker lists the paths of a size, contents when there are more, and the paths of a content again."""
+    heads, md5 = Heads(tmp_path), [f"{number:032x}" for number in range(9)]
+    for name in "abc":
+        heads.range((f"{name}/1", 10, md5[1]), (f"{name}/2", 10, f'"{md5[2].upper()}"'), (f"{name}/3", 11, md5[3]))
+    heads.range(("d/1", 10, "parts-2"), ("d/2", 12, md5[1]))
+
+    def contents(found: list[dict[str, object]]) -> set[tuple[object, object]]:
+        assert {(row["range_id"], row["path"]) for row in found} == {("", None)}
+        return {(row["size"], row["md5"]) for row in found}
+
+    def paths_of(found: list[dict[str, object]]) -> set[object]:
+        assert len({row["path"] for row in found}) == len(found)
+        return {row["path"] for row in found}
+
+    paths = heads.find([(10,)], most=7)
+    assert paths_of(paths) == {b"a/1", b"a/2", b"b/1", b"b/2", b"c/1", b"c/2", b"d/1"}
+    assert {row["range_id"] for row in paths} == {row["range_id"] for row in heads.rows}
+    of_size = {(10, md5[1]), (10, md5[2]), (10, "")}
+    summed = heads.find([(10,)], most=6)
+    assert contents(summed) == of_size
+    assert len(summed) == 3
+    monkeypatch.setattr(hidden_twins, "_ROWS_TO_SUM", 2)
+    assert contents(heads.find([(10,)], most=0)) == of_size, "in windows, of which none is lost"
+    assert paths_of(heads.find([(10, ""), (11, md5[1])], most=9)) == {b"d/1"}
+    assert paths_of(heads.find([(10, md5[2]), (12, md5[1])], most=9)) == {b"a/2", b"b/2", b"c/2", b"d/2"}
+    assert heads.find([(13,)], most=0) == []

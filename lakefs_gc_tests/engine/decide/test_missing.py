@@ -1,0 +1,69 @@
+"""What is referenced and not there (rule 7)."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc_tests.support.collector import Collector, LakeRepository
+
+
+def missing(collector: Collector) -> dict[str, tuple[str, str]]:
+    rows = collector.dataset("missing").dataframe.collect()
+    assert len({row["address"] for row in rows}) == len(rows)
+    return {row["address"]: (row["found_in"], row["deleted_by"]) for row in rows}
+
+
+def test_lost_objects_are_listed(spark: SparkSession, repository: LakeRepository) -> None:
+    there, lost, both = (repository.put(name) for name in ("there", "lost", "both"))
+    repository.commit()
+    repository.stage("copy", both)
+    staged_lost, late = repository.put("staged"), repository.put("late")
+    elsewhere = repository.put_stray("elsewhere/x")
+    repository.stage("elsewhere", elsewhere)
+    repository.stage("nowhere", "elsewhere/y")
+    repository.keep_days(10)
+    late_content = repository.store.read(late)
+    repository.store.delete_many([lost, both, staged_lost, late])
+
+    collector = Collector(spark, repository)
+    # Uploaded after the store was listed.
+    collector.collect(before={"uncommitted": lambda: repository.put_stray(late, late_content)})
+    found = missing(collector)
+    assert found.pop(both)[0] in ("committed", "uncommitted")
+    assert found == {lost: ("committed", ""), staged_lost: ("uncommitted", ""), "elsewhere/y": ("uncommitted", "")}
+    assert collector.manifest("missing").facts["lost"] == 4
+    assert collector.manifest("unmatched").facts["not_in_store"] >= 6
+    assert collector.addresses("candidates") == set()
+    assert there in repository.objects()
+
+
+def test_what_our_own_sweep_deleted_is_told_apart(spark: SparkSession, repository: LakeRepository) -> None:
+    """A retention that grows after a sweep makes commits active again whose objects are gone."""
+    expired, gone = repository.put("a"), repository.put("b")
+    repository.commit(age_days=40)
+    repository.delete("a")
+    repository.delete("b")
+    repository.commit(age_days=30)
+    repository.commit(age_days=25, allow_empty=True)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    repository.store.delete_many([gone])  # by somebody else
+    collector.sweep(mark)
+    assert collector.swept == {expired: "deleted", gone: "already_gone"}
+    repository.keep_days(100)
+    again = Collector(spark, repository)
+    again.collect()
+    assert missing(again) == {expired: ("committed", mark.mark_id), gone: ("committed", "")}
+    assert again.manifest("missing").facts["lost"] == 1
+
+
+def test_nothing_is_missing(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.put("b", age_hours=0)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert missing(collector) == {}
+    assert collector.manifest("unmatched").rows == 0

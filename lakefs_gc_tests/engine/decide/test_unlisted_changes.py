@@ -1,0 +1,57 @@
+"""What a branch has staged is kept, also where the server's list has fewer rows than the branches have changes."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.decide.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.unlisted_changes import find_left_out
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+
+
+@pytest.fixture
+def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch) -> Collector:
+    """Its server can be made to forget rows: changes of local stores are not asked for one by one here."""
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *_: [])
+    repository.put("committed")
+    repository.commit()
+    repository.keep_days(10)
+    repository.branch("dev")
+    return Collector(spark, repository)
+
+
+def found(
+    spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
+) -> dict[str, str]:
+    search = TwinSearch(collector.run, "x", collector.work_place, collector.server, most, collector.clock, cores=1)
+    rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
+    return {row["address"]: row["why"] for row in find_left_out(spark, rows, listed, ["main", "dev"], search).collect()}
+
+
+def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:
+    collector.collect(until="uncommitted")
+    staged = repository.put("a", "12345"), repository.put("b", "1234567", branch="dev")
+    repository.delete("committed")
+    suspects = dict(zip(staged, (5, 7), strict=True)) | {"data/s/other": 5}
+    assert found(spark, collector, 2, suspects) == {}
+    kept = dict.fromkeys(staged, "shown_by_a_branch")
+    assert found(spark, collector, 1, suspects) == kept
+    assert found(spark, collector, None, suspects) == kept
+    assert found(spark, collector, 1, {staged[0]: 5, "data/s/other": 6}) == {staged[0]: "shown_by_a_branch"}
+    assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
+
+
+def test_a_list_without_rows(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lakeFS server whose own store fails it in the middle of a branch leaves out the rest, without an error."""
+    staged, garbage = repository.put("staged", "12345"), repository.put_stray("data/s/garbage", b"1234567")
+    alike = repository.put_stray("data/s/alike", b"12345")
+    monkeypatch.setattr(uncommitted, "_files", lambda *_: [])
+    collector.collect()
+    assert collector.addresses("candidates") == {garbage, alike}
+    result = collector.sweep(collector.mark_objects(staged, garbage))
+    assert counts(result) == {"deleted": 1, "resurrected": 1}
+    assert repository.read("staged") == b"12345"

@@ -1,0 +1,168 @@
+"""Approvals: durable, and of one digest (rule 9)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.decide.checks import Brake
+from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.approval import Approval, approve, read_approval, refuse_without_person
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+NOW = datetime(2026, 7, 1, 12, 0, 0, 5, UTC)
+MARK = Mark(
+    mark_id="m1",
+    repository="lake",
+    namespace="local://lake/",
+    folder="_lakefs/retention/gc/unified/m1/",
+    made_by="lakefs-gc",
+    created_at=NOW,
+    cutoff=NOW,
+    digest="sha256:abc",
+    parts=(),
+    candidates=0,
+    candidate_bytes=0,
+    counts={},
+    reasons={},
+    brakes=(),
+    rules=None,
+    run={},
+    inputs={},
+    versions={},
+)
+KEY = MarkPaths.of("m1").approval
+SAFETY = SafetyParameters()
+TODAY = timedelta(0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return open_store(StoreLocation(f"file://{tmp_path}"))
+
+
+def test_an_approval_is_read_back(store: ObjectStore) -> None:
+    given = approve(store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY)
+    assert given == Approval("m1", "lake", "sha256:abc", "ann", "ui", NOW)
+    assert read_approval(store, MARK) == given
+
+
+def test_overrides_are_kept_with_their_reason(store: ObjectStore) -> None:
+    def given(**overrides: str) -> Approval:
+        return approve(
+            store, MARK, "sha256:abc", by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY, overrides=overrides
+        )
+
+    kept = given(share_of_bytes="spring").overrides
+    assert read_approval(store, MARK).overrides == kept == {"share_of_bytes": "spring"}
+    with pytest.raises(ApprovalError, match="'share' is no brake"):
+        given(share="spring")
+    with pytest.raises(ApprovalError, match="not overridden without a reason"):
+        given(share_of_objects=" ")
+
+
+def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -> None:
+    for digest in ("sha256:abd", "sha256:ab"):
+        with pytest.raises(ApprovalError, match="has the digest sha256:abc, not"):
+            approve(store, MARK, digest, by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY)
+    with pytest.raises(ApprovalError, match="is not approved"):
+        read_approval(store, MARK)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [replace(MARK, digest="sha256:other"), replace(MARK, repository="lake-2"), replace(MARK, mark_id="m2")],
+    ids=["digest", "repository", "mark_id"],
+)
+def test_an_approval_of_something_else_is_refused(store: ObjectStore, mark: Mark) -> None:
+    approve(store, mark, mark.digest, by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY)
+    store.put(KEY, store.read(MarkPaths.of(mark.mark_id).approval))  # moved below this mark by hand
+    with pytest.raises(ApprovalError, match="but the mark is m1 of lake with digest sha256:abc"):
+        read_approval(store, MARK)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"approved_at": "yesterday"},
+        {"approved_at": None},
+        {"extra": 1},
+        {"approved_by": 7},
+        {"overrides": ["share_of_objects"]},
+        {"overrides": {"share_of_objects": True}},
+        {"overrides": {"share_of_objects": " "}},
+        None,
+    ],
+    ids=["time", "none", "extra", "number", "list", "no reason", "empty reason", "text"],
+)
+def test_what_is_no_approval_approves_nothing(store: ObjectStore, change: dict[str, Any] | None) -> None:
+    approve(store, MARK, MARK.digest, by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY)
+    content = json.loads(store.read(KEY))
+    store.put(KEY, b"yes" if change is None else json.dumps(content | change).encode())
+    with pytest.raises(CorruptFileError, match="not an approval"):
+        read_approval(store, MARK)
+
+
+def test_what_a_policy_may_sweep_stands_in_the_mark() -> None:
+    assert MARK.sweep_policy == "manual", "a mark that does not say it is for a person"
+    for made_under in ({}, {"sweep_policy": "manual"}):
+        with pytest.raises(ApprovalError, match="only a person approves"):
+            refuse_without_person(replace(MARK, run=made_under), timedelta(days=400), SafetyParameters())
+    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0})
+    with pytest.raises(ApprovalError, match=r"waits until the mark is 24 h old, and it is 23\.0 h old"):
+        refuse_without_person(after, timedelta(hours=23), SafetyParameters())
+    refuse_without_person(after, timedelta(hours=24), SafetyParameters())
+    refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}), timedelta(0), SafetyParameters())
+
+
+@pytest.mark.parametrize("skew_seconds", [60, 300])
+def test_a_delay_allows_for_two_clocks(skew_seconds: float) -> None:
+    """The sensor's and that of the machine that made the mark; each is as far off as ``max_clock_skew_seconds``."""
+    safety = SafetyParameters(max_clock_skew_seconds=skew_seconds)
+    after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0})
+    early = timedelta(hours=24, seconds=-2 * skew_seconds)
+    refuse_without_person(after, early, safety)
+    with pytest.raises(ApprovalError, match="waits until"):
+        refuse_without_person(after, early - timedelta(seconds=1), safety)
+
+
+def test_what_has_not_passed_is_not_approved_unless_it_is_overridden(store: ObjectStore) -> None:
+    """Else "approved" would be said, and the sweep would fail later, with nobody there."""
+    brakes = (
+        Brake("share_of_bytes", Answer.UNSAFE, "80 % of the bytes"),
+        Brake("other_repositories_were_read", Answer.UNKNOWN, "pond could not be read"),
+        Brake("share_of_objects", Answer.SAFE, ""),
+    )
+    mark = replace(MARK, brakes=brakes)
+    names = [brake.name for brake in brakes if not brake.passed]
+
+    def given(overrides: list[str], age: timedelta = TODAY) -> Approval:
+        whys = dict.fromkeys(overrides, "seen")
+        return approve(store, mark, mark.digest, by="ann", via="ui", now=NOW, age=age, safety=SAFETY, overrides=whys)
+
+    for overrides in ([], names[:1], names[1:]):
+        with pytest.raises(SafetyError, match="is not swept") as refused:
+            given(overrides)
+        assert all((f"--override {name}" in refused.value.remedy) == (name not in overrides) for name in names)
+    assert store.stat_many([KEY]) == {}
+    with pytest.raises(SafetyError, match="days old"):
+        given(names, timedelta(days=365))
+    assert store.stat_many([KEY]) == {}
+    assert given(names).overrides.keys() == set(names)
+
+
+def test_an_approval_names_a_person_and_a_digest(store: ObjectStore) -> None:
+    for by, digest, missing in (("", MARK.digest, "nobody"), (" ", MARK.digest, "nobody"), ("ann", "", "no digest")):
+        with pytest.raises(ApprovalError, match=f"^{missing} is named"):
+            approve(store, MARK, digest, by=by, via="ui", now=NOW, age=TODAY, safety=SAFETY)
+    assert store.stat_many([KEY]) == {}

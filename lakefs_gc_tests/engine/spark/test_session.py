@@ -1,0 +1,93 @@
+"""The Spark session of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.spark.java import ensure_java
+from lakefs_gc.engine.spark.session import (
+    DEFAULT_SPARK_CONFIG,
+    _java_options,
+    start_spark,
+)
+from lakefs_gc.pipeline.resources.spark import SparkResource
+
+
+def test_the_session_that_runs_is_used(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    first, second = SparkResource(spark_config=spark_config), SparkResource(spark_config=spark_config)
+    assert first.session.sparkContext is second.session.sparkContext is SparkContext._active_spark_context
+    assert start_spark(spark_config).sparkContext is spark.sparkContext
+
+
+def test_cores_are_what_spark_makes_of_its_configuration(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    resource = SparkResource(spark_config=spark_config)
+    assert resource.cores == spark.sparkContext.defaultParallelism == 1
+    assert resource.cores == int(spark_config["spark.default.parallelism"])
+
+
+def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.speculation") == "false"
+    assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "4", "what is configured wins"
+    assert DEFAULT_SPARK_CONFIG["spark.speculation"] == "false"
+
+
+def test_java_collects_its_garbage_in_the_quickest_way_unless_told_another(spark: SparkSession) -> None:
+    beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()  # type: ignore[union-attr]
+    assert {bean.getName() for bean in beans} == {"PS Scavenge", "PS MarkSweep"}
+    configured = "-Xss4m -XX:+UseSerialGC"
+    assert _java_options(configured).endswith(configured)
+    assert "ParallelGC" not in _java_options(configured)
+
+
+def test_java_compiles_thoroughly_what_runs_for_long_unless_told_otherwise() -> None:
+    assert "-XX:Tier4CompileThreshold=150000" in _java_options("-Xss4m").split()
+    for configured in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:Tier3DelayOn=7", "-Xint"):
+        assert "Tier4" not in _java_options(configured)
+        assert _java_options(configured).endswith(configured)
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+_SUBMITTED = """
+from lakefs_gc.pipeline.resources.spark import SparkResource
+
+resource = SparkResource(spark_config={"spark.sql.shuffle.partitions": "5"})
+session = resource.session
+names = ("spark.master", "spark.app.name", "spark.sql.shuffle.partitions", "spark.sql.session.timeZone")
+print(resource.cores, *(session.conf.get(name) for name in names))
+"""
+
+
+def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_SUBMITTED)
+    options = ("--master", "local[3]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7")
+    done = subprocess.run(
+        [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), *options, str(script)],
+        env={**os.environ, "JAVA_HOME": str(ensure_java()), "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["3", "local[3]", "mine", "5", "UTC"], "and the configuration wins over it"

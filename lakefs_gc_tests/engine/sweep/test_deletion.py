@@ -1,0 +1,224 @@
+"""What a worker deletes of a plan, by the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakefs_gc.engine.collect.listing.existence import still_there
+from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.sweep import deletion
+from lakefs_gc.engine.sweep.deletion import DELETE, Pacing, delete_objects
+from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore
+from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
+from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+ADDRESSES = [f"data/slice/{name}" for name in "abc"]
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> StoreLocation:
+    location = StoreLocation(tmp_path.as_uri())
+    for address in ADDRESSES:
+        open_store(location).put(address, b"x")
+    return location
+
+
+def delete(
+    location: StoreLocation, until: float, verdict: str = DELETE, begun: bool = False, versions: bool = False
+) -> list[int]:
+    """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock."""
+    now = datetime.now(UTC)
+    columns = {
+        "address": ADDRESSES,
+        "size": [1] * 3,
+        "last_modified": [now] * 3,
+        "verdict": [verdict] * 3,
+        "begun": [begun] * 3,
+    }
+    plan = pa.RecordBatch.from_pydict(columns)
+    work = delete_objects(location, "ledger/", "1", 1, now, versions, until, Pacing(1, 0.0), "restores/")
+    return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
+
+
+def left(location: StoreLocation) -> list[str]:
+    return sorted(address for batch in open_store(location).list("data/") for address in batch["address"].to_pylist())
+
+
+def records(location: StoreLocation) -> list[str]:
+    """The files of the ledger."""
+    return [key for batch in open_store(location).list("ledger/") for key in batch["address"].to_pylist()]
+
+
+def recorded(location: StoreLocation) -> list[tuple[str, str, str]]:
+    """Address, outcome and error of each record that is no intent."""
+    store = open_store(location)
+    rows = [row for key in records(location) for row in ledger.read_records(key, store.read(key)).to_pylist()]
+    return sorted((r["address"], r["outcome"], r["error"]) for r in rows if r["outcome"] != ledger.INTENT)
+
+
+def goes_by(monkeypatch: pytest.MonkeyPatch, clock: str) -> Callable[[float], None]:
+    """Sets a clock of this machine forward (``time`` or ``monotonic``), as time would that goes by."""
+    real, seconds = getattr(time, clock), [0.0]
+    monkeypatch.setattr(time, clock, lambda: real() + sum(seconds))
+    return seconds.append
+
+
+def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -> list[str]:
+    """Let it take so long to ask for what is still there; what was asked for."""
+    asked: list[str] = []
+    go_by = goes_by(monkeypatch, clock)
+
+    def slowly(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
+        asked.extend(addresses)
+        found = still_there(store, addresses, concurrency=concurrency)
+        go_by(seconds)
+        return found
+
+    monkeypatch.setattr(deletion, "still_there", slowly)
+    return asked
+
+
+def test_all_is_deleted_in_time(location: StoreLocation) -> None:
+    assert delete(location, time.time() + 3600) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_nothing_after_the_time(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No chunk is exempt: a task that had to wait for its executor begins late."""
+    asked = asks(monkeypatch, 0)
+    assert delete(location, time.time() - 1) == [0, 0, 0]
+    assert left(location) == ADDRESSES
+    assert asked == []
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_the_clock_of_the_executor_does_not_matter(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    """Neither where it is behind, and would delete on an old look, nor where it is ahead."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+    assert delete(location, real() - 60) == [0, 0, 0]
+    assert left(location) == ADDRESSES
+    assert delete(location, real() + 60) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("clock", ["time", "monotonic"])
+def test_no_delete_after_the_time_although_it_was_asked_for_before(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """Either clock tells: one may be set back meanwhile, the other stands still while a machine sleeps."""
+    until = time.time() + 3600
+    asked = asks(monkeypatch, 2400, clock)
+    assert delete(location, until) == [1, 0, 0]
+    assert left(location) == ADDRESSES[1:]
+    assert asked == ADDRESSES[:2], "what is there was asked for in time, and told too late"
+
+
+def test_no_delete_after_the_time_although_its_intent_was_begun_before(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = time.time() + 60
+    write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "time")
+
+    def slowly(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        go_by(40)
+
+    monkeypatch.setattr(ledger.ChunkWriter, "intent", slowly)
+    assert delete(location, until) == [1, 0, 0]
+    assert left(location) == ADDRESSES[1:]
+
+
+def test_what_no_try_began_for_in_time_has_failed(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time counts from before the intent is written; what failed is tried by the next sweep."""
+    write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "monotonic")
+
+    def slowly(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        go_by(DELETE_DEADLINE_SECONDS)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger.ChunkWriter, "intent", slowly)
+        assert delete(location, time.time() + 36_000) == [1, 1, 1]
+    assert left(location) == ADDRESSES
+    assert recorded(location) == [(address, ledger.FAILED, NOT_TRIED) for address in ADDRESSES]
+    assert delete(location, time.time() + 36_000) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_the_listings_of_versions_take_none_of_the_time_of_deletes(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ceiling on requests they may take longer than that."""
+    find, go_by = LocalStore.find_versions, goes_by(monkeypatch, "monotonic")
+
+    def slowly(store: LocalStore, doomed: Sequence[Doomed]) -> list[FoundVersions]:
+        go_by(2 * DELETE_DEADLINE_SECONDS)
+        return find(store, doomed)
+
+    monkeypatch.setattr(LocalStore, "find_versions", slowly)
+    assert delete(location, time.time() + 36_000, versions=True) == [1, 1, 1]
+    assert left(location) == []
+
+
+def test_a_restore_sees_deletes_of_versions_of_what_is_gone(location: StoreLocation) -> None:
+    """There is nothing to name in the intent; a version without an id of its own may come back under the same name."""
+    open_store(location).delete_many(ADDRESSES)
+    assert delete(location, time.time() + 3600, versions=True) == [1, 1, 1]
+    assert len(list(filter(ledger.is_intent, records(location)))) == 3
+    assert recorded(location) == [(address, ledger.ALREADY_GONE, "") for address in ADDRESSES]
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_a_try_without_an_answer_is_in_the_ledger(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, versions: bool
+) -> None:
+    delete_many = LocalStore.delete_many
+
+    def lose(store: LocalStore, keys: Sequence[str], window: DeleteWindow | None = None) -> list[Deletion]:
+        if window and ADDRESSES[1] in keys:
+            window.unanswered = True  # and the next try has succeeded
+        return delete_many(store, keys, window)
+
+    monkeypatch.setattr(LocalStore, "delete_many", lose)
+    assert delete(location, time.time() + 3600, versions=versions) == [1, 1, 1]
+    assert left(location) == []
+    intents = sorted(filter(ledger.is_intent, records(location)))
+    ends = [end for intent in intents for end in (ledger.outcome_of(intent), ledger.unanswered_of(intent))]
+    assert [end in records(location) for end in ends] == [True, False, False, True, True, False]
+    assert recorded(location) == [(address, ledger.DELETED, "") for address in ADDRESSES]
+
+
+@pytest.mark.parametrize("versions", [False, True])
+@pytest.mark.parametrize(
+    ("verdict", "begun", "of_gone"),
+    [
+        (ledger.RESURRECTED, True, ledger.DELETED),
+        (ledger.RESURRECTED, False, ledger.ALREADY_GONE),
+        (ledger.NOT_BACKED_UP, True, ledger.DELETED),
+    ],
+)
+def test_what_is_to_be_kept_and_is_gone_is_not_counted_as_kept(
+    location: StoreLocation, verdict: str, begun: bool, of_gone: str, versions: bool
+) -> None:
+    """A sweep that was killed has deleted it, or somebody else has; what exists is kept whatever was begun."""
+    store = open_store(location)
+    store.delete_many(ADDRESSES[:1])
+    assert delete(location, time.time() + 3600, verdict, begun, versions) == [1, 1, 1]
+    assert left(location) == ADDRESSES[1:]
+    files = [key for batch in store.list("ledger/") for key in batch["address"].to_pylist()]
+    rows = [row for key in files for row in ledger.read_records(key, store.read(key)).to_pylist()]
+    assert {row["address"]: row["outcome"] for row in rows} == {
+        ADDRESSES[0]: of_gone,
+        **dict.fromkeys(ADDRESSES[1:], verdict),
+    }
+    assert all(row["size"] == 1 for row in rows)

@@ -1,0 +1,508 @@
+"""What came back to life between a mark and its sweep is not deleted (rule 6)."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from dataclasses import replace
+from email.utils import formatdate
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.records.mark import PART_SCHEMA, MarkPaths, digest_of, part_content
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, StaleLookError
+from lakefs_gc.formats.commits_csv import write_active_commits
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request
+from lakefs_gc_tests.support.faulty_store import WORKER_KEY, LevelledS3, StoreInS3
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
+
+
+def test_what_came_back_is_kept(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """Each object comes back in another way; one does not."""
+    other = lake.repository("other")
+    paths = {name: repository.put(name) for name in ("reverted", "branched", "garbage-1", "restored")}
+    first = repository.commit(age_days=100)
+    for path in ("branched", "garbage-1"):
+        repository.delete(path)
+    repository.commit(age_days=90)
+    repository.delete("reverted")
+    deletion = repository.commit(age_days=80)
+    repository.put("own")
+    repository.delete("restored")
+    longer = repository.commit(age_days=70)
+    repository.branch("long", longer)
+    paths["long"] = repository.put("long", branch="long")
+    repository.commit(branch="long", age_days=60)
+    repository.delete("long", branch="long")
+    repository.commit(branch="long", age_days=50)
+    repository.commit(branch="long", age_days=40, allow_empty=True)
+    repository.commit(age_days=30, allow_empty=True)
+    repository.commit(age_days=1, allow_empty=True)
+    for name in ("staged", "imported", "garbage-2"):
+        paths[name] = repository.put_stray(f"data/s/{name}")
+    repository.keep_days(10)
+
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == set(paths.values())
+
+    repository.revert(deletion)
+    repository.commit(allow_empty=True)
+    repository.branch("from-expired", first)
+    repository.delete("garbage-1", branch="from-expired")  # staged: the commit still has it
+    repository.stage("staged", paths["staged"], size_bytes=len("stray"))
+    repository.keep_days(10, long=55)
+    other.stage("imported", f"local://lake/{paths['imported']}")
+    other.commit()
+    result = collector.sweep(mark)
+
+    # The new branch brings back everything that its commit has.
+    gone = {paths["garbage-2"]}
+    assert {address for address, outcome in collector.swept.items() if outcome == "deleted"} == gone
+    assert counts(result) == {"deleted": 1, "resurrected": len(paths) - 1}
+    assert repository.read("reverted") == b"reverted"
+    assert repository.read("branched", "from-expired") == b"branched"
+    assert repository.read("restored", first) == b"restored"
+    assert repository.read("staged") == b"stray"
+    assert repository.objects() >= set(paths.values()) - gone
+    result.raise_if_incomplete()
+
+
+def test_a_second_look_that_is_not_whole_deletes_nothing(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    garbage = repository.put("a")
+    repository.commit(age_days=30)
+    repository.delete("a")
+    repository.put("b")
+    head = repository.commit(age_days=20)
+    repository.keep_days(10)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {garbage}
+
+    def empty(asked: Asked, answer: Answered) -> Answered:
+        if answer.json["completed"]:
+            file = answer.json["result"]["gc_commits_location"].removeprefix(repository.namespace)
+            repository.store.put(file, write_active_commits([(head, "")]))
+        return answer
+
+    proxy.instead("/gc/prepare_commits/status", empty)
+    with pytest.raises(SafetyError, match="no committed object was found"):
+        collector.sweep(mark)
+    proxy.spoil.clear()
+    # A range that is new since the mark must be read.
+    repository.put("c")
+    metarange = repository.metadata_file(repository.metarange_of(repository.commit()))
+    old = repository.metadata_file(repository.metarange_of(head))
+    ranges = [
+        set(read_metarange(repository.store.read(file), file).column("range_id").to_pylist())
+        for file in (metarange, old)
+    ]
+    [lost] = ranges[0] - ranges[1]
+    repository.store.delete_many([repository.metadata_file(lost)])
+    with pytest.raises(LakeFSGCError, match=lost):
+        collector.sweep(mark)
+    assert garbage in repository.objects()
+
+
+def test_looks_again_while_the_sweep_is_under_way(spark: SparkSession, repository: LakeRepository) -> None:
+    """Objects come back, in five ways, once a third of the mark is swept."""
+    # By their hashes, the objects of a number are swept in the same of three rounds.
+    numbers = {
+        "reverted": (0, 2, 1),
+        "branched": (8, 1, 0),
+        "longer": (0, 1, 2),
+        "twin": (3, 0, 2),
+        "copied": (0, 2, 5),
+    }
+    keys = {name: [f"data/s/{name}-{number}" for number in rounds] for name, rounds in numbers.items()}
+    came = [{rounds[number] for rounds in keys.values()} for number in range(3)]
+    garbage = {repository.put_stray(f"data/s/garbage-{number}") for number in range(10)}
+    for key in set.union(*came):
+        repository.put_stray(key, b"t" * 50)
+
+    def refer_to(name: str) -> None:
+        for number, key in enumerate(keys[name]):
+            repository.stage(f"{name}-{number}", key)
+
+    def remove(name: str) -> None:
+        for number in range(3):
+            repository.delete(f"{name}-{number}")
+
+    refer_to("reverted")
+    refer_to("branched")
+    first = repository.commit(age_days=100)
+    remove("branched")
+    repository.commit(age_days=90)
+    remove("reverted")
+    deletion = repository.commit(age_days=80)
+    refer_to("longer")
+    repository.commit(age_days=70)
+    remove("longer")
+    for number in range(3):
+        repository.put(f"twin-{number}", "t" * 50)
+    repository.commit(age_days=20)
+    repository.commit(age_days=9, allow_empty=True)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == set.union(*came) | garbage
+    look, looks = collector.second_look(collector.begin(), mark), []
+
+    def come_back(suspects: DataFrame) -> DataFrame:
+        looks.append({row["address"] for row in suspects.select("address").collect()})
+        if len(looks) == 2:
+            repository.revert(deletion)
+            repository.branch("from-expired", first)
+            refer_to("copied")
+            for number, key in enumerate(keys["twin"]):
+                checksum = hashlib.md5(b"t" * 50).hexdigest()
+                repository.stage(f"twin-{number}", key, size_bytes=50, checksum=checksum)
+            repository.keep_days(75)
+        return look(suspects)
+
+    result = collector.sweep(mark, look=come_back, objects_per_look=10)
+    assert [seen - garbage for seen in looks] == came
+    parts = (repository.lake.folder / "work" / collector.run_key / "sweep_left" / "data").glob("round=*")
+    assert sorted(part.name for part in parts) == ["round=0", "round=1", "round=2"], "a round reads its own part"
+    back = came[1] | came[2]
+    assert {key for key, outcome in collector.swept.items() if outcome == "resurrected"} == back
+    assert counts(result) == {"deleted": 15, "resurrected": 10}
+    assert repository.objects() >= back
+
+
+def test_what_looks_have_found_is_not_forgotten(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are: what they found is put together now and then."""
+    monkeypatch.setattr(second_look, "_MOST_FOUND", 1)
+    keys = [repository.put_stray(f"data/s/{number}") for number in range(4)]
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    look = collector.second_look(collector.begin(), mark)
+    # Of a size that no entry has: those that have it are found by the search for hidden twins, each time.
+    suspects = spark.createDataFrame([(key, 1 << 40) for key in keys], "address string, size long")
+    for number, key in enumerate(keys[:3], 1):
+        repository.branch(f"back-{number}")  # a range of its own, which the next look does not read again
+        repository.stage("back", key, branch=f"back-{number}")
+        repository.commit(branch=f"back-{number}")
+        found = {row["address"] for row in look(suspects).collect()}
+        assert found & set(keys) == set(keys[:number])
+        assert len(look._found) == 1
+        assert (len(look._seen_ranges), len(look._seen_files)) == (2, 2), "of the mark and of the last look"
+
+
+def test_what_a_look_has_found_staged_is_not_forgotten(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose own store fails it in the middle of a branch leaves out the rest, and says nothing."""
+    repository.put("a")
+    repository.commit()
+    key = repository.put_stray("data/s/x")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    repository.stage("back", key)
+    look = collector.second_look(collector.begin(), mark)
+    suspects = spark.createDataFrame([(key, 1 << 40)], "address string, size long")
+    assert key in {row["address"] for row in look(suspects).collect()}
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *given: iter(()))  # other stores have no such list
+    monkeypatch.setattr(uncommitted, "_files", lambda *given: [])
+    assert key in {row["address"] for row in look(suspects).collect()}
+
+
+def an_hour_later(server: LevelledS3, request: Request) -> Answer:
+    """The right answer to a question for the time, but for the time."""
+    return replace(server.right_answer(request), headers={"Date": formatdate(time.time() + 3600, usegmt=True)})
+
+
+def asks_for_the_time(request: Request) -> bool:
+    return request.operation == "ListObjectsV2" and request.query.get("max-keys") == "1"
+
+
+def is_by_worker(request: Request) -> bool:
+    return f"Credential={WORKER_KEY}/" in request.headers["authorization"]
+
+
+def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+    """All tasks but one begin an hour after the first look, and leave what they have to the second."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository, server = lake.repository(), store_in_s3.server
+        keys = {repository.put_stray(f"data/s/{number:02}") for number in range(40)}
+        collector = Collector(spark, repository)
+        mark = collector.mark_objects(*keys)
+        looks: list[set[str]] = []
+        in_time: list[int] = []
+
+        def look(suspects: DataFrame) -> DataFrame:
+            looks.append({row["address"] for row in suspects.select("address").collect()})
+            # The second look finds one of what the first has left.
+            return spark.createDataFrame([(max(looks[-1]),)] * (len(looks) - 1), schemas.UNCOMMITTED)
+
+        def all_but_one_late(request: Request) -> Answer | None:
+            if len(looks) != 1 or not asks_for_the_time(request) or not is_by_worker(request):
+                return None
+            with server.lock:
+                in_time.append(request.number)
+            return an_hour_later(server, request) if request.number != in_time[0] else None
+
+        server.faults.append(all_but_one_late)
+        result = collector.sweep(mark, look=look, objects_per_request=100)
+        assert [len(looks), looks[0]] == [2, keys]
+        assert set() < looks[1] < keys
+        assert counts(result) == {"deleted": 39, "resurrected": 1}
+        assert repository.objects() & keys == {max(looks[1])}
+
+
+@pytest.mark.parametrize(
+    ("who_is_late", "told"),
+    [("driver", "took longer than the 15 minutes"), ("worker", r"no delete of \d+ objects could begin")],
+)
+def test_a_look_that_is_too_old_for_any_delete_ends_the_sweep(
+    spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, who_is_late: str, told: str
+) -> None:
+    """Another look would end in the same way; what was done by then is known to the next sweep."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository, server = lake.repository(), store_in_s3.server
+        keys = {repository.put_stray(f"data/s/{number}") for number in range(12)}
+        collector = Collector(spark, repository)
+        mark = collector.mark_objects(*keys)
+        nothing, looks = spark.createDataFrame([], schemas.UNCOMMITTED), []
+
+        def look(suspects: DataFrame) -> DataFrame:
+            looks.append(suspects.count())
+            return nothing
+
+        def late(request: Request) -> Answer | None:
+            is_late = len(looks) == 2 and asks_for_the_time(request)
+            if is_late and is_by_worker(request) == (who_is_late == "worker"):
+                return an_hour_later(server, request)
+            return None
+
+        server.faults.append(late)
+        with pytest.raises(StaleLookError, match=told) as stopped:
+            collector.sweep(mark, look=look, objects_per_look=6)
+        assert "sweep again" in stopped.value.remedy
+        assert len(looks) == 2, "it does not look for ever"
+        assert len(repository.objects() & keys) == 12 - looks[0] > 0
+        server.faults.clear()
+        assert counts(collector.sweep(mark, live=[])) == {"deleted": 12}
+
+
+def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repository: LakeRepository) -> None:
+    """It is in no list of the server; the mark of another tool, which says no sizes, is protected as well."""
+    repository.put("a", "content")
+    repository.commit()
+    keys = [repository.put_stray(f"data/s/{number}", b"content") for number in range(4)]
+    collector = Collector(spark, repository)
+    ours = collector.collect_and_mark()
+    write_client_mark(repository.store, UNIFIED, keys, cutoff=utc_now())
+    theirs = collector.read_mark("m1")
+    assert marked(repository, ours) == set(keys)
+    for mark, key in ((ours, keys[1]), (theirs, keys[2])):
+        repository.stage("a", key, size_bytes=7, checksum=hashlib.md5(b"content").hexdigest())
+        collector.collect(until="uncommitted")
+        assert key not in collector.addresses("uncommitted"), "the sandbox leaves it out, as lakeFS does"
+        collector.sweep(mark)
+        assert collector.swept[key] == "resurrected"
+        assert repository.read("a") == b"content"
+        for other in keys:
+            repository.put_stray(other, b"content")
+
+
+def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repository: LakeRepository) -> None:
+    """Ranges that were read for a mark are left out only for the mark that was made then (rule 12).
+
+    A part and the manifest are rewritten, consistently, to name a live object of an older commit.
+    """
+    live = repository.put("old")
+    repository.commit(age_days=5)
+    repository.delete("old")  # else the look for hidden twins finds it where the branch shows it
+    repository.put("new")
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {garbage}
+    info = repository.store.stat_many([live])[live]
+    [part] = mark.parts
+    rows = pa.table(
+        {"address": [live], "size": [info.size_bytes], "last_modified": [info.last_modified]}, schema=PART_SCHEMA
+    )
+    content = part_content(rows)
+    repository.store.put(part.key, content)
+    forged = replace(
+        mark,
+        parts=(replace(part, sha256=hashlib.sha256(content).hexdigest(), size_bytes=info.size_bytes),),
+        candidate_bytes=info.size_bytes,
+    )
+    forged = replace(forged, digest=digest_of(forged))
+    repository.store.put(MarkPaths.of(mark.mark_id).manifest, forged.to_json())
+    read = collector.read_mark(mark.mark_id)
+    assert marked(repository, read) == {live}, "nothing in the mark's own files shows it"
+    collector.approve(read)
+    assert counts(collector.sweep(read)) == {"resurrected": 1}
+    assert live in repository.objects()
+
+
+def test_commits_that_were_not_checked_end_the_sweep(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=5)
+    repository.put("b")
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    collector.safety = SafetyParameters(max_commits=1)
+    with pytest.raises(SafetyError, match="were not checked"):
+        collector.sweep(mark)
+    assert garbage in repository.objects()
+    assert counts(collector.sweep(mark, overrides=["server_list_is_complete"])) == {"deleted": 1}
+
+
+def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+    """However many commits and branches share it; the second look reads what is new."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        active: set[str] = set()
+        for number in range(4):
+            repository.put(f"path/{number}")
+            commit = repository.commit(age_days=8 - number)
+            metarange = repository.metadata_file(repository.metarange_of(commit))
+            rows = read_metarange(repository.store.read(metarange), metarange)
+            active |= {repository.metadata_file(id_) for id_ in rows.column("range_id").to_pylist()}
+            repository.branch(f"branch-{number}")
+        garbage = repository.put("staged")
+        repository.delete("staged")
+        repository.keep_days(10)
+        collector = Collector(spark, repository)
+        store_in_s3.server.requests.clear()
+        collector.collect(until="unmatched")
+        reads = Counter(store_in_s3.reads_by_workers())
+        assert {key: reads[store_in_s3.key(repository, key)] for key in active} == dict.fromkeys(active, 1)
+        collector.materialize("missing", "kept", "candidates")
+        metadata = set(keys_below(repository.store, "_lakefs/"))
+        reads = Counter(store_in_s3.reads_by_workers())
+        ranges_and_metaranges = {key for key in metadata if len(key) == len("_lakefs/") + 64}
+        assert ranges_and_metaranges > active
+        # What the heads may hide, and the reason of each candidate, are looked for in what was read already.
+        assert {key: reads[store_in_s3.key(repository, key)] for key in ranges_and_metaranges} == dict.fromkeys(
+            ranges_and_metaranges, 1
+        )
+        mark = collector.mark()
+        assert marked(repository, mark) == {garbage}
+        repository.put("path/new")
+        commit = repository.commit()
+        metarange = repository.metadata_file(repository.metarange_of(commit))
+        rows = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+        store_in_s3.server.requests.clear()
+        assert counts(collector.sweep(mark, objects_per_request=1)) == {"deleted": 1}
+        assert garbage not in repository.objects()
+        reads = Counter(store_in_s3.reads_by_workers())
+        ranges = active | {repository.metadata_file(range_id) for range_id in rows}
+        read = {key: reads[store_in_s3.key(repository, key)] for key in ranges}
+        new = {repository.metadata_file(range_id) for range_id in rows} - active
+        assert new
+        # For what is committed; what the head may hide, which is asked of every head again, is in the same range.
+        assert {key: read[key] for key in ranges} == {key: int(key in new) for key in ranges}
+
+
+def committed_and_replaced(repository: LakeRepository, key: str) -> str:
+    """Commit an object that is stored, and remove it in the next commit; the metarange that has it."""
+    repository.stage("back", key, size_bytes=len("stray"))
+    commit = repository.commit(age_days=1)
+    repository.delete("back")
+    repository.commit()
+    return repository.metadata_file(repository.metarange_of(commit))
+
+
+def test_without_rules_a_metarange_that_is_lost_since_the_mark(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("old")
+    old = repository.metadata_file(repository.metarange_of(repository.commit(age_days=30)))
+    repository.delete("old")
+    repository.put("head")
+    repository.commit(age_days=20)
+    garbage = {repository.put_stray(f"data/s/{name}") for name in ("came-back", "garbage")}
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == garbage
+    live = repository.objects() - garbage
+
+    # What is new since the mark must be read.
+    new = committed_and_replaced(repository, "data/s/came-back")
+    content = repository.store.read(new)
+    repository.store.delete_many([new])
+    with pytest.raises(ObjectNotFoundError, match=new):
+        collector.sweep(mark)
+    assert repository.objects() >= garbage
+    repository.store.put(new, content)
+    # What was read for the mark has nothing of the mark in it.
+    repository.store.delete_many([old])
+    collector.sweep(mark)
+    assert collector.swept == {"data/s/came-back": "resurrected", "data/s/garbage": "deleted"}
+    assert repository.objects() == live | {"data/s/came-back"}
+
+
+def test_commits_that_grew_beyond_the_limit_since_the_mark(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit(age_days=3)
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=2))
+    mark = collector.collect_and_mark()
+    repository.commit(age_days=1, allow_empty=True)
+    for days in (None, 10):
+        if days:
+            repository.keep_days(days)
+        with pytest.raises(SafetyError, match="were not checked"):
+            collector.sweep(mark)
+        assert garbage in repository.objects()
+    collector.safety = SafetyParameters(max_commits=3)
+    collector.sweep(mark)
+    assert collector.swept == {garbage: "deleted"}
+
+
+@pytest.mark.parametrize("days", [None, 10])
+def test_looks_ask_for_new_commits_alone(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, days: int | None
+) -> None:
+    """What a commit has never changes: a sweep asks for it once, however often it looks."""
+    repository.put("a")
+    repository.commit(age_days=3)
+    for number in range(5):
+        repository.branch(f"branch-{number}")
+        repository.put(f"own-{number}", branch=f"branch-{number}")
+        repository.commit(branch=f"branch-{number}", age_days=2)
+    garbage = repository.put_stray("data/s/garbage")
+    if days:
+        repository.keep_days(days)
+    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    mark = collector.collect_and_mark()
+    collector.server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    look = collector.second_look(collector.begin(), mark)
+    suspects = spark.createDataFrame([(garbage, 5)], schemas.SIZED)
+    requests = []
+    for _ in range(3):
+        proxy.asked.clear()
+        look(suspects)
+        heads = sum("/commits/" in asked.path for asked in proxy.asked)
+        requests.append((proxy.count("/commits"), heads))
+        repository.commit(allow_empty=True)
+    # The history of each of five branches, which is main's, too; then the head that moved.
+    assert requests == [(5, 0), (1, 0), (1, 0)]

@@ -1,0 +1,215 @@
+"""How long a backup stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lakefs_gc.engine.records.backup import BackupPaths, list_backups, read_backup
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import BackupError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.engine.records.test_backup import complete
+from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
+from lakefs_gc_tests.support.faulty_store import LevelledS3
+
+_DAYS = 30
+KEYS = [f"data/s/{number}" for number in range(6)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Backups:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    return Backups(StoreLocation(folder.as_uri()))
+
+
+def prune(place: Backups, repository: LakeRepository, days: float) -> Pruned:
+    """As a server does that has this repository's lake, so many days from now."""
+    reach = repository.lake.settings.reach
+    later = utc_now() + timedelta(days=days)
+    return prune_backups(place.store, "lake", _DAYS, later, lambda namespace: open_store(reach(namespace)))
+
+
+def pruned(place: Backups, repository: LakeRepository, days: float) -> list[str]:
+    found = prune(place, repository, days)
+    assert found.kept == []
+    return [listed.mark_id for listed in found.removed]
+
+
+def backed_up(spark: SparkSession, repository: LakeRepository, place: Backups) -> tuple[Collector, Mark]:
+    for key in KEYS:
+        repository.put_stray(key)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*KEYS)
+    place.back_up(spark, collector, mark)
+    return collector, mark
+
+
+def ages(repository: LakeRepository, key: str, days: float) -> None:
+    """Make a file look as if it was written so many days from now."""
+    at = utc_now().timestamp() + days * 86400
+    os.utime(repository.folder / key, (at, at))
+
+
+def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRepository, place: Backups) -> None:
+    collector, mark = backed_up(spark, repository, place)
+    other = Collector(spark, repository).mark_objects(KEYS[0])
+    place.back_up(spark, collector, other)
+    assert pruned(place, repository, 29) == []
+    collector.approve(mark)
+    assert pruned(place, repository, 31) == [other.mark_id], "a mark that is approved keeps its backup"
+    assert list(place.store.list(f"lake/{other.mark_id}/")) == []
+    assert set(place.copies(mark)) == set(KEYS)
+
+    collector.sweep(mark, live=[])
+    ages(repository, MarkPaths.of(mark.mark_id).sweep_summary, 20)
+    assert pruned(place, repository, 49) == []
+    assert pruned(place, repository, 51) == [mark.mark_id]
+    assert place.copies(mark) == {}
+
+
+def test_an_unfinished_backup_goes_in_time_and_a_sweep_under_way_keeps_its_own(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    place.store.delete_many([BackupPaths("lake", mark.mark_id).manifest])
+    ledger = MarkPaths.of(mark.mark_id).ledger + "x-intent.parquet"
+    repository.store.put(ledger, b"")
+    assert pruned(place, repository, 31) == []
+    repository.store.delete_many([ledger])
+    assert pruned(place, repository, 0) == []
+    (gone,) = prune(place, repository, 31).removed
+    assert gone.problem == "not complete"
+    assert list(place.store.list("lake/")) == []
+
+
+def test_a_later_sweep_that_has_not_ended_keeps_the_backup(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    """What was spared, locked or failed the first time is deleted by a second sweep, which is killed midway."""
+    collector, mark = backed_up(spark, repository, place)
+    collector.approve(mark)
+    collector.sweep(mark, live=KEYS[:5])
+    paths = MarkPaths.of(mark.mark_id)
+    for batch in repository.store.list(paths.ledger):
+        for key in batch["address"].to_pylist():
+            ages(repository, key, -40)
+    for key in (paths.sweep_summary, paths.approval):
+        ages(repository, key, -40)
+    manifest = BackupPaths("lake", mark.mark_id).manifest
+    made = read_backup(place.store, BackupPaths("lake", mark.mark_id))
+    place.store.put(manifest, replace(made, created_at=made.created_at - timedelta(days=41)).sealed().to_json())
+
+    looks = iter([collector._frame([])])
+
+    def dies(_: DataFrame) -> DataFrame:
+        try:
+            return next(looks)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    second = Collector(spark, repository)
+    with pytest.raises(KeyboardInterrupt):
+        second.sweep(mark, look=dies, objects_per_look=2)
+    assert 0 < len(repository.objects() & set(KEYS)) < 5
+    assert pruned(place, repository, 0) == []
+    assert pruned(place, repository, 31) == [], "half swept"
+    Collector(spark, repository).sweep(mark, live=[])
+    assert pruned(place, repository, 29) == []
+    assert pruned(place, repository, 31) == [mark.mark_id]
+
+
+def test_an_approval_after_the_sweep_keeps_it_longer(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    collector, mark = backed_up(spark, repository, place)
+    collector.sweep(mark, live=KEYS[:1])
+    collector.approve(mark)
+    ages(repository, MarkPaths.of(mark.mark_id).approval, 10)
+    assert pruned(place, repository, 31) == []
+    assert pruned(place, repository, 41) == [mark.mark_id]
+
+
+def test_a_server_with_another_repository_of_that_name_prunes_nothing(
+    spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path
+) -> None:
+    """Each for a reason: the namespace can be read and says so; is another of that name; or cannot be opened."""
+    collector, mark = backed_up(spark, repository, place)
+    collector.approve(mark)
+    collector.sweep(mark, live=[])
+    ages(repository, MarkPaths.of(mark.mark_id).sweep_summary, 29)
+    with Lake(tmp_path / "staging") as staging:
+        other = staging.repository("lake")
+        assert prune(place, other, 29).kept == []
+        here = prune(place, other, 31)
+        assert here.removed == []
+        ((listed, why),) = here.kept
+        assert (listed.mark_id, why) == (
+            mark.mark_id,
+            "its mark is not in local://lake/, so nobody can tell if it was swept",
+        )
+        no_mounts = staging.settings.model_copy(update={"mounts": {}})
+        later = utc_now() + timedelta(days=31)
+        ends = prune_backups(place.store, "lake", _DAYS, later, lambda url: open_store(no_mounts.reach(url)))
+        assert "nothing says where that is" in ends.kept[0][1]
+        assert len(list(list_backups(place.store))) == 1
+        reads_it = prune_backups(place.store, "lake", _DAYS, later, lambda _: repository.store)
+        assert (reads_it.removed, reads_it.kept) == ([], []), "two days after its sweep"
+
+
+def test_a_backup_that_does_not_say_its_namespace_stays(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    paths = BackupPaths("lake", mark.mark_id)
+    place.store.delete_many([paths.manifest])
+    for note in (b'{"mark_id": "m"}', b"not a note"):
+        place.store.put(paths.began, note)
+        found = prune(place, repository, 31)
+        assert found.removed == []
+        assert [why for _, why in found.kept] == ["nothing says of which namespace it is"]
+
+
+def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3, tmp_path: Path) -> None:
+    server = levelled_s3
+    store = open_store(StoreLocation("s3://bucket/backups"))
+    backup = complete(store, "lake")
+    later = utc_now() + timedelta(days=_DAYS + 1)
+    kept = f"backups/{backup.paths.objects}data/s/one"
+    namespace = open_store(StoreLocation(tmp_path.as_uri()))
+    namespace.put(MarkPaths.of("m1").summary, json.dumps({}).encode())
+    opened: list[str] = []
+
+    def open_namespace(url: str) -> ObjectStore:
+        opened.append(url)
+        return namespace
+
+    def refuse(request: Request) -> Answer | None:
+        if kept not in request.keys:
+            return None
+        for key in set(request.keys) - {kept}:
+            server.objects.pop(key, None)
+        return deleted(request.keys, {kept: ("AccessDenied", "told by the test")})
+
+    server.faults.append(refuse)
+    with pytest.raises(BackupError, match=r"cannot be removed, e\.g\. lake/m1/objects/data/s/one: AccessDenied"):
+        prune_backups(store, "lake", _DAYS, later, open_namespace)
+    (left,) = list_backups(store)
+    assert left.problem == "not complete", "without its manifest it is no backup"
+    server.faults.clear()
+    assert [listed.mark_id for listed in prune_backups(store, "lake", _DAYS, later, open_namespace).removed] == ["m1"]
+    assert server.objects == {}
+    assert opened == ["local://lake/"] * 2

@@ -1,0 +1,427 @@
+"""The undo: what a sweep deleted comes back, is never put over something else, and is read through lakeFS."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import lakefs_sdk
+import pyarrow as pa
+import pytest
+from lakefs_sdk.exceptions import ApiException
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.collect.references.commit_paths import commits_of
+from lakefs_gc.engine.records.backup import Backup, BackupPaths, find_backup
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.spark.workers import WorkerError
+from lakefs_gc.engine.undo.backup import _copy_one, _Planned
+from lakefs_gc.engine.undo.restore import (
+    OUTCOMES,
+    RestoreResult,
+    _bring_back,
+    _bring_one_back,
+    _Copy,
+    restore,
+)
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.local import LocalStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3.store import S3Store
+from lakefs_gc_tests.storage.s3.test_copies import IN_PARTS, MIB
+from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.collector import CORES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.faulty_s3 import error
+from lakefs_gc_tests.support.faulty_store import LevelledS3
+
+PATHS = ("reports/2024/x", "reports/2025/y", "tmp/é +%")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Backups:
+    (tmp_path / "backups").mkdir()
+    return Backups(StoreLocation((tmp_path / "backups").as_uri()))
+
+
+class Swept:
+    """A repository whose expired objects were backed up and swept; ``expired`` is the commit that showed them.
+
+    With ``by_a_run`` a run found them; without, they were marked because the test knows them, which is quicker.
+    """
+
+    def __init__(
+        self, spark: SparkSession, repository: LakeRepository, place: Backups, *, by_a_run: bool = False
+    ) -> None:
+        self.spark, self.repository, self.place = spark, repository, place
+        self.keys = {path: repository.put(path) for path in PATHS}
+        self.live = repository.put("live")
+        self.expired = repository.commit(age_days=10)
+        for path in PATHS:
+            repository.delete(path)
+        repository.commit(age_days=9)
+        repository.put("new")
+        repository.commit()
+        repository.keep_days(1)
+        self.stray = repository.put_stray("data/s/stray", b"never committed")
+        self.collector = Collector(spark, repository)
+        expected = {*self.keys.values(), self.stray}
+        self.mark: Mark = (
+            self.collector.collect_and_mark() if by_a_run else self.collector.mark_objects(*sorted(expected))
+        )
+        if marked(repository, self.mark) != expected:
+            raise ValueError("the scene is not as it was meant to be")
+        place.back_up(spark, self.collector, self.mark)
+        self.collector.sweep(self.mark, live=[])
+
+    @property
+    def backup(self) -> Backup:
+        return find_backup(self.place.store, self.mark.mark_id)
+
+    def copy_of(self, path: str) -> str:
+        return BackupPaths("lake", self.mark.mark_id).objects + self.keys[path]
+
+    def restore(self, prefix: str = "", server: LakeFSServer | None = None) -> RestoreResult:
+        return restore(
+            self.spark,
+            self.backup,
+            self.place.location,
+            self.repository.location,
+            server or self.collector.server,
+            prefix=prefix,
+            work_place=self.collector.work_place,
+            run_key=new_run_key("lake", utc_now()),
+            clock=utc_now,
+            cores=CORES,
+        )
+
+
+@pytest.fixture
+def swept(spark: SparkSession, repository: LakeRepository, place: Backups) -> Swept:
+    return Swept(spark, repository, place)
+
+
+def folder(path: Path, name: str) -> LocalStore:
+    (path / name).mkdir()
+    return LocalStore(StoreLocation((path / name).as_uri()))
+
+
+def counts(result: RestoreResult) -> dict[str, int]:
+    return {name: objects for name, objects in result.objects.items() if objects}
+
+
+def test_everything_comes_back_and_is_read_through_lakefs(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    swept = Swept(spark, repository, place, by_a_run=True)
+    with pytest.raises(ApiException) as gone:
+        swept.repository.read("reports/2024/x", swept.expired)
+    assert gone.value.status == 410
+    result = swept.restore()
+    assert counts(result) == {"restored": 4}
+    assert (result.read_through_lakefs, result.shown_by_no_commit, result.unreadable) == (3, 1, 0)
+    assert result.size_bytes["restored"] == sum(len(path.encode()) for path in PATHS) + 15
+    result.raise_if_incomplete()
+    for path in PATHS:
+        assert swept.repository.read(path, swept.expired) == path.encode()
+    assert swept.repository.store.read("data/s/stray") == b"never committed"
+
+    again = swept.restore()
+    assert counts(again) == {"already_there": 4}
+    assert again.read_through_lakefs == 3
+    folder = f"lake/{swept.mark.mark_id}/restores/"
+    notes = [key for batch in swept.place.store.list(folder) for key in batch.column("address").to_pylist()]
+    assert sorted(json.loads(swept.place.store.read(key))["objects"]["restored"] for key in notes) == [0, 4]
+
+
+def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
+    spark: SparkSession, tmp_path: Path, place: Backups
+) -> None:
+    """The collector reaches the files by another path than the server, which names its own."""
+    with Lake(tmp_path / "lake", options=SandboxOptions(issues_folder_addresses=True)) as lake:
+        (lake.folder / "mounted").symlink_to(lake.folder / "objects")
+        repository = lake.repository()
+        key = repository.put_stray("data/s/linked", b"linked")
+        url = f"local://{repository.folder}/{key}"
+        repository.stage("reports/linked", url, size_bytes=6, checksum=hashlib.md5(b"linked").hexdigest())
+        repository.commit()
+        settings = lake.settings.model_copy(update={"mounts": {"local://": f"{(lake.folder / 'mounted').as_uri()}/"}})
+        collector = Collector(spark, repository, settings=settings)
+        mark = collector.mark_objects(key)
+        place.back_up(spark, collector, mark)
+        collector.sweep(mark, live=[])
+        found = {}
+        for folders in ((), collector.begin().server_folders):
+            found[folders] = restore(
+                spark,
+                find_backup(place.store, mark.mark_id),
+                place.location,
+                collector.begin().store,
+                collector.server,
+                prefix="reports/",
+                server_folders=folders,
+                work_place=collector.work_place,
+                run_key=new_run_key("lake", utc_now()),
+                clock=utc_now,
+                cores=CORES,
+            )
+        without, with_folders = found.values()
+        assert (counts(without), without.read_through_lakefs) == ({}, 0)
+        assert (counts(with_folders), with_folders.read_through_lakefs) == ({"restored": 1}, 1)
+
+
+def test_a_place_that_is_down_ends_the_restore(
+    levelled_s3: LevelledS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million objects are not asked for one by one, each until the retries end."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    places = StoreLocation("s3://bucket/backups"), StoreLocation(tmp_path.as_uri())
+    copies = [{"address": f"data/s/{name}", "size": 3, "checksum": ""} for name in ("one", "two")]
+    with pytest.raises(WorkerError) as failed:
+        list(_bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)])))
+    assert isinstance(failed.value.__cause__, StoreUnavailableError)
+    levelled_s3.faults.clear()
+    (outcomes,) = _bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)]))
+    assert outcomes["outcome"].to_pylist() == ["lost", "lost"]
+
+
+def test_a_prefix_of_paths_or_of_addresses(swept: Swept) -> None:
+    keys = {**swept.keys, "stray": swept.stray}
+    for prefix, back in (
+        ("reports/", {"reports/2024/x", "reports/2025/y"}),
+        ("reports/2024/x", {"reports/2024/x"}),
+        ("data/s/", {"stray"}),
+        ("data/", {*PATHS, "stray"}),
+        ("nothing", set()),
+    ):
+        result = swept.restore(prefix)
+        result.raise_if_incomplete()
+        assert {name for name, key in keys.items() if key in swept.repository.objects()} == back, prefix
+        assert counts(result) == ({"restored": len(back)} if back else {})
+        swept.repository.store.delete_many([keys[name] for name in back])
+
+
+def test_what_is_there_is_never_overwritten(swept: Swept) -> None:
+    swept.repository.store.put(swept.keys[PATHS[0]], b"something else")
+    swept.repository.store.put(swept.keys[PATHS[1]], b"x" * len(PATHS[1]))
+    swept.place.store.delete_many([swept.copy_of(PATHS[2])])
+    result = swept.restore()
+    assert counts(result) == {"restored": 1, "conflict": 2, "lost": 1}
+    assert swept.repository.store.read(swept.keys[PATHS[0]]) == b"something else"
+    assert swept.repository.store.read(swept.keys[PATHS[1]]) == b"x" * len(PATHS[1])
+    assert {error["error"] for error in result.errors} == {
+        "another object is at its address, and was left alone",
+        "the place of the backups does not have it any more",
+    }
+    with pytest.raises(RestoreIncompleteError, match="3 of 4 objects") as caught:
+        result.raise_if_incomplete()
+    assert caught.value.exit_code == 5
+
+
+def test_a_copy_that_was_changed_is_found_out(swept: Swept) -> None:
+    swept.place.store.put(swept.copy_of(PATHS[0]), b"X" * len(PATHS[0]))
+    swept.place.store.put(swept.copy_of(PATHS[1]), b"longer than it was")
+    swept.repository.store.put(swept.keys[PATHS[1]], b"longer than it was")
+    for others in ("restored", "already_there"):
+        result = swept.restore()
+        assert counts(result) == {others: 2, "failed": 2}
+        assert [found["error"] for found in result.errors] == [
+            "the copy is not what was backed up: it was changed in the place of the backups"
+        ]
+        assert swept.keys[PATHS[0]] not in swept.repository.objects(), "nothing is written"
+    swept.place.store.put(swept.copy_of(PATHS[0]), PATHS[0].encode())
+    assert counts(swept.restore(PATHS[0])) == {"restored": 1}
+
+
+@pytest.mark.parametrize(
+    ("of_place", "of_namespace", "proof"),
+    [
+        ("folder", "folder", "sha256 by reading"),
+        ("folder", "s3", "md5 by reading"),
+        ("s3", "folder", "sha256 by reading"),
+        ("s3", "s3", "md5 by stores"),
+        ("s3 in parts", "s3 in parts", "md5 by reading"),
+    ],
+)
+def test_what_was_recorded_is_compared_before_anything_is_written(
+    of_place: str, of_namespace: str, proof: str, s3_namespace: StoreLocation, tmp_path: Path
+) -> None:
+    """By whatever the place and the namespace state now: an upload in parts is no longer known by its MD5."""
+
+    def opened(kind: str, name: str) -> ObjectStore:
+        if kind == "folder":
+            return folder(tmp_path, name)
+        return S3Store(StoreLocation(f"{s3_namespace.url}/{name}"), copy_limits=IN_PARTS if "parts" in kind else None)
+
+    source, namespace = opened(of_place, "place"), opened(of_namespace, "namespace")
+    content, changed = bytes(9 * MIB), bytes(9 * MIB - 1) + b"X"
+    namespace.put("data/s/big", content)
+    paths = BackupPaths("lake", "m1")
+    record, _ = _copy_one(namespace, source, paths, _Planned("data/s/big", len(content), None))
+    assert record is not None
+    assert record.proof == proof
+    copy = _Copy("data/s/big", len(content), record.checksum)
+
+    def back() -> str:
+        return _bring_one_back(source, namespace, paths.objects, copy)[0]
+
+    namespace.delete_many(["data/s/big"])
+    source.put(paths.objects + "data/s/big", changed)
+    assert back() == "failed"
+    assert namespace.content_facts("data/s/big") is None
+    source.put(paths.objects + "data/s/big", content)
+    assert [back(), back()] == ["restored", "already_there"]
+    assert namespace.read("data/s/big") == content
+    namespace.put("data/s/big", changed)
+    assert back() == "conflict"
+    source.put(paths.objects + "data/s/big", changed)
+    assert back() == "failed", "the same as the copy, and not what was backed up"
+
+
+@pytest.mark.parametrize("checksum", ["crc64nvme:AAAA", ""])
+def test_a_copy_that_nobody_can_compare_is_not_written(checksum: str, tmp_path: Path) -> None:
+    source, namespace = folder(tmp_path, "place"), folder(tmp_path, "namespace")
+    source.put("objects/data/s/a", b"abc")
+    outcome, problem = _bring_one_back(source, namespace, "objects/", _Copy("data/s/a", 3, checksum))
+    assert outcome == "failed"
+    assert isinstance(problem, BackupError)
+    assert "cannot be proved" in problem.message
+    assert list(namespace.list()) == []
+
+
+def test_the_same_object_written_meanwhile_is_no_conflict(tmp_path: Path) -> None:
+    """By another restore, or by our own copy whose answer was lost."""
+
+    class Raced(LocalStore):
+        def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
+            destination.put(destination_key, meanwhile)
+            return super().copy_to(key, destination, destination_key, if_absent=if_absent)
+
+    source, namespace = Raced(folder(tmp_path, "place").location), folder(tmp_path, "namespace")
+    source.put("objects/data/s/a", b"abc")
+    copy = _Copy("data/s/a", 3, f"md5:{hashlib.md5(b'abc').hexdigest()}")
+    for meanwhile, outcome in ((b"abc", "already_there"), (b"abd", "conflict")):
+        assert _bring_one_back(source, namespace, "objects/", copy)[0] == outcome
+        assert namespace.read("data/s/a") == meanwhile
+        namespace.delete_many(["data/s/a"])
+
+
+def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
+    class Confused(LakeFSServer):
+        """Its reads are not of the object that the commit has."""
+
+        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+            yield b"X" * len(path)
+
+    result = swept.restore(PATHS[0], Confused(lake.credentials))
+    assert (counts(result), result.unreadable, result.read_through_lakefs) == ({"restored": 1}, 1, 0)
+    assert result.errors[-1]["error"] == "lakeFS shows other content than was backed up"
+    with pytest.raises(RestoreIncompleteError, match="1 that did cannot be read"):
+        result.raise_if_incomplete()
+
+
+def test_what_lakefs_does_not_show_is_unreadable(swept: Swept, lake: Lake) -> None:
+    class Deaf(LakeFSServer):
+        """Its reads are of another repository, which has no such commit."""
+
+        def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+            return super().read_object("other-lake", ref, path)
+
+    lake.repository("other-lake")
+    result = swept.restore("reports/", Deaf(lake.credentials))
+    assert counts(result) == {"restored": 2}
+    assert result.unreadable == 2
+    assert "404" in str(result.errors[0]["error"])
+
+
+def test_contents_that_were_changed(swept: Swept) -> None:
+    (part,) = swept.backup.parts
+    swept.place.store.put(part.key, swept.place.store.read(part.key) + b"x")
+    with pytest.raises(CorruptFileError, match="was changed after the backup was made"):
+        swept.restore()
+
+
+def test_a_repository_that_is_somewhere_else_now(swept: Swept, lake: Lake) -> None:
+    api = lake.client.repositories_api
+    api.delete_repository("lake")
+    api.create_repository(
+        lakefs_sdk.RepositoryCreation(name="lake", storage_namespace="local://lake-2", default_branch="main")
+    )
+    with pytest.raises(BackupError, match="the repository is at local://lake-2/"):
+        swept.restore()
+    assert OUTCOMES[0] == "restored"
+
+
+def test_commits_of_all_branches_tags_and_parents(repository: LakeRepository, lake: Lake) -> None:
+    expected: dict[str, str] = {}
+
+    def commit(branch: str) -> str:
+        repository.put(f"{branch}/{len(expected)}", branch=branch)
+        made = repository.commit(branch=branch)
+        expected[made] = repository.metarange_of(made)
+        return made
+
+    for _ in range(3):
+        commit("main")
+    repository.branch("side")
+    commit("side")
+    commit("main")
+    merged = lake.client.refs_api.merge_into_branch("lake", "side", "main", lakefs_sdk.Merge(message="merge")).reference
+    expected[merged] = repository.metarange_of(merged)
+    repository.branch("tagged")
+    tagged = commit("tagged")
+    lake.client.tags_api.create_tag("lake", lakefs_sdk.TagCreation(id="v1", ref=tagged))
+    repository.delete_branch("tagged")
+    repository.branch("lost")
+    lost = commit("lost")
+    repository.delete_branch("lost")
+    del expected[lost]
+    found = commits_of(LakeFSServer(lake.credentials), "lake")
+    assert {commit_id: metarange_id for metarange_id, commit_id in found.items()} == expected
+
+
+def test_metadata_of_an_old_commit_that_is_gone(swept: Swept) -> None:
+    """No run reads it, so nobody has noticed; the objects come back, and what was not proved is said."""
+    gone = swept.repository.metadata_file(swept.repository.metarange_of(swept.expired))
+    swept.repository.store.delete_many([gone])
+    result = swept.restore()
+    assert counts(result) == {"restored": 4}
+    assert (result.read_through_lakefs, result.shown_by_no_commit, result.unreadable_metadata) == (0, 4, 1)
+    assert gone in [error["for_example"] for error in result.errors]
+    with pytest.raises(RestoreIncompleteError, match="1 files that say what commits show are damaged or gone"):
+        result.raise_if_incomplete()
+    assert swept.repository.store.read(swept.stray) == b"never committed"
+
+
+def test_a_damaged_range_of_an_old_commit(swept: Swept) -> None:
+    repository = swept.repository
+    metarange = repository.metadata_file(repository.metarange_of(swept.expired))
+    [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    repository.store.put(repository.metadata_file(range_id), b"damaged")
+    result = swept.restore("data/s/")
+    assert (counts(result), result.unreadable_metadata) == ({"restored": 1}, 1)
+
+
+def test_what_was_restored_and_lost_again_is_lost(swept: Swept) -> None:
+    swept.restore()
+    swept.repository.branch("rescued", swept.expired)
+    collector = Collector(swept.spark, swept.repository)
+    collector.collect()
+    assert collector.addresses("missing") == set()
+
+    lost = swept.keys[PATHS[0]]
+    swept.repository.store.delete_many([lost])
+    collector = Collector(swept.spark, swept.repository)
+    collector.collect()
+    [row] = collector.dataset("missing").dataframe.collect()
+    assert (row["address"], row["deleted_by"]) == (lost, "")
+    assert collector.manifest("missing").facts["lost"] == 1

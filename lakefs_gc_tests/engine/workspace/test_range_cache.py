@@ -1,0 +1,281 @@
+"""The cache of ranges saves reads, and is never trusted (rule 3)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.workspace import range_cache
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
+from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.benchmarks.generator import Shape, write_range_number
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+
+SHAPE = Shape(entries=60, ranges=6, slots=6)
+NOWHERE = {"pack": None, "offset": None, "length": None, "digest": None}
+
+
+class Place:
+    """A namespace of six ranges, and a cache beside it, without Spark."""
+
+    def __init__(self, folder: Path) -> None:
+        self.namespace, self.cache_folder = folder / "namespace", folder / "work" / "_range_cache" / "v1"
+        (self.namespace / "_lakefs").mkdir(parents=True)
+        (folder / "work").mkdir()
+        self.store_url = f"file://{self.namespace}/"
+        self.cache = RangeCache(StoreLocation(f"file://{folder}/work"), 1024**3)
+        self.ids = []
+        for number in range(SHAPE.ranges):
+            table = write_range_number(SHAPE, number)
+            self.file(table.id).write_bytes(table.data)
+            self.ids.append(table.id)
+
+    def file(self, range_id: str) -> Path:
+        return self.namespace / "_lakefs" / range_id
+
+    def located(self, kept_for: str = "") -> list[Row]:
+        """The rows that ``locate`` gives, by its own index reader: with the places of another store if one is named."""
+        packs = pa.record_batch([pa.array(self.cache.prune(), pa.string())], names=["pack"])
+        places = {}
+        for batch in range_cache._read_indexes(self.cache.place)(iter([packs])):
+            for row in batch.to_pylist():
+                places[row.pop("store_url"), row.pop("range_id")] = row
+        rows = [{"store_url": self.store_url, "range_id": range_id} for range_id in self.ids]
+        return [row | places.get((kept_for or row["store_url"], row["range_id"]), NOWHERE) for row in rows]
+
+    def read(self, rows: list[Row] | None = None, *, cores: int = 1) -> dict[str, int]:
+        """Read all ranges through the cache: range id to entries."""
+        batch = pa.RecordBatch.from_pylist(self.located() if rows is None else rows, schema=BATCH)
+        found = {}
+        for row, entries in read_through(
+            iter([batch]), self.cache, cores, lambda data, file, _: read_range(data, file)
+        ):
+            assert row["range_id"] not in found
+            found[row["range_id"]] = entries.num_rows
+        return found
+
+    def lose_the_namespace(self) -> None:
+        for range_id in self.ids:
+            self.file(range_id).unlink()
+
+    def files(self, name: str) -> list[Path]:
+        return sorted((self.cache_folder / name).glob("*"))
+
+
+BATCH = pa.schema(
+    [("store_url", pa.string()), ("range_id", pa.string()), ("pack", pa.string()), ("offset", pa.int64()),
+     ("length", pa.int64()), ("digest", pa.binary())]
+)  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def everything(place: Place) -> dict[str, int]:
+    return dict.fromkeys(place.ids, SHAPE.per_range)
+
+
+def test_what_was_read_once_need_not_be_there(place: Place, everything: dict[str, int]) -> None:
+    assert place.read() == everything
+    place.lose_the_namespace()
+    assert place.read() == everything
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def exchange(file: Path) -> None:
+    """Two ranges of one length take each other's place in the index."""
+    index = pq.read_table(file).to_pylist()
+    for name in ("offset", "length"):
+        index[0][name], index[1][name] = index[1][name], index[0][name]
+    pq.write_table(pa.Table.from_pylist(index, schema=range_cache.INDEX_FILE), file)
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a bit of a pack": ("packs", flip),
+    "a pack cut short": ("packs", lambda file: file.write_bytes(file.read_bytes()[:-900])),
+    "an empty pack": ("packs", lambda file: file.write_bytes(b"")),
+    "a pack that is gone": ("packs", Path.unlink),
+    "an index that is none": ("index", lambda file: file.write_bytes(b"PAR1")),
+    "another table as an index": ("index", lambda file: pq.write_table(pa.table({"x": [1]}), file)),
+    "an index of other places": ("index", exchange),
+}
+
+
+@pytest.mark.parametrize(("folder", "damage"), DAMAGES.values(), ids=DAMAGES)
+def test_what_is_damaged_is_read_anew(
+    place: Place, everything: dict[str, int], folder: str, damage: Callable[[Path], object]
+) -> None:
+    place.read()
+    [file] = place.files(folder)
+    damage(file)
+    assert place.read() == everything
+    assert file not in place.files(folder), "what is damaged is dropped"
+    assert place.read() == everything
+    assert file.name not in {pack.name for pack in place.files("packs")}
+    place.lose_the_namespace()
+    assert place.read() == everything
+
+
+def test_another_stores_range_is_another_range(place: Place, everything: dict[str, int]) -> None:
+    """Even of the same name: what one repository's store says of it proves nothing for another's."""
+    place.read()
+    other = place.namespace.rename(place.namespace.with_name("other"))
+    assert {row["pack"] is None for row in place.located()} == {False}
+    place.store_url = f"file://{other}/"
+    assert {row["pack"] for row in place.located()} == {None}
+    forged = place.located(f"file://{place.namespace}/")
+    assert all(row["pack"] for row in forged)
+    place.namespace = other
+    first = place.ids[0]
+    place.file(first).write_bytes(write_range_number(Shape(entries=6, ranges=6, slots=6), 0).data)
+    assert place.read(forged) == everything | {first: 1}
+
+
+def test_nothing_damaged_is_kept(place: Place) -> None:
+    flip(place.file(place.ids[3]))
+    with pytest.raises(CorruptRangeError):
+        place.read()
+    assert place.files("packs") == []
+
+
+def test_what_decodes_from_the_store_and_not_from_the_cache(place: Place, everything: dict[str, int]) -> None:
+    """A digest proves that the content is what was read, not that it was any good."""
+    place.read()
+    rows = place.located()
+    [pack] = place.files("packs")
+    seen: set[str] = set()
+
+    def decode(data: bytes, file: str, row: Row) -> int:
+        if not seen:
+            seen.add(file)
+            raise CorruptFileError(file, "told by the test")
+        return int(read_range(data, file).num_rows)
+
+    batch = pa.RecordBatch.from_pylist(rows, schema=BATCH)
+    found = {row["range_id"]: count for row, count in read_through(iter([batch]), place.cache, 1, decode)}
+    assert found == everything
+    assert pack not in place.files("packs")
+
+
+def test_the_least_recently_used_goes_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_cache, "_PACK_BYTES", 1)  # a pack for each range
+    place.read()
+    size_bytes = {file.name: file.stat().st_size for file in place.files("packs")}
+    assert len(size_bytes) == SHAPE.ranges
+    rows = place.located()
+    for file in (*place.files("packs"), *place.files("used")):
+        os.utime(file, (time.time() - 9000,) * 2)
+    used = rows[2:4]
+    place.read(used)
+    limit = sum(size_bytes[row["pack"]] for row in used)
+    assert set(RangeCache(place.cache.place, limit).prune()) == {row["pack"] for row in used}
+    assert {file.name for file in place.files("packs")} == {row["pack"] for row in used}
+    assert {file.name for file in place.files("index")} == {row["pack"] for row in used}
+    assert RangeCache(place.cache.place, 0).prune() == []
+    assert place.files("packs") == []
+
+
+def test_a_task_adds_no_more_than_there_is_room_for(
+    place: Place, everything: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    size_bytes = place.file(place.ids[0]).stat().st_size
+    for limit, kept, warnings in ((0, 0, 0), (int(2.5 * size_bytes), 2, 1), (1024**3, SHAPE.ranges, 0)):
+        caplog.clear()
+        place.cache = RangeCache(place.cache.place, limit)
+        assert place.read() == everything
+        assert sum(row["pack"] is not None for row in place.located()) == kept
+        assert len(caplog.messages) == warnings
+        if warnings:
+            assert f"no room in the cache of ranges for {SHAPE.ranges - kept} files" in caplog.text
+            assert "raise max_range_cache_bytes" in caplog.text
+
+
+def test_each_of_many_tasks_has_room_for_a_range(place: Place, everything: dict[str, int]) -> None:
+    gib = 1024**3
+    rooms = [RangeCache(place.cache.place, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
+    assert rooms == [10 * gib // 4, *[32 * 1024**2] * 3]
+    assert RangeCache(place.cache.place, 0).room_of_task(1000) == 0
+    size_bytes = place.file(place.ids[0]).stat().st_size
+    place.cache = RangeCache(place.cache.place, 10 * size_bytes)
+    assert place.read(cores=10_000) == everything
+    assert all(row["pack"] for row in place.located()), "no task has a 40,000th of the room"
+    place.cache = RangeCache(place.cache.place, 5 * size_bytes)
+    assert place.cache.prune() == [], "what all tasks together wrote is held to the limit"
+
+
+def test_another_run_may_make_room_at_any_time(place: Place, everything: dict[str, int]) -> None:
+    place.read()
+    rows = place.located()
+    assert RangeCache(place.cache.place, 0).prune() == []
+    assert place.read(rows) == everything
+
+
+def test_a_pack_without_an_index_goes_after_a_while(place: Place) -> None:
+    place.read()
+    [index], [pack] = place.files("index"), place.files("packs")
+    index.unlink()
+    assert place.cache.prune() == []
+    assert pack.exists(), "its writer may be about to write the index"
+    os.utime(pack, (time.time() - 86_400,) * 2)
+    assert place.cache.prune() == []
+    assert not pack.exists()
+
+
+def test_without_a_place_to_write_the_run_goes_on(place: Place, everything: dict[str, int]) -> None:
+    place.cache_folder.parent.write_text("a file where the folder belongs")
+    assert place.read([{"store_url": place.store_url, "range_id": id_} | NOWHERE for id_ in place.ids]) == everything
+
+
+def ranges_of(repository: LakeRepository, commit_id: str) -> set[str]:
+    """The files of the ranges of a commit."""
+    metarange = repository.metadata_file(repository.metarange_of(commit_id))
+    ids = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
+    return {repository.metadata_file(range_id) for range_id in ids}
+
+
+def test_a_second_run_reads_only_what_is_new(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        repository = lake.repository()
+        for number in range(3):
+            repository.put(f"path/{number}")
+            old = repository.commit(age_days=8 - number)
+        repository.put_stray("data/s/garbage")
+        repository.keep_days(10)
+        first = Collector(spark, repository)
+        first.collect()
+        before = ranges_of(repository, old)
+        repository.put("path/new")
+        new_commit = repository.commit()
+        metarange = repository.metadata_file(repository.metarange_of(new_commit))
+        store_in_s3.server.requests.clear()
+        second = Collector(spark, repository)
+        second.collect()
+        reads = [key for key in store_in_s3.reads_by_workers() if len(key.rpartition("/")[2]) == 64]
+        new = {metarange, *(ranges_of(repository, new_commit) - before)}
+        assert sorted(reads) == sorted(store_in_s3.key(repository, key) for key in new), (
+            "each of them once, for all stages together"
+        )
+        assert len(second.addresses("committed") - first.addresses("committed")) == 1
+        # What is lost is missed, though the cache has it.
+        lost = repository.metadata_file(repository.metarange_of(old))
+        repository.store.delete_many([lost])
+        with pytest.raises(ObjectNotFoundError, match=lost):
+            Collector(spark, repository).collect(until="active_ranges")

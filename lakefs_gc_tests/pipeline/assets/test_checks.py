@@ -1,0 +1,60 @@
+"""The brakes as people meet them: asset checks of the mark, which its sweep reads again (rule 8)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakefs_gc.config import Protections
+from lakefs_gc.engine.decide.checks import BRAKES, KEPT_ONLY, protections_from_json
+from lakefs_gc.engine.records.mark import MarkPaths, read_mark
+from lakefs_gc.errors import SafetyError
+from lakefs_gc.pipeline.session import GCSession
+from lakefs_gc_tests.pipeline.assets.conftest import CodeLocation, materialized, values
+from lakefs_gc_tests.pipeline.assets.test_pipeline import RUN, failure_of
+from lakefs_gc_tests.support.collector import LakeRepository
+
+
+def test_a_brake_that_is_on_keeps_the_mark_from_being_swept(
+    location: CodeLocation, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
+    repository.store.delete_many(live[:1])
+    before = repository.objects()
+    marked = location.run("gc_mark", RUN)
+    assert not marked.success, "the check blocks"
+    checks = {check.check_name: check for check in marked.get_asset_check_evaluations()}
+    assert checks.keys() == BRAKES.keys()
+    assert {name for name, check in checks.items() if not check.passed} == {"live_objects_are_there"}
+    assert {name for name, check in checks.items() if check.severity.value == "WARN"} == KEPT_ONLY
+    mark = values(materialized(marked)["mark"])
+    assert "1 referenced objects do not exist" in str(checks["live_objects_are_there"].metadata["message"].value)
+
+    # By somebody who did not look at the checks: refused here and now, and not by the sweep later.
+    failure = failure_of(location.approve(RUN), "sweep_approval")
+    assert failure["error"] == SafetyError.__name__
+    assert "--override live_objects_are_there" in failure["what_to_do"]
+    assert location.sweeps_by_sensor() == []
+    assert repository.objects() == before
+
+    config = {"overrides": ["live_objects_are_there"], "why": "lost in May, known"}
+    assert location.approve(RUN, **config).success
+    (swept,) = location.sweeps_by_sensor()
+    assert swept.success
+    assert len(repository.objects()) == len(before) - values(materialized(swept)["sweep"])["deleted_objects"]
+    approval = json.loads(repository.store.read(MarkPaths.of(str(mark["mark_id"])).approval))
+    assert approval["overrides"] == {"live_objects_are_there": "lost in May, known"}
+
+
+def test_the_session_gives_a_mark_whose_brakes_are_on(location: CodeLocation, repository: LakeRepository) -> None:
+    live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
+    repository.store.delete_many(live[:1])
+    protect = Protections(tags=("v*",), path_prefixes=("audit/",))
+    safety = location.settings.safety.model_copy(update={"protect": protect})
+    session = GCSession(location.settings.model_copy(update={"safety": safety}), location.instance)
+    mark_id = str(session.mark("lake/one")["mark_id"])
+    mark = read_mark(repository.store, repository.name, repository.namespace, mark_id)
+    # What the brakes of the next mark, and the second look of the sweep, go by.
+    assert protections_from_json(mark.run["protections"]) == protect
+    assert mark.run["unreadable"] == []

@@ -1,0 +1,149 @@
+"""Jobs that fail, end early, or must not begin: what Dagster says, and what it has recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import boto3
+import pytest
+from dagster import DagsterInstance, ExecuteInProcessResult
+from dagster._core.pipes import utils
+
+from lakefs_gc_tests.pipeline.assets.conftest import materialized
+from lakefs_gc_tests.pipeline.emr.conftest import EMR, INSTANCES, ROLE, failure, location
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+
+RUN = "lake/one"
+KINDS = pytest.mark.parametrize("kind", ["emr", "emr-serverless"])
+
+_REPORTS_ONE = """
+import boto3, sys
+from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
+s3 = boto3.client("s3")
+with open_dagster_pipes(context_loader=PipesS3ContextLoader(s3), message_writer=PipesS3MessageWriter(s3)) as pipes:
+    pipes.report_asset_materialization(asset_key="store_listing", metadata={"dagster/row_count": 5})
+sys.exit(7)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_late_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a job has ended, nothing more comes: Dagster need not wait ten seconds for it."""
+    monkeypatch.setattr(utils, "WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(emr: EMR) -> None:
+    """None of these jobs comes so far."""
+    emr.without_java = True
+
+
+def said(result: ExecuteInProcessResult) -> dict[str, Any]:
+    assert not result.success
+    shown = failure(result)
+    return {"message": shown.description, **{name: value.value for name, value in shown.metadata.items()}}
+
+
+@KINDS
+def test_a_job_that_fails_silently_fails_the_run(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance, kind: str
+) -> None:
+    emr.entry_point.write_text("raise SystemExit(3)")
+    result = location(emr.settings(lake, kind), instance).run("gc_mark", RUN)
+    shown = said(result)
+    assert shown["error"] == "RemoteJobError"
+    assert "ended FAILED" in shown["message"]
+    assert "exit code 3" in shown["message"] or kind == "emr"
+    assert "log" in shown["what_to_do"]
+    assert not materialized(result)
+
+
+def test_what_was_reported_before_a_failure_is_recorded(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
+) -> None:
+    emr.entry_point.write_text(_REPORTS_ONE)
+    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
+    assert "exit code 7" in said(result)["message"]
+    assert list(materialized(result)) == ["store_listing"]
+
+
+def test_a_job_must_report_every_asset(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
+) -> None:
+    emr.entry_point.write_text(_REPORTS_ONE.replace("sys.exit(7)", ""))
+    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
+    shown = said(result)
+    assert shown["error"] == "RemoteJobError"
+    assert "without a report of active_ranges, candidates, committed, " in shown["message"]
+    assert "store_listing" not in shown["message"]
+    assert list(materialized(result)) == ["store_listing"]
+
+
+def test_the_error_of_the_job_is_the_error_of_the_run(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
+) -> None:
+    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", "other/one")
+    shown = said(result)
+    assert shown["error"] == "RepositoryNotFoundError", emr.jobs[-1].output[-3000:]
+    assert shown["what_to_do"]
+    assert emr.states == ["FAILED"]
+
+
+@KINDS
+def test_no_second_job_of_a_repository(emr: EMR, lake: Lake, instance: DagsterInstance, kind: str) -> None:
+    """Rule 10: one that outlived the Dagster that started it counts."""
+    emr.stop()
+    name = "lakefs-gc lake"
+    client: Any = boto3.client
+    aws = client(kind)
+    if kind == "emr":
+        step: Any = {"Name": "gc_sweep", "HadoopJarStep": {"Jar": "command-runner.jar", "Args": []}}
+        instances: Any = INSTANCES
+        aws.run_job_flow(Name=name, Instances=instances, ReleaseLabel="emr-7.9.0", Steps=[step])
+    else:
+        aws.start_job_run(name=name, applicationId=emr.application_id, executionRoleArn=ROLE)
+    result = location(emr.settings(lake, kind), instance).run("gc_mark", RUN)
+    assert said(result)["error"] == "RunInProgressError"
+    assert len(emr.states) == 1, "nothing was started"
+
+
+@KINDS
+def test_an_interrupted_run_ends_its_job(emr: EMR, lake: Lake, instance: DagsterInstance, kind: str) -> None:
+    emr.stop()
+    dagster = location(emr.settings(lake, kind), instance)
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while not emr.states and not over.wait(0.1):
+            pass
+        if not over.wait(1):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        result = dagster.run("gc_mark", RUN)
+        assert not result.success
+    finally:
+        over.set()
+        thread.join()
+    assert emr.states == [{"emr": "TERMINATED", "emr-serverless": "CANCELLED"}[kind]]
+
+
+def test_a_request_that_is_none(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
+    settings = emr.settings(lake, "emr-serverless", executionTimeoutMinutes="soon")
+    shown = said(location(settings, instance).run("gc_mark", RUN))
+    assert shown["error"] == "ConfigurationError"
+    assert "executionTimeoutMinutes" in shown["message"]
+    assert emr.states == []
+
+
+def test_what_aws_refuses(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
+    settings = emr.settings(lake, "emr-serverless", applicationId="00none")
+    shown = said(location(settings, instance).run("gc_mark", RUN))
+    assert shown["error"] == "RemoteJobError"
+    assert "00none" in shown["message"]
+    assert "permissions" in shown["what_to_do"]

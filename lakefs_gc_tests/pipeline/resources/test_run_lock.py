@@ -1,0 +1,236 @@
+"""Rule 10, on the run records of a real instance."""
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from dagster import (
+    AssetExecutionContext,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRunStatus,
+    Definitions,
+    DynamicPartitionsDefinition,
+    ExecuteInProcessResult,
+    asset,
+    materialize,
+)
+
+from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.pipeline.resources.run_lock import process_tags, refuse_second_run
+
+RUNS = DynamicPartitionsDefinition(name="gc_runs")
+ACTIVE = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+AT_REST = [
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.SUCCESS,
+    DagsterRunStatus.FAILURE,
+    DagsterRunStatus.CANCELED,
+]
+
+
+@asset(partitions_def=RUNS)
+def guarded(context: AssetExecutionContext) -> None:
+    """An asset that may run once for each repository."""
+    refuse_second_run(context)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
+    with DagsterInstance.local_temp(str(tmp_path)) as opened:
+        yield opened
+
+
+def other_run(instance: DagsterInstance, partition: str, status: DagsterRunStatus) -> str:
+    """The record of a run in another process."""
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": partition} if partition else {}
+    return instance.create_run_for_job(job, tags=tags, status=status).run_id
+
+
+def starts(instance: DagsterInstance, run_id: str, at: float) -> None:
+    """Dagster's own event for the run in another process; ``at`` is seconds since 1970."""
+    event = DagsterEvent(DagsterEventType.PIPELINE_START.value, "job")
+    instance.report_dagster_event(event, run_id, timestamp=at)
+
+
+def run(instance: DagsterInstance, partition: str) -> ExecuteInProcessResult:
+    instance.add_dynamic_partitions("gc_runs", [partition])
+    return materialize([guarded], instance=instance, partition_key=partition)
+
+
+@pytest.mark.parametrize("status", ACTIVE, ids=lambda status: status.value)
+@pytest.mark.parametrize("partition", ["lake/other", "lake/one"])
+def test_second_run_of_a_repository_is_refused(
+    instance: DagsterInstance, status: DagsterRunStatus, partition: str
+) -> None:
+    run_id = other_run(instance, partition, status)
+    with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is under way") as refused:
+        run(instance, "lake/one")
+    assert "terminate it in the UI" in refused.value.remedy
+
+
+def test_a_run_whose_process_was_killed_is_in_nobodys_way(instance: DagsterInstance) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": f"{socket.gethostname()}:{ended.pid}"}
+    killed = instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+    assert run(instance, "lake/one").success
+    left = instance.get_run_by_id(killed.run_id)
+    assert left is not None
+    assert left.status is DagsterRunStatus.FAILURE
+
+
+def test_a_run_of_a_living_process_or_of_another_machine_is_respected(instance: DagsterInstance) -> None:
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    for process in (process_tags()["lakefs_gc/process"], "another-machine:1"):
+        tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
+        instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+        with pytest.raises(RunInProgressError):
+            run(instance, "lake/one")
+
+
+def under_way(instance: DagsterInstance, process: str) -> str:
+    """The record of a run that a process of the command line began, by the tag of the process."""
+    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
+    return instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED).run_id
+
+
+def tag_of(process: subprocess.Popen[str]) -> str:
+    """The tag of the process that ``began`` started."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+_SAYS_ITS_TAG = """
+import sys
+from pathlib import Path
+from lakefs_gc.pipeline.resources.run_lock import process_tags
+if Path("/proc/self/comm").exists():
+    Path("/proc/self/comm").write_text("a) S 1 (b")
+print(process_tags()["lakefs_gc/process"], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def began(*within: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that says its tag, and lives meanwhile; ``within`` is a command that runs it."""
+    command = [*within, sys.executable, "-c", _SAYS_ITS_TAG]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process  # leaving closes its input: it ends
+
+
+in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="tells processes apart by /proc")
+
+
+@in_proc
+@pytest.mark.parametrize("mounted", [["--mount-proc"], []], ids=["proc of its own", "the outer proc"])
+def test_a_run_of_another_container_is_respected(instance: DagsterInstance, mounted: list[str]) -> None:
+    """It has our host name, and its numbers are those of another PID namespace: whether it lives cannot be seen."""
+    container = ["unshare", "-rpf", *mounted]
+    if not shutil.which("unshare") or subprocess.run([*container, "true"], check=False).returncode:
+        pytest.skip("no PID namespace of our own: user namespaces are not allowed here")
+    with began(*container) as process:
+        tag = tag_of(process)
+        assert tag.startswith(f"{socket.gethostname()}:1:")
+        for number in ("1", "4194304"):  # one that is alive here, and one that cannot be
+            run_id = under_way(instance, tag.replace(":1:", f":{number}:", 1))
+            with pytest.raises(RunInProgressError, match=run_id) as refused:
+                run(instance, "lake/one")
+            assert "Force termination immediately" in refused.value.remedy
+            assert f"dagster run delete {run_id}" in refused.value.remedy
+            instance.delete_run(run_id)
+
+
+@in_proc
+def test_a_run_of_another_boot_is_respected(instance: DagsterInstance) -> None:
+    with began() as process:
+        tag = tag_of(process)
+    under_way(instance, f"{tag.rpartition(':')[0]}:00000000-0000-0000-0000-000000000000")
+    with pytest.raises(RunInProgressError):
+        run(instance, "lake/one")
+
+
+@in_proc
+def test_a_process_that_has_the_number_of_a_killed_one_is_another(instance: DagsterInstance) -> None:
+    host, number, start, *place = process_tags()["lakefs_gc/process"].split(":")
+    killed = under_way(instance, ":".join([host, number, str(int(start) - 1), *place]))
+    assert run(instance, "lake/one").success
+    left = instance.get_run_by_id(killed)
+    assert left is not None
+    assert left.status is DagsterRunStatus.FAILURE
+
+
+@in_proc
+def test_a_living_process_is_known_by_its_start_whatever_its_name(instance: DagsterInstance) -> None:
+    with began() as process:
+        tag = tag_of(process)
+        assert int(tag.split(":")[2]) >= int(process_tags()["lakefs_gc/process"].split(":")[2])
+        under_way(instance, tag)
+        with pytest.raises(RunInProgressError):
+            run(instance, "lake/one")
+    assert run(instance, "lake/one").success, "it has ended"
+
+
+@pytest.mark.parametrize("status", AT_REST, ids=lambda status: status.value)
+def test_runs_that_wait_or_ended_are_in_nobodys_way(instance: DagsterInstance, status: DagsterRunStatus) -> None:
+    other_run(instance, "lake/other", status)
+    assert run(instance, "lake/one").success
+
+
+@pytest.mark.parametrize("partition", ["lake-2/one", "pond/one", ""])
+def test_other_repositories_are_in_nobodys_way(instance: DagsterInstance, partition: str) -> None:
+    other_run(instance, partition, DagsterRunStatus.STARTED)
+    assert run(instance, "lake/one").success
+
+
+def test_of_two_runs_the_older_goes_on(instance: DagsterInstance) -> None:
+    """Two that start at once do not refuse each other: the one that was stored first wins."""
+    checked: list[str] = []
+
+    @asset(partitions_def=RUNS)
+    def first(context: AssetExecutionContext) -> None:
+        other_run(instance, "lake/younger", DagsterRunStatus.STARTED)
+        refuse_second_run(context)
+        checked.append(context.run.run_id)
+
+    instance.add_dynamic_partitions("gc_runs", ["lake/one"])
+    assert materialize([first], instance=instance, partition_key="lake/one").success
+    assert checked
+
+
+def test_of_two_runs_the_one_that_started_first_goes_on(instance: DagsterInstance) -> None:
+    """Though it was stored later: the other one waited in the queue meanwhile."""
+    checked: list[str] = []
+
+    @asset(partitions_def=RUNS)
+    def waited(context: AssetExecutionContext) -> None:
+        other = other_run(instance, "lake/other", DagsterRunStatus.NOT_STARTED)
+        own = instance.get_run_record_by_id(context.run.run_id)
+        assert own is not None
+        assert own.start_time is not None
+        starts(instance, other, own.start_time - 60)
+        with pytest.raises(RunInProgressError, match=f"run {other} of lake is under way"):
+            refuse_second_run(context)
+        checked.append(other)
+
+    instance.add_dynamic_partitions("gc_runs", ["lake/one"])
+    assert materialize([waited], instance=instance, partition_key="lake/one").success
+    assert checked
+
+
+def test_a_run_that_was_stored_first_and_started_second_is_in_nobodys_way(instance: DagsterInstance) -> None:
+    """It is the one to be refused, when it looks."""
+    other = other_run(instance, "lake/other", DagsterRunStatus.NOT_STARTED)
+    starts(instance, other, time.time() + 60)
+    assert run(instance, "lake/one").success

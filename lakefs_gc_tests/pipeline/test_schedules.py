@@ -1,0 +1,82 @@
+"""The schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from dagster import (
+    DagsterInstance,
+    DefaultScheduleStatus,
+    RunRequest,
+    SkipReason,
+    build_schedule_context,
+)
+
+from lakefs_gc.config import ScheduleSettings, Settings
+from lakefs_gc.definitions import build_definitions
+from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.schedules import mark_schedule
+
+TICK = datetime(2026, 3, 1, 3, tzinfo=UTC)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
+    with DagsterInstance.local_temp(str(tmp_path)) as opened:
+        yield opened
+
+
+def evaluate(instance: DagsterInstance, settings: Settings, tick: datetime = TICK) -> list[RunRequest | SkipReason]:
+    context = build_schedule_context(
+        instance=instance,
+        scheduled_execution_time=tick,
+        repository_def=build_definitions(settings).get_repository_def(),
+    )
+    answers = mark_schedule(settings)(context)
+    assert isinstance(answers, Iterator)
+    return list(answers)
+
+
+def partitions(instance: DagsterInstance) -> list[str]:
+    return sorted(instance.get_dynamic_partitions(str(gc_runs.name)))
+
+
+def test_starts_a_run_for_each_repository(instance: DagsterInstance) -> None:
+    requests = evaluate(instance, Settings(repositories=("lake", "pond")))
+    assert all(isinstance(request, RunRequest) for request in requests)
+    keys = [request.partition_key for request in requests if isinstance(request, RunRequest)]
+    assert [str(key).partition("/")[0] for key in keys] == ["lake", "pond"]
+    assert partitions(instance) == sorted(map(str, keys))
+    tags = [request.tags["lakefs_gc/repository"] for request in requests if isinstance(request, RunRequest)]
+    assert tags == ["lake", "pond"]
+
+
+def test_same_tick_twice_is_the_same_run(instance: DagsterInstance) -> None:
+    settings = Settings(repositories=("lake",))
+    once, again = evaluate(instance, settings), evaluate(instance, settings)
+    assert isinstance(once[0], RunRequest)
+    assert isinstance(again[0], RunRequest)
+    assert once[0].run_key == again[0].run_key is not None
+    assert len(partitions(instance)) == 1
+    later = evaluate(instance, settings, TICK.replace(day=2))
+    assert isinstance(later[0], RunRequest)
+    assert later[0].run_key != once[0].run_key
+    assert len(partitions(instance)) == 2
+
+
+def test_says_why_it_does_nothing_without_repositories(instance: DagsterInstance) -> None:
+    (reason,) = evaluate(instance, Settings())
+    assert isinstance(reason, SkipReason)
+    assert "repositories" in str(reason.skip_message)
+    assert partitions(instance) == []
+
+
+def test_goes_by_its_settings_and_is_off_at_first() -> None:
+    settings = Settings(schedule=ScheduleSettings(cron="30 1 * * 6", timezone="Europe/Berlin"))
+    schedule = mark_schedule(settings)
+    assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 1 * * 6", "Europe/Berlin")
+    assert schedule.job_name == "gc_mark"
+    assert schedule.default_status is DefaultScheduleStatus.STOPPED

@@ -1,0 +1,141 @@
+"""The quick reading of a page agrees with an XML parser's, and with botocore's, on whatever a store writes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
+
+import pytest
+from botocore.parsers import create_parser
+from botocore.session import Session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.s3.errors import IncompleteListingError
+from lakefs_gc.storage.s3.listing import _read_carefully, _read_quickly, parse_page
+
+TIME = "2025-06-01T12:00:00.123Z"
+xml_text = st.text(
+    st.characters(min_codepoint=32, exclude_categories=["Cs"], exclude_characters="\x7f\ufffe\uffff"), max_size=12
+)
+
+
+def page(
+    keys: list[str], *, levels: list[str] | None = None, encode: Any = None, more: str = "", gap: str = ""
+) -> bytes:
+    def text(key: str) -> str:
+        return encode(key) if encode else escape(key)
+
+    contents = gap.join(
+        f"<Contents><Key>{text(key)}</Key><LastModified>{TIME}</LastModified><ETag>&#34;e&#34;</ETag>"
+        f"<Size>{number}</Size><Owner><ID>Key</ID></Owner><StorageClass>STANDARD</StorageClass></Contents>"
+        for number, key in enumerate(keys)
+    )
+    between = gap.join(f"<CommonPrefixes><Prefix>{text(level)}</Prefix></CommonPrefixes>" for level in levels or [])
+    token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else ""
+    encoding = "<EncodingType>url</EncodingType>" if encode else ""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<Name>b</Name><Prefix>p</Prefix>{token}{encoding}<IsTruncated>{str(bool(more)).lower()}</IsTruncated>{gap}"
+        f"{contents}{gap}{between}</ListBucketResult>"
+    ).encode()
+
+
+def _rows(fields: Any) -> Any:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(fields).items()}
+
+
+@settings(deadline=None)  # the first page waits for the compiler
+@given(
+    keys=st.lists(xml_text.map(lambda text: f"ns/{text}"), max_size=6),
+    levels=st.lists(xml_text.map(lambda text: f"ns/{text}/"), max_size=3),
+    encode=st.sampled_from([None, quote_plus, quote, lambda key: quote(key, safe="")]),
+    more=st.sampled_from(["", "token==", "a&b<c"]),
+    gap=st.sampled_from(["", "\n  ", "<!-- a comment -->"]),
+)
+def test_keys_come_out_as_they_went_in(keys: list[str], levels: list[str], encode: Any, more: str, gap: str) -> None:
+    body = page(keys, levels=levels, encode=encode, more=more, gap=gap)
+    read = parse_page(body, "ns/")
+    objects = [(key[3:], number) for number, key in enumerate(keys) if not key.endswith("/")]
+    assert [(row["address"], row["size"]) for row in read.objects.to_pylist()] == objects
+    assert read.sub_prefixes == [level[3:] for level in levels]
+    assert read.next_token == more
+    assert read.objects.schema.equals(LISTING_SCHEMA)
+    quick = _read_quickly(body, "ns/")
+    assert quick is None or _rows(quick) == _rows(_read_carefully(body, "ns/"))
+
+
+def test_the_usual_pages_go_the_quick_way() -> None:
+    assert _read_quickly(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
+    assert _read_quickly(page(["ns/a"]), "ns/") is not None
+    assert _read_quickly(page([]), "ns/") is not None
+
+
+def test_objects_as_short_as_can_be() -> None:
+    contents = b"<Contents><Key>%d</Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"
+    body = page([]).replace(b"</ListBucketResult>", b"".join(contents % n for n in range(10)) + b"</ListBucketResult>")
+    assert parse_page(body, "").objects["address"].to_pylist() == [str(number) for number in range(10)]
+    assert _read_quickly(body, "") is not None
+
+
+@given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), st.integers(0, 6))
+def test_times_are_read_as_arrow_reads_them(time: datetime, digits: int) -> None:
+    fraction = f".{time.microsecond:06d}"[: digits + 1] if digits else ""
+    body = page(["a"]).replace(TIME.encode(), f"{time:%Y-%m-%dT%H:%M:%S}{fraction}Z".encode())
+    quick = _read_quickly(body, "")
+    assert quick is not None
+    assert quick.objects == _read_carefully(body, "").objects
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2025-02-29T12:00:00Z",
+        "2100-02-29T12:00:00Z",
+        "2025-13-01T12:00:00Z",
+        "2025-01-32T12:00:00Z",
+        "2025-01-01T24:00:00Z",
+        "2025-01-01",
+        "",
+    ],
+)
+def test_what_is_no_time_is_refused(time: str) -> None:
+    with pytest.raises(IncompleteListingError):
+        parse_page(page(["a"]).replace(TIME.encode(), time.encode()), "")
+
+
+@pytest.mark.parametrize("key", ["other/a", "n", "ns", ""])
+@pytest.mark.parametrize("encode", [None, quote_plus])
+def test_a_key_outside_the_root_is_refused(key: str, encode: Any) -> None:
+    with pytest.raises(IncompleteListingError, match="outside"):
+        parse_page(page(["ns/a", key], encode=encode), "ns/")
+
+
+@pytest.mark.parametrize("damaged", [b"<ETag>e</Etag>", b"<ETag>e<ETag>", b"<A><B>e</A></B>", b"<A>e</AA>"])
+def test_tags_must_match(damaged: bytes) -> None:
+    with pytest.raises(IncompleteListingError):
+        parse_page(page(["a"]).replace(b"<ETag>&#34;e&#34;</ETag>", damaged), "")
+
+
+def test_botocore_reads_the_same() -> None:
+    keys = ["ns/a b", "ns/a+b", "ns/ü,%25"]
+    body = page(keys, more="t", encode=quote_plus)
+    model = Session().get_service_model("s3").operation_model("ListObjectsV2")
+    answer = {"status_code": 200, "headers": {}, "body": body}
+    assert model.output_shape is not None
+    theirs = create_parser("rest-xml").parse(answer, model.output_shape)
+    (first, *_) = ours = parse_page(body, "").objects.to_pylist()
+    assert [row["size"] for row in ours] == [entry["Size"] for entry in theirs["Contents"]]
+    assert first["last_modified"] == theirs["Contents"][0]["LastModified"]
+    assert [row["address"] for row in ours] == keys
+
+
+@given(st.data())
+def test_no_cut_of_a_page_passes_for_a_page(data: st.DataObject) -> None:
+    body = page(["ns/a", "ns/b", "ns/c"], levels=["ns/d/"], encode=quote_plus)
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(IncompleteListingError):
+        parse_page(body[:cut], "ns/")

@@ -1,0 +1,36 @@
+"""Backs a mark up in a process of its own, for a test to kill: ``python -m ... FILE`` with what to do as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.records.mark import read_mark
+from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.undo.backup import backup
+from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+
+def main(file: Path) -> None:
+    """Keys: ``store``, ``repository``, ``namespace``, ``mark_id``, ``place``, ``work_url``, ``run_key``, ``spark``."""
+    task = json.loads(file.read_text("utf-8"))
+    store = StoreLocation(task["store"])
+    backup(
+        start_spark(task["spark"]),
+        store,
+        read_mark(open_store(store), task["repository"], task["namespace"], task["mark_id"]),
+        StoreLocation(task["place"]),
+        BackupSettings(copies_at_once=2),
+        work_place=WorkPlace(task["work_url"]),
+        run_key=task["run_key"],
+        clock=utc_now,
+        cores=1,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""Materialization records for the sensor's tests, in a real Dagster instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagster import AssetMaterialization, DagsterInstance
+
+from lakefs_gc.pipeline.partitions import gc_runs
+
+
+def record_mark(
+    instance: DagsterInstance,
+    run_key: str,
+    *,
+    digest: str = "",
+    candidates: int = 3,
+    policy: str = "immediately",
+    delay_hours: float = 0.0,
+) -> str:
+    """Record that ``mark`` was materialized; its digest.  ``policy`` is the one that it was made under."""
+    digest = digest or f"sha256:{run_key}"
+    metadata: dict[str, str | int | float] = {
+        "mark_id": mark_id_of(run_key),
+        "digest": digest,
+        "dagster/row_count": candidates,
+        "sweep_policy": policy,
+        "sweep_delay_hours": delay_hours,
+    }
+    _record(instance, "mark", run_key, metadata)
+    return digest
+
+
+def record_approval(instance: DagsterInstance, run_key: str, digest: str) -> None:
+    """Record that ``sweep_approval`` was materialized."""
+    _record(instance, "sweep_approval", run_key, {"mark_id": mark_id_of(run_key), "digest": digest})
+
+
+def record_sweep(instance: DagsterInstance, run_key: str, digest: str) -> None:
+    """Record that ``sweep`` was materialized."""
+    _record(instance, "sweep", run_key, {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": 3})
+
+
+def record_by_hand(instance: DagsterInstance, asset: str, run_key: str) -> None:
+    """What the UI's "Report materialization events" leaves: no metadata of ours."""
+    _record(instance, asset, run_key, {})
+
+
+def mark_id_of(run_key: str) -> str:
+    return f"mark-of-{run_key.partition('/')[2]}"
+
+
+def _record(instance: DagsterInstance, asset: str, run_key: str, metadata: Mapping[str, str | int | float]) -> None:
+    instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
+    instance.report_runless_asset_event(AssetMaterialization(asset, partition=run_key, metadata=metadata))

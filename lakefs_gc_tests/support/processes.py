@@ -1,0 +1,114 @@
+"""Runs of the command line as processes, to kill or to starve, and Spark's Python workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
+from lakefs_gc_tests.support.collector import Lake
+
+TIMEOUT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """``lakefs-gc`` in a process of its own, with its Dagster instance and its work place in ``folder``."""
+
+    lake: Lake
+    folder: Path
+    spark: Mapping[str, str]
+    work: Path
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.home.mkdir(exist_ok=True)
+        (self.home / "dagster.yaml").touch()
+        spark = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.spark.items())
+        (self.folder / "lakefs-gc.toml").write_text(
+            f"work_url = {json.dumps(self.work.as_uri())}\n"
+            f'[mounts]\n"local://" = {json.dumps(self.lake.location.folder_url)}\n'
+            "[safety]\nlongest_commit_minutes = 0\n"
+            "[sweep]\nobjects_per_request = 1\n"
+            f"[spark]\n{spark}"
+        )
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "dagster"
+
+    def environment(self) -> dict[str, str]:
+        credentials = self.lake.credentials
+        return {
+            **os.environ,
+            "DAGSTER_HOME": str(self.home),
+            "LAKECTL_SERVER_ENDPOINT_URL": credentials.endpoint_url,
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": credentials.access_key_id,
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": credentials.secret_access_key,
+        }
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "lakefs_gc", *arguments]
+
+    def run(self, *arguments: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+        """Run to the end; ``within`` is a command that runs it."""
+        return subprocess.run(
+            [*within, *self.command(*arguments)],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """What a command that ends well says."""
+        ended = self.run(*arguments, "--json")
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        content: dict[str, Any] = json.loads(ended.stdout)
+        return content
+
+    def kill_when(self, said: str, *arguments: str) -> bool:
+        """Start, and SIGKILL everything once a line of its log has ``said``; whether it came to that."""
+        process = subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        try:
+            return any(said in line for line in process.stderr)
+        finally:
+            kill_session(process)  # type: ignore[arg-type]
+            process.stderr.close()
+
+
+def kill_workers(spark: SparkSession) -> int:
+    """SIGKILL to the Python workers of a session, but not to the daemon that forks them; how many there were."""
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            parents[int(stat.parent.name)] = int(fields[1])
+    daemons = {pid for pid, parent in parents.items() if parent == jvm}
+    workers = [pid for pid, parent in parents.items() if parent in daemons]
+    for pid in workers:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(workers)

@@ -1,0 +1,38 @@
+"""Sweeps a mark in a process of its own, for a test to kill: ``python -m ... FILE`` with what to do as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from lakefs_gc.config import SweepSettings
+from lakefs_gc.engine.records.mark import read_mark
+from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.sweep.sweep import sweep
+from lakefs_gc.engine.workspace.workspace import DatasetManifest, WorkPlace, utc_now
+from lakefs_gc.storage.open import open_store
+
+
+def main(file: Path) -> None:
+    """Keys: ``run`` (facts of a run), ``mark_id``, ``work_url``, ``live`` (addresses), ``spark`` (configuration)."""
+    task = json.loads(file.read_text("utf-8"))
+    run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
+    spark = start_spark(task["spark"])
+    live = spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED)
+    sweep(
+        spark,
+        run,
+        read_mark(open_store(run.store), run.repository, run.namespace, task["mark_id"]),
+        lambda suspects: live,
+        work_place=WorkPlace(task["work_url"]),
+        settings=SweepSettings(objects_per_request=1),
+        clock=utc_now,
+        cores=1,
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

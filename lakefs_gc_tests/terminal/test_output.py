@@ -1,0 +1,77 @@
+"""Keys, paths and messages come out of the command line as they are."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from lakefs_gc.cli.findings import Finding
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.errors import StorageError
+from lakefs_gc.formats.report import MADE_BY_US
+from lakefs_gc.pipeline.assets.mark import not_lakefs_metadata
+from lakefs_gc.terminal.output import Output
+
+KEY = r"a:100:b [red]c[/red] \\[d] [/e] :warning:"
+
+
+def test_json_is_what_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).result({"key": KEY, "long": "x:100:" * 100}, lambda: None)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == {"key": KEY, "long": "x:100:" * 100}
+    assert shown.count("\n") == 1
+
+
+def test_people_see_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.say(KEY)
+    out.show_errors([{"objects": 1, "error": "AccessDenied", "for_example": KEY}])
+    out.show_findings([Finding("store", "fail", KEY, KEY)])
+    assert capsys.readouterr().out.count(KEY) == 4
+
+
+def test_what_is_not_lakefs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    run = {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "named_at_root": ""}
+    mark = Mark("m1", "lake", "s3://b/", "f/", MADE_BY_US, now, now, "d", (), 0, 0, {}, {}, (), None, run, {}, {})
+    Output().show_mark(mark)
+    assert "1,234 objects at the root, 2.0 KiB (never marked)" in capsys.readouterr().out
+    metadata = not_lakefs_metadata(mark)
+    assert metadata == {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "not_lakefs_size": "2.0 KiB"}
+    named = replace(mark, run={"not_lakefs": 0, "not_lakefs_bytes": 0, "named_at_root": KEY})
+    Output().show_mark(named)
+    assert f"all collected, because the repository refers to {KEY}" in capsys.readouterr().out
+    assert not_lakefs_metadata(named)["named_at_root"].value == KEY
+    older = replace(mark, run={})
+    Output().show_mark(older)
+    assert "not lakeFS" not in capsys.readouterr().out, "it says nothing of them"
+    assert not_lakefs_metadata(older) == {}
+
+
+def test_errors_and_logs_show_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.say_error(KEY)
+    out.fail(StorageError(KEY, remedy=KEY))
+    logging.getLogger("lakefs_gc.engine").info(KEY)
+    assert capsys.readouterr().err.count(KEY) == 4
+
+
+def test_help_loads_nothing_that_only_a_run_needs() -> None:
+    """Each of these takes between a fifth of a second and two to load."""
+    code = "import sys; from lakefs_gc.cli.main import main; sys.argv = ['lakefs-gc', '--help']\ntry: main()\n"
+    code += "finally: sys.stderr.write(' '.join({name.partition('.')[0] for name in sys.modules}))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "sweep" in ended.stdout
+    assert {"dagster", "pyspark", "pyarrow", "boto3", "lakefs_sdk", "numba"} & set(ended.stderr.split()) == set()
+
+
+def test_what_only_reads_marks_does_not_load_dagster() -> None:
+    code = "import sys, lakefs_gc.cli.reading; print('dagster' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
