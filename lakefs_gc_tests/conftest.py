@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 
@@ -128,13 +128,13 @@ def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def connect_to_lakefs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], LakeFSServer]:
+def connect_to_lakefs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], LakeFSClient]:
     """Point this process at a lakeFS server; gives a client of it."""
 
-    def connect(url: str, access_key_id: str = "test-key", secret_access_key: str = "test-secret") -> LakeFSServer:
+    def connect(url: str, access_key_id: str = "test-key", secret_access_key: str = "test-secret") -> LakeFSClient:
         monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", url)
         monkeypatch.setenv("LAKECTL_CREDENTIALS_ACCESS_KEY_ID", access_key_id)
         monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", secret_access_key)
-        return LakeFSServer(load_server_credentials())
+        return LakeFSClient(load_server_credentials())
 
     return connect

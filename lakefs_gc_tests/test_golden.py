@@ -21,10 +21,10 @@ from lakefs_gc.engine.records.mark import Mark, read_part
 from lakefs_gc.engine.records.open_mark import open_mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ReadOnlyRepositoryError
 from lakefs_gc.formats.addresses import other_readings
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
@@ -84,7 +84,7 @@ def marked_addresses(store: ObjectStore, mark: Mark) -> set[str]:
 
 
 def test_marks_what_the_oracle_says(
-    recording: Recording, connect_to_lakefs: Callable[[str], LakeFSServer], spark_config: dict[str, str]
+    recording: Recording, connect_to_lakefs: Callable[[str], LakeFSClient], spark_config: dict[str, str]
 ) -> None:
     replay, expected = ReplayServer(recording.folder), recording.expected
     settings = recording.settings.model_copy(update={"spark": spark_config})
@@ -108,7 +108,7 @@ def test_marks_what_the_oracle_says(
     meant = {reading for address in staged for reading in other_readings(address)}
     assert marked - undecided == delete - undecided - hazards - meant
     counts, made = expected["counts"], found.mark
-    place = WorkPlace(settings.work_url)
+    place = Workspace(settings.work_url)
     committed = place.manifest(run_key, "committed")
     folder = Path(place.folder(run_key, "committed").removeprefix("file://")) / "data"
     addresses = {a for part in committed.files for a in pq.read_table(folder / part)["address"].to_pylist()}
@@ -124,7 +124,7 @@ def test_marks_what_the_oracle_says(
 def test_an_older_cutoff_keeps_what_is_newer(
     name: str,
     tmp_path: Path,
-    connect_to_lakefs: Callable[[str], LakeFSServer],
+    connect_to_lakefs: Callable[[str], LakeFSClient],
     spark: SparkSession,
     spark_config: dict[str, str],
 ) -> None:
@@ -140,7 +140,7 @@ def test_an_older_cutoff_keeps_what_is_newer(
     with ReplayServer(folder).serving() as url, GCSession.open(settings) as session:
         server = connect_to_lakefs(url)
         session.mark(run_key, min_age_hours=0, unsafe_min_age=True)
-        place = WorkPlace(settings.work_url)
+        place = Workspace(settings.work_url)
         stages = ("uncommitted", "active_ranges", "committed", "foreign_references")
         inputs = {stage: place.read(spark, run_key, stage, schemas.BY_STAGE[stage]) for stage in stages}
         listing = place.read(spark, run_key, "store_listing", schemas.STORE_LISTING)

@@ -13,7 +13,7 @@ from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
-from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import deleted_bytes
 from lakefs_gc.storage.open import open_store
@@ -30,7 +30,7 @@ def examine(
     """
     findings = [_java()]
     try:
-        server = LakeFSServer(find_credentials())
+        server = LakeFSClient(find_credentials())
         findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {server.version()}"))
         findings.append(_grace_period(server, settings))
         if repository:
@@ -48,7 +48,7 @@ def _java() -> Finding:
     return Finding("Java", "ok", f"version {java_version(home / 'bin' / 'java')} in {home}")
 
 
-def _grace_period(server: LakeFSServer, settings: Settings) -> Finding:
+def _grace_period(server: LakeFSClient, settings: Settings) -> Finding:
     grace_seconds, min_age_hours = server.grace_period_seconds(), settings.safety.min_age_hours
     try:
         effective_hours = effective_min_age_seconds(settings.safety, grace_seconds) / 3600
@@ -64,7 +64,7 @@ def _grace_period(server: LakeFSServer, settings: Settings) -> Finding:
     return Finding("grace period", "ok", detail)
 
 
-def _repository(server: LakeFSServer, settings: Settings, repository: Repository) -> Iterator[Finding]:
+def _repository(server: LakeFSClient, settings: Settings, repository: Repository) -> Iterator[Finding]:
     if repository.read_only:
         yield Finding("repository", "fail", f"{repository.name} is read-only", "nothing can be collected there")
         return
@@ -86,7 +86,7 @@ def _repository(server: LakeFSServer, settings: Settings, repository: Repository
     yield _attempt("backups", lambda: _backups(settings, server))
 
 
-def _rules(server: LakeFSServer, repository: Repository) -> Finding:
+def _rules(server: LakeFSClient, repository: Repository) -> Finding:
     rules = server.retention_rules(repository.name)
     if rules is None:
         return Finding(
@@ -99,7 +99,7 @@ def _rules(server: LakeFSServer, repository: Repository) -> Finding:
     return Finding("retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no others'}")
 
 
-def _neighbours(server: LakeFSServer, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
+def _neighbours(server: LakeFSClient, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
     refuse_overlaps(repository, server, settings)
     return "ok", "no other visible repository shares the namespace"
 
@@ -155,7 +155,7 @@ def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
     )
 
 
-def _backups(settings: Settings, server: LakeFSServer) -> tuple[Verdict, str]:
+def _backups(settings: Settings, server: LakeFSClient) -> tuple[Verdict, str]:
     if not settings.backup.url and not settings.backup.required_before_sweep:
         return "ok", "none: no backup.url is set, so what is swept does not come back"
     place = open_store(open_place(settings, server))

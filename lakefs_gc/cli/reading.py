@@ -11,7 +11,7 @@ from lakefs_gc.engine.records.mark_overview import Overview, overview
 from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
 from lakefs_gc.engine.records.restore_log import notes, restored
 from lakefs_gc.errors import CorruptFileError, MarkError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.units import human_bytes
 
@@ -54,7 +54,7 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
 
     That is marked, approved, swept, incomplete, restored or partly restored (since, with the numbers), or unreadable.
     """
-    server = LakeFSServer(load_server_credentials())
+    server = LakeFSClient(load_server_credentials())
     found: list[dict[str, Any]] = []
     store = open_namespace(repository, server, settings).store
     for mark_id in list_marks(store):
@@ -102,7 +102,7 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:
     """The mark ``mark_id`` of a repository, with its store."""
-    return open_mark(repository, mark_id, LakeFSServer(load_server_credentials()), settings)
+    return open_mark(repository, mark_id, LakeFSClient(load_server_credentials()), settings)
 
 
 def read_json(store: ObjectStore, key: str) -> dict[str, Any]:

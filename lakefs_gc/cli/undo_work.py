@@ -21,9 +21,9 @@ from lakefs_gc.engine.records.open_mark import open_mark, open_namespace
 from lakefs_gc.engine.run import checked_store_time, new_run_key
 from lakefs_gc.engine.undo import restore as stage
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts, prune_backups
-from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import BackupIncompleteError, NamespaceError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import learn_folders
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -46,7 +46,7 @@ class BackedUp:
 
 def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> BackedUp:
     """Back a mark up.  Raises what the stage raises, but for objects that could not be copied."""
-    server = LakeFSServer(load_server_credentials())
+    server = LakeFSClient(load_server_credentials())
     place = open_place(settings, server)  # said before Spark starts
     found = open_mark(repository, mark_id, server, settings)
     paths = BackupPaths(repository, mark_id)
@@ -76,7 +76,7 @@ def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> Ba
 
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
     """Bring a backup back, all or those with a prefix."""
-    server = LakeFSServer(load_server_credentials())
+    server = LakeFSClient(load_server_credentials())
     place = open_place(settings, server)
     found = find_backup(open_store(place), mark_id, repository)
     namespace = open_namespace(found.repository, server, settings)
@@ -91,7 +91,7 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
             server,
             prefix=prefix,
             server_folders=server_folders,
-            work_place=WorkPlace(
+            workspace=Workspace(
                 settings.work_url or f"file://{folder}/work", max_range_cache_bytes=settings.max_range_cache_bytes
             ),
             run_key=new_run_key(found.repository, utc_now()) + "-restore",
@@ -101,7 +101,7 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
 
 
 def _server_folders(
-    server: LakeFSServer, settings: Settings, repository: str, store: ObjectStore, prefix: str
+    server: LakeFSClient, settings: Settings, repository: str, store: ObjectStore, prefix: str
 ) -> tuple[str, ...]:
     """How the server spells the namespace.  A restore of everything does not need to know."""
     try:
@@ -142,7 +142,7 @@ def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, An
 
 
 def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
-    server = LakeFSServer(load_server_credentials())
+    server = LakeFSClient(load_server_credentials())
     open_place(settings, server)
     repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
     pruned = Pruned([], [])

@@ -12,9 +12,9 @@ from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAN
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.open_mark import Marked, open_mark
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ApprovalError, SweepIncompleteError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
@@ -39,7 +39,7 @@ class Swept:
 
 def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
     """Make a mark of a repository, and read it back."""
-    server = LakeFSServer(load_server_credentials())
+    server = LakeFSClient(load_server_credentials())
     server.repository(repository)  # a wrong name is said before Spark starts
     run_key = new_run_key(repository, utc_now())
     with GCSession.open(settings) as session, out.progress(f"marking {repository}"):
@@ -112,7 +112,7 @@ def sweep(
     try:
         with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
             if not digest:
-                _refuse_unknown_mark(found, WorkPlace(session.settings.resolved_work_url()))
+                _refuse_unknown_mark(found, Workspace(session.settings.resolved_work_url()))
             session.sweep(found.mark.run_key, config)
     except SweepIncompleteError as error:
         if "outcomes" not in error.facts:
@@ -121,10 +121,10 @@ def sweep(
     return Swept(mark_id, read_json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
 
 
-def _refuse_unknown_mark(found: Marked, work_place: WorkPlace) -> None:
+def _refuse_unknown_mark(found: Marked, workspace: Workspace) -> None:
     """Naming a mark approves it as it was made: what was made elsewhere may have been rewritten since."""
     mark = found.mark
-    if work_place.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(found.store, mark):
+    if workspace.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(found.store, mark):
         return
     raise ApprovalError(
         f"mark {mark.mark_id} of {mark.repository} was not made by this installation.  Its digest is {mark.digest}",

@@ -43,7 +43,7 @@ class Settings(Section):
         "Default: the folder work below DAGSTER_HOME, or below .dagster in the working directory.",
     )
     keep_runs: int = Field(
-        default=10, ge=1, description="Runs of a repository whose DataFrames are kept in the work place."
+        default=10, ge=1, description="Runs of a repository whose DataFrames are kept in the workspace."
     )
     max_range_cache_bytes: int = Field(
         default=10 * 1024**3,
@@ -104,7 +104,7 @@ class Settings(Section):
         return spark
 
     @model_validator(mode="after")
-    def _jobs_share_the_work_place(self) -> Self:
+    def _jobs_share_the_workspace(self) -> Self:
         if self.emr and not self.work_url:
             raise ValueError("emr needs work_url, a place that the jobs and this machine share: s3://bucket/prefix")
         if self.emr and "spark.remote" in self.spark:

@@ -21,7 +21,7 @@ from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import SafetyError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.session import GCSession
@@ -103,7 +103,7 @@ class Stage:
         }
         stack.enter_context(_environment(self.environment))
         self.lake = open_store(location)
-        self.server = LakeFSServer(self.credentials)
+        self.server = LakeFSClient(self.credentials)
         self.storyteller = Storyteller(self.credentials, folder / "upload")
 
     @staticmethod

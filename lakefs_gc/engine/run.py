@@ -21,7 +21,7 @@ from lakefs_gc.errors import (
     SafetyError,
 )
 from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
-from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -56,7 +56,7 @@ class ServerIdentity:
     repository_created_at: str
 
     @classmethod
-    def of(cls, server: LakeFSServer, repository: Repository) -> ServerIdentity:
+    def of(cls, server: LakeFSClient, repository: Repository) -> ServerIdentity:
         """Of a repository as the server describes it now."""
         return cls(server.endpoint_url, repository.created_at.isoformat())
 
@@ -142,7 +142,7 @@ class GCRun:
 
 def begin_run(
     run_key: str,
-    server: LakeFSServer,
+    server: LakeFSClient,
     settings: Settings,
     safety: SafetyParameters,
     open_namespace: Any,
@@ -210,7 +210,7 @@ def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] |
     )
 
 
-def refuse_overlaps(repository: Repository, server: LakeFSServer, settings: Settings) -> None:
+def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Settings) -> None:
     """Rule 5: raise ``NamespaceError`` when another repository's namespace contains, equals or lies in this one's.
 
     Namespaces on local disks are compared by their folders, too: two URLs may lead to one folder by a symbolic link.

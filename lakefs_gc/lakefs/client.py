@@ -94,7 +94,7 @@ class PreparedCommits:
     location: str
 
 
-class LakeFSServer:
+class LakeFSClient:
     """A lakeFS server.
 
     Calls that only read, and the prepare calls (each has a run of its own), are tried again after a broken

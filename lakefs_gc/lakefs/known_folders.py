@@ -28,7 +28,7 @@ from lakefs_gc.formats.addresses import (
     other_readings,
     server_spellings,
 )
-from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -40,7 +40,7 @@ _ISSUED_NAME = re.compile(r"[0-9a-v]{20}(?:,[A-Za-z0-9_-]{43})?|[0-9a-f]{32}")
 
 
 def learn_folders(
-    server: LakeFSServer, repository: Repository, settings: Settings, location: StoreLocation
+    server: LakeFSClient, repository: Repository, settings: Settings, location: StoreLocation
 ) -> tuple[str, ...]:
     """How full addresses spell the folder of a local namespace: by the server's API, and by the mounts.
 

@@ -31,7 +31,7 @@ from lakefs_gc.engine.records.open_mark import open_namespace
 from lakefs_gc.engine.records.pending_approvals import StandingApproval, standing_approvals
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.assets.sweep_approval import approval_metadata
 from lakefs_gc.pipeline.partitions import gc_runs
 
@@ -85,7 +85,7 @@ def look_in_namespaces(settings: Settings) -> Look:
     """Looks where the server says that a repository is."""
 
     def look(repository: str) -> list[StandingApproval]:
-        server = LakeFSServer(load_server_credentials())
+        server = LakeFSClient(load_server_credentials())
         return standing_approvals(open_namespace(repository, server, settings).store, repository)
 
     return look

@@ -21,8 +21,8 @@ from lakefs_gc.config import ServerCredentials
 from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, WorkPlace
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
@@ -85,14 +85,14 @@ def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str
     if by_address:
         output = StageOutput(_joined_by_address(datasets, run), _NOW)
     else:
-        nobody = LakeFSServer(
+        nobody = LakeFSClient(
             ServerCredentials(endpoint_url="http://127.0.0.1:9", access_key_id="", secret_access_key="")
         )
         inputs = {name.replace("store_listing", "listing"): dataset for name, dataset in datasets.items()}
         output = unmatched(run, **inputs, server=nobody, clock=lambda: _NOW)
     spark.range(1).collect()
     with tempfile.TemporaryDirectory() as work, watched() as usage:
-        rows = WorkPlace(f"file://{work}").write(spark, run.run_key, "unmatched", output).rows
+        rows = Workspace(f"file://{work}").write(spark, run.run_key, "unmatched", output).rows
     spark.stop()
     return {"unmatched": rows, "listed_per_s": round(counts["store_listing"] / usage.wall_seconds), **usage.figures()}
 

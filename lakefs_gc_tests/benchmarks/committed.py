@@ -22,7 +22,7 @@ from lakefs_gc.engine.run import GCRun, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace, utc_now
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
@@ -44,7 +44,7 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
     """Read metaranges, then ranges, in this process's Spark; what both took."""
     resource = SparkResource(spark_config={"spark.driver.memory": "2g"})
     spark, cores, run = resource.session, resource.cores, run_of(folder)
-    place = WorkPlace(f"file://{work}", max_range_cache_bytes=_CACHE_BYTES if cached else 0)
+    place = Workspace(f"file://{work}", max_range_cache_bytes=_CACHE_BYTES if cached else 0)
     spark.range(cores).mapInArrow(lambda batches: batches, "id long").collect()  # workers have started
     with watched() as usage:
         ranges = _active_ranges(spark, run, place, cores)
@@ -83,7 +83,7 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
     }
 
 
-def _active_ranges(spark: SparkSession, run: GCRun, place: WorkPlace, cores: int) -> Dataset:
+def _active_ranges(spark: SparkSession, run: GCRun, place: Workspace, cores: int) -> Dataset:
     csv = Path(run.store.url.removeprefix("file://")) / _COMMITS_FILE
     metaranges = read_active_commits(csv.read_bytes(), csv.name).column("metarange_id").to_pylist()
     named = spark.createDataFrame([(metarange_id,) for metarange_id in metaranges], "range_id string")

@@ -23,7 +23,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsPlace
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
-from lakefs_gc.engine.workspace.workspace import StageOutput, WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
@@ -44,7 +44,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
     cores = os.cpu_count() or 1
     with simulated, simulated.environment(), TemporaryDirectory() as folder:
         spark = start_spark({"spark.master": f"local[{cores}]"})
-        work_place = WorkPlace(f"file://{folder}")
+        workspace = Workspace(f"file://{folder}")
         run = GCRun(
             "bench/1",
             "bench",
@@ -66,8 +66,8 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
             {"cutoff": run.cutoff.isoformat(), "expired": 0, "expired_bytes": 0},
             {"size_bytes": F.sum("size")},
         )
-        work_place.write(spark, run.run_key, "candidates", candidates)
-        kept = work_place.read(spark, run.run_key, "candidates", schemas.CANDIDATES)
+        workspace.write(spark, run.run_key, "candidates", candidates)
+        kept = workspace.read(spark, run.run_key, "candidates", schemas.CANDIDATES)
         mark = write_mark(run, candidates=kept, counts={}, mark_id=_MARK_ID)
         nothing = local_rows(spark, [], schemas.UNCOMMITTED)
         before = simulated.stats()
@@ -77,12 +77,12 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
                 run,
                 mark,
                 lambda suspects: nothing,
-                work_place=work_place,
+                workspace=workspace,
                 settings=SweepSettings(requests_at_once=requests_at_once),
                 clock=utc_now,
                 cores=cores,
             )
-            work_place.write(spark, run.run_key, "sweep", output)
+            workspace.write(spark, run.run_key, "sweep", output)
         after = simulated.stats()
         spark.stop()
         requests = {name: count - before.requests.get(name, 0) for name, count in after.requests.items()}

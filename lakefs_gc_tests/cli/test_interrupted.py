@@ -33,7 +33,7 @@ def _hear_ctrl_c() -> None:
 def test_an_interrupted_mark_says_so_and_leaves_nothing(
     lake: Lake, line: CommandLine, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Without an instance or a work place: both are temporary."""
+    """Without an instance or a workspace: both are temporary."""
     lake.repository().put_stray("data/x", b"garbage")
     configuration = line.folder / "lakefs-gc.toml"
     lines = configuration.read_text().splitlines(keepends=True)

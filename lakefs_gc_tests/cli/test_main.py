@@ -17,7 +17,7 @@ import pytest
 from lakefs_gc.cli import main
 from lakefs_gc.config import ServerCredentials
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
@@ -62,7 +62,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 def lake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    connect_to_lakefs: Callable[..., LakeFSServer],
+    connect_to_lakefs: Callable[..., LakeFSClient],
     spark_config: dict[str, str],
 ) -> Iterator[Storyteller]:
     """The repository of the demo on a sandbox, and a configuration that reaches it."""

@@ -94,7 +94,7 @@ def test_a_url_with_credentials_is_refused(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_work_place_is_one_that_jobs_share(tmp_path: Path) -> None:
+def test_the_workspace_is_one_that_jobs_share(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="emr needs work_url"):
         settings(tmp_path, "emr", CLUSTER, work_url="")
 

@@ -126,7 +126,7 @@ def test_a_namespace_on_the_servers_disk_needs_a_mount() -> None:
     assert Settings(mounts={"local://": "file:///data/"}).reach("local://lake").url == "file:///data/lake/"
 
 
-def test_the_work_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings(work_url="s3://b/w/").resolved_work_url() == "s3://b/w"
     assert Settings().resolved_work_url() == f"file://{tmp_path}/.dagster/work"
     monkeypatch.setenv("DAGSTER_HOME", "/my home/ä")

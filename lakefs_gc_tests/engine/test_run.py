@@ -32,7 +32,7 @@ from lakefs_gc.errors import (
     RepositoryNotFoundError,
     SafetyError,
 )
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
@@ -51,7 +51,7 @@ def begin(
 ) -> GCRun:
     credentials = lake.credentials.model_copy(update={"endpoint_url": url or lake.credentials.endpoint_url})
     return begin_run(
-        f"{name}/1", LakeFSServer(credentials), lake.settings, safety or SafetyParameters(), open_store, clock
+        f"{name}/1", LakeFSClient(credentials), lake.settings, safety or SafetyParameters(), open_store, clock
     )
 
 
@@ -180,7 +180,7 @@ def test_folders_that_a_link_makes_one_are_refused(lake: Lake, repository: LakeR
 def test_mounts_tell_which_folders_are_one(lake: Lake, repository: LakeRepository) -> None:
     lake.repository("other")
     folders = {"local://": lake.location.folder_url}
-    server = LakeFSServer(lake.credentials)
+    server = LakeFSClient(lake.credentials)
     refuse_overlaps(server.repository("lake"), server, Settings(mounts=folders))
     both = folders | {"local://other/": repository.location.folder_url}
     with pytest.raises(NamespaceError, match="overlap"):

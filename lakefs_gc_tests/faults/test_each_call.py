@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import LakeFSGCError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.support import impatient_daemon
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
@@ -75,7 +75,7 @@ class Scene:
         lost = self.live.keys() - self.repository.objects()
         assert not lost, f"{when}: live objects are gone: {sorted(lost)}"
 
-    def collector(self, spark: SparkSession, server: LakeFSServer | None = None) -> Collector:
+    def collector(self, spark: SparkSession, server: LakeFSClient | None = None) -> Collector:
         """A run that reads every range from the store."""
         settings = self.repository.lake.settings.model_copy(update={"max_range_cache_bytes": 0})
         return Collector(spark, self.repository, server=server, settings=settings)
@@ -127,7 +127,7 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
     with Lake(tmp_path / "lake") as lake, LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         scene = Scene.of(lake.repository())
         credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
-        server = LakeFSServer(credentials, sleep=lambda seconds: None)
+        server = LakeFSClient(credentials, sleep=lambda seconds: None)
 
         def collector() -> Collector:
             return scene.collector(spark, server)

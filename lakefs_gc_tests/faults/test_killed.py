@@ -134,7 +134,7 @@ def small_disk(folder: Path, size: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", ["40k", "80k", "120k", "160k"] if _ALL else ["80k"])
-def test_the_disk_of_the_work_place_is_full(lake: Lake, line: CommandLine, next_run: Next, size: str) -> None:
+def test_the_disk_of_the_workspace_is_full(lake: Lake, line: CommandLine, next_run: Next, size: str) -> None:
     scene = Scene.of(lake.repository())
     scene.litter()
     there = scene.repository.objects()

@@ -17,7 +17,7 @@ from lakefs_gc.errors import (
     ServerUnavailableError,
 )
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.lakefs_proxy import Answered, LakeFSProxy, refusal
@@ -50,12 +50,12 @@ def waits() -> Waits:
 
 
 @pytest.fixture
-def server(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> LakeFSServer:
+def server(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> LakeFSClient:
     """A client behind the proxy."""
-    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}), sleep=waits)
+    return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}), sleep=waits)
 
 
-def test_facts_of_server_and_repository(lake: Lake, server: LakeFSServer) -> None:
+def test_facts_of_server_and_repository(lake: Lake, server: LakeFSClient) -> None:
     lake.repository("lake", "local://lake/")
     assert server.grace_period_seconds() == 7200
     assert server.version()
@@ -68,7 +68,7 @@ def test_facts_of_server_and_repository(lake: Lake, server: LakeFSServer) -> Non
     )
 
 
-def test_all_pages_of_repositories_and_branches(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_all_pages_of_repositories_and_branches(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     repository = lake.repository("repo-0")
     for number in range(1, 5):
         lake.repository(f"repo-{number}")
@@ -84,7 +84,7 @@ def test_all_pages_of_repositories_and_branches(lake: Lake, server: LakeFSServer
 
 
 @pytest.mark.parametrize("offset", ["", "repo-0"])
-def test_a_list_that_stands_still_is_refused(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy, offset: str) -> None:
+def test_a_list_that_stands_still_is_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, offset: str) -> None:
     lake.repository("repo-0")
     more = {"has_more": True, "next_offset": offset, "results": 1, "max_per_page": 1000}
     proxy.instead("/repositories", lambda asked, answer: answer.with_json(pagination=more))
@@ -99,7 +99,7 @@ def test_a_list_that_stands_still_is_refused(lake: Lake, server: LakeFSServer, p
 TROUBLES = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
 
 
-def test_what_may_pass_is_tried_again(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy, waits: Waits) -> None:
+def test_what_may_pass_is_tried_again(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits) -> None:
     lake.repository("lake")
     proxy.fail("/repositories/lake", *TROUBLES)
     assert server.repository("lake").name == "lake"
@@ -107,7 +107,7 @@ def test_what_may_pass_is_tried_again(lake: Lake, server: LakeFSServer, proxy: L
     assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_what_does_not_pass_is_given_up(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_what_does_not_pass_is_given_up(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     lake.repository("lake")
     proxy.fail("/repositories/lake", *[refusal(503, "busy")] * 5)
     with pytest.raises(ServerUnavailableError, match="lakeFS answered 503: busy") as caught:
@@ -120,7 +120,7 @@ def test_a_server_that_is_not_there(lake: Lake, waits: Waits) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": url}), sleep=waits)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), sleep=waits)
     with pytest.raises(ServerUnavailableError, match="cannot reach lakeFS at http://127"):
         server.version()
     assert len(waits) == 4
@@ -140,7 +140,7 @@ def test_a_server_that_is_not_there(lake: Lake, waits: Waits) -> None:
     ],
 )
 def test_refusals_are_told_apart_and_not_tried_again(
-    server: LakeFSServer, proxy: LakeFSProxy, answer: Answered, error: type[ServerError], message: str
+    server: LakeFSClient, proxy: LakeFSProxy, answer: Answered, error: type[ServerError], message: str
 ) -> None:
     proxy.fail("/repositories/lake", *[answer] * 2)
     with pytest.raises(error, match=message) as caught:
@@ -153,12 +153,12 @@ def test_refusals_are_told_apart_and_not_tried_again(
 def test_wrong_credentials_and_no_secret_in_the_error(lake: Lake) -> None:
     wrong = lake.credentials.model_copy(update={"secret_access_key": "wr0ng"})
     with pytest.raises(ServerError, match="answered 401") as caught:
-        LakeFSServer(wrong).repository("lake")
+        LakeFSClient(wrong).repository("lake")
     assert "wr0ng" not in str(caught.value)
     assert "check the access key" in caught.value.remedy
 
 
-def test_rules_unset_and_an_unknown_repository_are_two_things(lake: Lake, server: LakeFSServer) -> None:
+def test_rules_unset_and_an_unknown_repository_are_two_things(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     assert server.retention_rules("lake") is None
     repository.keep_days(7, main=21)
@@ -169,7 +169,7 @@ def test_rules_unset_and_an_unknown_repository_are_two_things(lake: Lake, server
         server.retention_rules("nowhere")
 
 
-def test_rules_without_branches(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_rules_without_branches(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     lake.repository().keep_days(7)
     proxy.instead("/settings/gc_rules", lambda asked, answer: answer.with_json(branches=None))
     rules = server.retention_rules("lake")
@@ -177,7 +177,7 @@ def test_rules_without_branches(lake: Lake, server: LakeFSServer, proxy: LakeFSP
     assert (rules.default_retention_days, rules.branches) == (7, {})
 
 
-def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     lake.repository().keep_days(7)
     proxy.fail("/settings/gc_rules", *[refusal(500)] * 5)
     with pytest.raises(ServerUnavailableError):
@@ -188,7 +188,7 @@ def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeF
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b"<html>", b"7"])
-def test_rules_of_another_shape_are_refused(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy, body: bytes) -> None:
+def test_rules_of_another_shape_are_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, body: bytes) -> None:
     lake.repository().keep_days(7)
     proxy.fail("/settings/gc_rules", Answered(200, body))
     with pytest.raises(IncompleteAnswerError, match="the rules of lake are not what lakeFS answers"):
@@ -201,7 +201,7 @@ def commits_listed(lake: Lake, location: str) -> int:
 
 
 def test_commits_are_prepared_in_the_background(
-    lake: Lake, server: LakeFSServer, proxy: LakeFSProxy, waits: Waits
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits
 ) -> None:
     lake.repository().keep_days(7)
     unfinished = Answered(200, b'{"task_id": "GCPC1", "completed": false, "update_time": "2026-07-01T00:00:00Z"}')
@@ -212,7 +212,7 @@ def test_commits_are_prepared_in_the_background(
     assert waits[:3] == [0.05, 0.1, 0.2]
 
 
-def test_an_older_server_prepares_them_at_once(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_an_older_server_prepares_them_at_once(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     repository = lake.repository()
     repository.keep_days(7)
     proxy.fail(ASYNC, refusal(404, "invalid API endpoint"))
@@ -224,7 +224,7 @@ def test_an_older_server_prepares_them_at_once(lake: Lake, server: LakeFSServer,
     assert proxy.count(SYNC) == 1
 
 
-def test_a_success_of_another_kind_is_no_answer(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_a_success_of_another_kind_is_no_answer(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     """Of a 200 in place of 201 or 202 the SDK makes None."""
     lake.repository().keep_days(7)
     proxy.fail(ASYNC, Answered(200, b"{}"))
@@ -235,7 +235,7 @@ def test_a_success_of_another_kind_is_no_answer(lake: Lake, server: LakeFSServer
         server.prepare_uncommitted("lake")
 
 
-def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     """lakeFS's own client takes this for "no commit is active"."""
     lake.repository().keep_days(7)
     proxy.fail(ASYNC, refusal(500), refusal(404))
@@ -259,7 +259,7 @@ def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSServ
 )
 def test_a_task_that_does_not_end_well(
     lake: Lake,
-    server: LakeFSServer,
+    server: LakeFSClient,
     proxy: LakeFSProxy,
     change: dict[str, object],
     error: type[ServerError],
@@ -272,13 +272,13 @@ def test_a_task_that_does_not_end_well(
     assert caught.value.remedy
 
 
-def test_without_rules_there_are_no_commits_to_prepare(lake: Lake, server: LakeFSServer) -> None:
+def test_without_rules_there_are_no_commits_to_prepare(lake: Lake, server: LakeFSClient) -> None:
     lake.repository()
     with pytest.raises(ServerError, match="get gc rules: not found"):
         server.prepare_commits("lake", timeout_seconds=60)
 
 
-def test_uncommitted_pages(lake: Lake, server: LakeFSServer) -> None:
+def test_uncommitted_pages(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     empty = server.prepare_uncommitted("lake")
     assert (bool(empty.run_id), empty.location, empty.continuation_token) == (True, "", "")
@@ -292,7 +292,7 @@ def test_uncommitted_pages(lake: Lake, server: LakeFSServer) -> None:
         server.prepare_uncommitted("frozen")
 
 
-def test_the_metarange_of_a_commit(lake: Lake, server: LakeFSServer) -> None:
+def test_the_metarange_of_a_commit(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     [(_, first)] = server.branch_heads("lake")
     assert server.metarange_of("lake", first) == ""
@@ -300,7 +300,7 @@ def test_the_metarange_of_a_commit(lake: Lake, server: LakeFSServer) -> None:
     assert len(server.metarange_of("lake", repository.commit())) == 64
 
 
-def test_a_server_without_a_grace_period(server: LakeFSServer, proxy: LakeFSProxy) -> None:
+def test_a_server_without_a_grace_period(server: LakeFSClient, proxy: LakeFSProxy) -> None:
     proxy.fail("/config/garbage-collection", Answered(200, b"{}"))
     with pytest.raises(IncompleteAnswerError, match="does not say its grace period"):
         server.grace_period_seconds()

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import server_spellings, spellings
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, learn_folders
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
@@ -255,8 +255,8 @@ def test_another_prefix_of_a_bucket_is_outside() -> None:
 
 def test_a_server_that_does_not_tell_its_folder_is_refused(silent_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = silent_lake.repository()
-    described = LakeFSServer(silent_lake.credentials).repository("lake")
-    server = LakeFSServer(silent_lake.credentials)
+    described = LakeFSClient(silent_lake.credentials).repository("lake")
+    server = LakeFSClient(silent_lake.credentials)
     monkeypatch.setattr(server, "issued_address", lambda *_: "https://elsewhere/x")
     with pytest.raises(NamespaceError, match="does not tell its folder"):
         learn_folders(server, described, silent_lake.settings, repository.location)

@@ -13,7 +13,7 @@ from dagster import DagsterInstance, DagsterRunStatus
 
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError, InputOrderError, LakeFSGCError, ServerError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG, gc_runs
 from lakefs_gc.pipeline.session import GCSession, _cause
 
@@ -49,7 +49,7 @@ def test_instance_of_the_working_directory_is_shared(tmp_path: Path, monkeypatch
         assert [run.job_name for run in instance.get_runs()] == ["gc_mark"]
 
 
-def test_configured_work_place_is_kept(tmp_path: Path) -> None:
+def test_configured_workspace_is_kept(tmp_path: Path) -> None:
     with GCSession.open(Settings(work_url=tmp_path.as_uri())) as session:
         assert session.settings.resolved_work_url() == tmp_path.as_uri()
     assert tmp_path.exists()
@@ -83,7 +83,7 @@ def test_a_dagster_home_that_is_no_folder_is_refused(
 
 
 def test_errors_come_through_dagster_as_they_were_raised(
-    connect_to_lakefs: Callable[[str], LakeFSServer], tmp_path: Path
+    connect_to_lakefs: Callable[[str], LakeFSClient], tmp_path: Path
 ) -> None:
     settings = Settings(work_url=tmp_path.as_uri())
     with GCSession.open(settings) as session, pytest.raises(ConfigurationError, match="LAKECTL_SERVER_ENDPOINT_URL"):

@@ -97,7 +97,7 @@ class AssetCollector(Collector):
         """Sweep what is approved, or not; ``swept`` has the outcomes."""
         with _interleaved(before_look):
             self._run("sweep", config={"mark_id": mark.mark_id})
-        rows = self.work_place.read(self.spark, self.run_key, "sweep", schemas.SWEEP).dataframe.collect()
+        rows = self.workspace.read(self.spark, self.run_key, "sweep", schemas.SWEEP).dataframe.collect()
         self.swept = {row["address"]: row["outcome"] for row in rows}
         assert len(self.swept) == len(rows) == mark.candidates
 

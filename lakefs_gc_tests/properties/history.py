@@ -27,7 +27,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import DatasetManifest
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.active_commits import active_commits
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.properties.asset_collector import MEANWHILE, AssetCollector
 from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below
@@ -52,7 +52,7 @@ class History:
         self.other = self.lake.repository("other")
         self._outside = folder / "objects" / "outside"
         self.client = self.lake.client
-        self.server = LakeFSServer(self.lake.credentials)
+        self.server = LakeFSClient(self.lake.credentials)
         self.commits: list[str] = [head for _, head in self.server.branch_heads("lake")]
         self.branches: list[str] = ["main"]
         self.collectors: list[tuple[AssetCollector, int]] = []

@@ -48,7 +48,7 @@ from lakefs_gc.errors import (
     SparkFailedError,
     StorageError,
 )
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
@@ -367,7 +367,7 @@ def approvals(h: SeededHistory) -> list[str]:
     collector = h.collector()
     mark = _mark(h, collector)
     how = h.random.choice(
-        ("none", "older digest", "copied", "no reason", "damaged", "another installation", "another work place")
+        ("none", "older digest", "copied", "no reason", "damaged", "another installation", "another workspace")
     )
     h.drawn = [f"approvals: {how}"]
     store, path = h.repository.store, MarkPaths.of(mark.mark_id).approval
@@ -389,7 +389,7 @@ def approvals(h: SeededHistory) -> list[str]:
             store.put(path, content[: len(content) // 2])
     if how.startswith("another"):
         h.users(0, 3)
-        if how == "another work place":
+        if how == "another workspace":
             before = h.settings
             h.settings = before.model_copy(update={"work_url": (h.lake.folder / "work-elsewhere").as_uri()})
             collector = h.collector()
@@ -455,7 +455,7 @@ def killed(h: SeededHistory) -> list[str]:
             place.location,
             h.repository.location,
             h.server,
-            work_place=collector.work_place,
+            workspace=collector.workspace,
             run_key=new_run_key("lake", utc_now()),
             clock=utc_now,
             cores=CORES,
@@ -501,7 +501,7 @@ def server(h: SeededHistory) -> list[str]:
         kind = ServerUnavailableError
     when, count, once = h.random.choice(("mark", "sweep")), h.random.randint(0, 3), h.random.random() < 0.5
     h.drawn = [f"server: {method}, {when}"]
-    real = getattr(LakeFSServer, method)
+    real = getattr(LakeFSClient, method)
     calls = 0
 
     def fails(*args: Any, **kwargs: Any) -> Any:
@@ -514,7 +514,7 @@ def server(h: SeededHistory) -> list[str]:
     collector = h.collector()
     with h.nothing_live_is_lost(), h.may_fail(LakeFSGCError), pytest.MonkeyPatch.context() as patch:
         if when == "mark":
-            patch.setattr(LakeFSServer, method, fails)
+            patch.setattr(LakeFSClient, method, fails)
         collector.materialize(*STAGES)
         mark = collector.mark(set(BRAKES))
         h.marked += 1
@@ -522,9 +522,9 @@ def server(h: SeededHistory) -> list[str]:
             if mark.candidates:
                 h.do(lambda _: h.stage_garbage("main", "since", h.random.randint(0, 50)))
                 with pytest.MonkeyPatch.context() as quiet:
-                    quiet.setattr(LakeFSServer, method, real)
+                    quiet.setattr(LakeFSClient, method, real)
                     live = h.reachable() & h.repository.objects()
-            patch.setattr(LakeFSServer, method, fails)
+            patch.setattr(LakeFSClient, method, fails)
         try:
             collector.give_approval(mark, _usual_overrides(mark))
             collector.sweep_approved(mark)
@@ -534,11 +534,11 @@ def server(h: SeededHistory) -> list[str]:
     return h.drawn
 
 
-def work_place(h: SeededHistory) -> list[str]:
-    """A file of the work place is gone or cut short, between two stages or between mark and sweep."""
+def workspace(h: SeededHistory) -> list[str]:
+    """A file of the workspace is gone or cut short, between two stages or between mark and sweep."""
     stage, how = h.random.choice(STAGES), h.random.choice(("gone", "truncated", "empty"))
     when = h.random.choice(("mark", "sweep"))
-    h.drawn = [f"work place: {how}, {when}"]
+    h.drawn = [f"workspace: {how}, {when}"]
     collector = h.collector()
 
     def damage() -> None:
@@ -595,7 +595,7 @@ MOVES: dict[str, Move] = {
     "neighbours": neighbours,
     "rewritten marks": rewritten_marks,
     "server": server,
-    "work place": work_place,
+    "workspace": workspace,
 }
 """By the name of each; a seed draws one."""
 OPTIONS: dict[str, dict[str, Any]] = {"folders, told": {"issues_folder_addresses": True}}

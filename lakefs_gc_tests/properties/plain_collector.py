@@ -77,7 +77,7 @@ class PlainCollector(AssetCollector):
                     given[name] = self._resources[name] if name in self._resources else self.dataset(name)
             result = function(**given)
             if isinstance(result, StageOutput):
-                self.work_place.write(self.spark, self.run_key, stage, result)
+                self.workspace.write(self.spark, self.run_key, stage, result)
         return result
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.pipeline.assets.conftest import name_server
@@ -208,8 +208,8 @@ def clock_off_by(seconds: float) -> Iterator[None]:
         for name, module in list(sys.modules.items()):
             if name.startswith("lakefs_gc.") and getattr(module, "utc_now", None) is utc_now:
                 patch.setattr(module, "utc_now", shifted)
-        # The assets make their work place with its default clock.
-        patch.setattr(WorkPlace.__init__, "__defaults__", (shifted,))
+        # The assets make their workspace with its default clock.
+        patch.setattr(Workspace.__init__, "__defaults__", (shifted,))
         yield
 
 

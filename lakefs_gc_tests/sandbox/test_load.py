@@ -26,7 +26,7 @@ from typing import Any
 import lakefs_sdk
 import pytest
 import urllib3.exceptions
-from lakefs_sdk.client import LakeFSClient
+from lakefs_sdk.client import LakeFSClient as SDKClient
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc_tests.support.sandbox_place import REPOSITORY
@@ -73,10 +73,10 @@ class SandboxProcess:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
-    def client(self) -> LakeFSClient:
+    def client(self) -> SDKClient:
         configuration = lakefs_sdk.Configuration(**self._configuration)
         configuration.retries = False
-        return LakeFSClient(configuration)
+        return SDKClient(configuration)
 
     def kill(self) -> None:
         """SIGKILL: it has no time to finish anything."""
@@ -155,7 +155,7 @@ class Load:
             except ApiException as error:
                 ledger.failures.append(f"{error.status} {error.body}")
 
-    def _write(self, client: LakeFSClient, choose: random.Random, path: str, ledger: Ledger) -> None:
+    def _write(self, client: SDKClient, choose: random.Random, path: str, ledger: Ledger) -> None:
         key, content = (_branch(choose), path), f"{path} {choose.random()}"
         kind = choose.random()
         earlier = [key for key in list(ledger.written)[-20:] if ledger.written[key] is not None]
@@ -170,7 +170,7 @@ class Load:
             ledger.addresses[stats.physical_address] += 1
         ledger.written[key] = ledger.in_flight.pop(key)
 
-    def _commit(self, client: LakeFSClient, choose: random.Random, message: str, ledger: Ledger) -> None:
+    def _commit(self, client: SDKClient, choose: random.Random, message: str, ledger: Ledger) -> None:
         branch = _branch(choose)
         ledger.unfinished += 1
         try:
@@ -243,7 +243,7 @@ def check(process: SandboxProcess, ledgers: list[Ledger], committers: list[Ledge
     check_commits(client, committers)
 
 
-def check_commits(client: LakeFSClient, committers: list[Ledger]) -> None:
+def check_commits(client: SDKClient, committers: list[Ledger]) -> None:
     """Every acknowledged commit is in its branch's log once, and each commit follows the one before."""
     acknowledged = [commit for ledger in committers for commit in ledger.commits]
     for branch in {branch for branch, _ in acknowledged}:
@@ -269,12 +269,12 @@ def settle(process: SandboxProcess, ledgers: list[Ledger]) -> None:
                 ledger.written[branch, path] = None
 
 
-def listed(client: LakeFSClient, ref: str) -> Iterator[Any]:
+def listed(client: SDKClient, ref: str) -> Iterator[Any]:
     objects = client.objects_api
     return pages(lambda after: objects.list_objects(REPOSITORY, ref, after=after, amount=1000))
 
 
-def logged(client: LakeFSClient, branch: str) -> Iterator[Any]:
+def logged(client: SDKClient, branch: str) -> Iterator[Any]:
     return pages(lambda after: client.refs_api.log_commits(REPOSITORY, branch, after=after))
 
 

@@ -186,7 +186,7 @@ def test_a_backup_somebody_wrote_into(spark: SparkSession, around: Neighbourhood
         place,
         repository.location,
         collector.server,
-        work_place=collector.work_place,
+        workspace=collector.workspace,
         run_key=collector.run_key,
         clock=utc_now,
         cores=CORES,

@@ -55,12 +55,12 @@ class Backups:
             mark,
             open_place(settings, collector.server),
             settings.backup,
-            work_place=collector.work_place,
+            workspace=collector.workspace,
             run_key=collector.run_key,
             clock=utc_now,
             cores=CORES,
         )
-        collector.work_place.write(spark, collector.run_key, "backup", output)
+        collector.workspace.write(spark, collector.run_key, "backup", output)
         rows = collector.dataset("backup").dataframe.collect()
         if len(rows) != len({row["address"] for row in rows}):
             raise ValueError("an object has more than one outcome")

@@ -10,7 +10,7 @@ from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.records.mark import read_mark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.undo.backup import backup
-from lakefs_gc.engine.workspace.workspace import WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -25,7 +25,7 @@ def main(file: Path) -> None:
         read_mark(open_store(store), task["repository"], task["namespace"], task["mark_id"]),
         StoreLocation(task["place"]),
         BackupSettings(copies_at_once=2),
-        work_place=WorkPlace(task["work_url"]),
+        workspace=Workspace(task["work_url"]),
         run_key=task["run_key"],
         clock=utc_now,
         cores=1,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lakefs_sdk
-from lakefs_sdk.client import LakeFSClient
+from lakefs_sdk.client import LakeFSClient as SDKClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -44,12 +44,12 @@ from lakefs_gc.engine.workspace.workspace import (
     Dataset,
     DatasetManifest,
     StageOutput,
-    WorkPlace,
+    Workspace,
     utc_now,
 )
 from lakefs_gc.formats.addresses import is_stranger
 from lakefs_gc.formats.ids import new_reversed_id
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import ObjectStore
@@ -127,7 +127,7 @@ class LakeRepository:
         self.lake, self.name, self.namespace = lake, name, namespace.rstrip("/") + "/"
         self.location = lake.settings.locate(self.namespace)
         self.store: ObjectStore = open_store(self.location)
-        self._client: LakeFSClient = lake.client
+        self._client: SDKClient = lake.client
 
     @property
     def folder(self) -> Path:
@@ -213,7 +213,7 @@ class LakeRepository:
 
 
 class Collector:
-    """One run over a repository, stage by stage; each stage is kept in the work place, as in production.
+    """One run over a repository, stage by stage; each stage is kept in the workspace, as in production.
 
     ``server`` is a client of the sandbox itself, or of a proxy before it.
     """
@@ -223,16 +223,16 @@ class Collector:
         spark: SparkSession,
         repository: LakeRepository,
         *,
-        server: LakeFSServer | None = None,
+        server: LakeFSClient | None = None,
         safety: SafetyParameters | None = None,
         settings: Settings | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self.spark, self.repository, self.clock = spark, repository, clock
-        self.server = server or LakeFSServer(repository.lake.credentials)
+        self.server = server or LakeFSClient(repository.lake.credentials)
         self.settings = settings or repository.lake.settings
         self.safety = safety or self.settings.safety
-        self.work_place = WorkPlace(
+        self.workspace = Workspace(
             self.settings.resolved_work_url(), max_range_cache_bytes=self.settings.max_range_cache_bytes
         )
         self.run_key = new_run_key(repository.name, utc_now())
@@ -250,26 +250,26 @@ class Collector:
     @property
     def run(self) -> GCRun:
         """The run that the listing began."""
-        return GCRun.of(self.work_place.manifest(self.run_key, "store_listing"))
+        return GCRun.of(self.workspace.manifest(self.run_key, "store_listing"))
 
     def output(self, stage: str) -> StageOutput:
-        """A stage, not computed yet, from what is in the work place."""
+        """A stage, not computed yet, from what is in the workspace."""
         spark, server, safety, clock = self.spark, self.server, self.safety, self.clock
         if stage == "store_listing":
             listing = self.settings.listing
-            return store_listing(spark, self.begin(), clock, work_place=self.work_place, listing=listing, cores=CORES)
+            return store_listing(spark, self.begin(), clock, workspace=self.workspace, listing=listing, cores=CORES)
         if stage == "uncommitted":
             return uncommitted(spark, self.run, server, safety, clock)
         if stage == "active_ranges":
-            cache = self.work_place.range_cache
+            cache = self.workspace.range_cache
             return active_ranges(
                 spark, self.run, self.dataset("uncommitted"), server, safety, clock, cache=cache, cores=CORES
             )
         if stage == "committed":
-            return committed(self.run, self.dataset("active_ranges"), clock, work_place=self.work_place, cores=CORES)
+            return committed(self.run, self.dataset("active_ranges"), clock, workspace=self.workspace, cores=CORES)
         if stage == "foreign_references":
             return foreign_references(
-                spark, self.run, server, self.settings, safety, clock, work_place=self.work_place, cores=CORES
+                spark, self.run, server, self.settings, safety, clock, workspace=self.workspace, cores=CORES
             )
         if stage == "unmatched":
             return unmatched(
@@ -298,7 +298,7 @@ class Collector:
                 self.run,
                 uncommitted=self.dataset("uncommitted"),
                 unmatched=self.dataset("unmatched"),
-                work_place=self.work_place,
+                workspace=self.workspace,
                 server=server,
                 safety=safety,
                 clock=clock,
@@ -311,7 +311,7 @@ class Collector:
             active_ranges=self.dataset("active_ranges"),
             unmatched=self.dataset("unmatched"),
             kept=self.dataset("kept"),
-            cache=self.work_place.range_cache,
+            cache=self.workspace.range_cache,
             clock=clock,
             cores=CORES,
         )
@@ -319,7 +319,7 @@ class Collector:
     def materialize(self, *stages: str) -> None:
         """Compute stages and keep them."""
         for stage in stages:
-            self.work_place.write(self.spark, self.run_key, stage, self.output(stage))
+            self.workspace.write(self.spark, self.run_key, stage, self.output(stage))
 
     def collect(self, *, until: str = "candidates", before: Mapping[str, Callable[[], object]] | None = None) -> None:
         """All stages in order; ``before`` has what else happens just before a stage begins."""
@@ -329,10 +329,10 @@ class Collector:
             self.materialize(stage)
 
     def dataset(self, stage: str) -> Dataset:
-        return self.work_place.read(self.spark, self.run_key, stage, schemas.BY_STAGE[stage])
+        return self.workspace.read(self.spark, self.run_key, stage, schemas.BY_STAGE[stage])
 
     def manifest(self, stage: str) -> DatasetManifest:
-        return self.work_place.manifest(self.run_key, stage)
+        return self.workspace.manifest(self.run_key, stage)
 
     def addresses(self, stage: str) -> set[str]:
         """The addresses of a stage that is kept."""
@@ -366,7 +366,7 @@ class Collector:
             not_asked=foreign["not_asked"],
             protections=evidence.protections,
         )
-        self.work_place.record_mark(self.run_key, mark.mark_id, mark.digest)
+        self.workspace.record_mark(self.run_key, mark.mark_id, mark.digest)
         return mark
 
     def collect_and_mark(self) -> Mark:
@@ -389,7 +389,7 @@ class Collector:
             },
             {"size_bytes": F.sum("size")},
         )
-        self.work_place.write(self.spark, self.run_key, "candidates", output)
+        self.workspace.write(self.spark, self.run_key, "candidates", output)
         mark_id = new_reversed_id(utc_now())
         return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id)
 
@@ -435,7 +435,7 @@ class Collector:
             run,
             mark,
             look or self.second_look(run, mark, overrides),
-            work_place=self.work_place,
+            workspace=self.workspace,
             settings=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings}),
             clock=self.clock,
             cores=CORES,
@@ -444,7 +444,7 @@ class Collector:
             named_at_root=named_at_root,
             sleep=sleep,
         )
-        self.work_place.write(self.spark, self.run_key, "sweep", output)
+        self.workspace.write(self.spark, self.run_key, "sweep", output)
         rows = self.dataset("sweep").dataframe.collect()
         self.swept = {row["address"]: row["outcome"] for row in rows}
         self.errors = {row["address"]: row["error"] for row in rows}
@@ -457,8 +457,8 @@ class Collector:
         return SecondLook(
             self.spark,
             run,
-            seen_at_mark(self.spark, self.work_place, mark),
-            work_place=self.work_place,
+            seen_at_mark(self.spark, self.workspace, mark),
+            workspace=self.workspace,
             server=self.server,
             settings=self.settings,
             safety=self.safety,

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 300
 
 @dataclass(frozen=True)
 class CommandLine:
-    """``lakefs-gc`` in a process of its own, with its Dagster instance and its work place in ``folder``."""
+    """``lakefs-gc`` in a process of its own, with its Dagster instance and its workspace in ``folder``."""
 
     lake: Lake
     folder: Path

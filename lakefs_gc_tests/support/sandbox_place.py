@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import lakefs_sdk
 import pytest
-from lakefs_sdk.client import LakeFSClient
+from lakefs_sdk.client import LakeFSClient as SDKClient
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.sandbox.server import SandboxServer
@@ -27,7 +27,7 @@ class Place:
     """A sandbox somewhere, with one repository."""
 
     server: SandboxServer
-    client: LakeFSClient
+    client: SDKClient
     namespace: str
     store: ObjectStore
 
@@ -82,9 +82,9 @@ def wait_for(get: Callable[[], Any]) -> Any:
     return status
 
 
-def sdk_client(server: SandboxServer) -> LakeFSClient:
+def sdk_client(server: SandboxServer) -> SDKClient:
     """The unmodified SDK, as the sandbox's user."""
-    return LakeFSClient(
+    return SDKClient(
         lakefs_sdk.Configuration(
             host=f"{server.endpoint_url}/api/v1",
             username=server.access_key_id,

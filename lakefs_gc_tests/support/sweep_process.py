@@ -12,7 +12,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
-from lakefs_gc.engine.workspace.workspace import DatasetManifest, WorkPlace, utc_now
+from lakefs_gc.engine.workspace.workspace import DatasetManifest, Workspace, utc_now
 from lakefs_gc.storage.open import open_store
 
 
@@ -27,7 +27,7 @@ def main(file: Path) -> None:
         run,
         read_mark(open_store(run.store), run.repository, run.namespace, task["mark_id"]),
         lambda suspects: live,
-        work_place=WorkPlace(task["work_url"]),
+        workspace=Workspace(task["work_url"]),
         settings=SweepSettings(objects_per_request=1),
         clock=utc_now,
         cores=1,

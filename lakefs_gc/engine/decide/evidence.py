@@ -28,7 +28,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def gather_evidence(
     missing: Dataset,
     candidates: Dataset,
     mark_id: str,
-    server: LakeFSServer,
+    server: LakeFSClient,
     store: ObjectStore,
     head_sample_objects: int,
 ) -> Evidence:
@@ -122,7 +122,7 @@ def _head_sample(
     spark: SparkSession,
     run: GCRun,
     heads: dict[str, str],
-    server: LakeFSServer,
+    server: LakeFSClient,
     store: ObjectStore,
     amount: int,
     candidates: Dataset,
@@ -164,7 +164,7 @@ class _Shown:
     gone: dict[str, str]
 
 
-def _shown_by(run: GCRun, branches: list[str], server: LakeFSServer, each: int, *, until_shown: bool = False) -> _Shown:
+def _shown_by(run: GCRun, branches: list[str], server: LakeFSClient, each: int, *, until_shown: bool = False) -> _Shown:
     """Ask branches for ``each`` of their objects; ``until_shown``: until one shows something."""
     found: list[str] = []
     objects = 0
@@ -188,7 +188,7 @@ def _shown_by(run: GCRun, branches: list[str], server: LakeFSServer, each: int, 
     return _Shown(found, objects, unread, gone)
 
 
-def _branch_with_content(run: GCRun, heads: dict[str, str], server: LakeFSServer, store: ObjectStore) -> str:
+def _branch_with_content(run: GCRun, heads: dict[str, str], server: LakeFSClient, store: ObjectStore) -> str:
     """A branch whose head has entries; empty when every head is empty."""
     for branch, commit_id in sorted(heads.items()):
         metarange_id = server.metarange_of(run.repository, commit_id)

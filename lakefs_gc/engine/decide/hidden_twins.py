@@ -32,10 +32,10 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
 
@@ -66,13 +66,13 @@ Heads = Mapping[str, str]
 class TwinSearch:
     """What a search needs beside its suspects.
 
-    ``name`` begins the names of what it keeps in the work place; ``max_lookups`` is how many paths may be asked for.
+    ``name`` begins the names of what it keeps in the workspace; ``max_lookups`` is how many paths may be asked for.
     """
 
     run: GCRun
     name: str
-    work_place: WorkPlace
-    server: LakeFSServer
+    workspace: Workspace
+    server: LakeFSClient
     max_lookups: int
     clock: Clock
     cores: int
@@ -80,13 +80,13 @@ class TwinSearch:
     def locate(self, spark: SparkSession, files: DataFrame, column: str) -> DataFrame:
         """Where to read metadata files, given by their names in ``column``."""
         named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
-        return self.work_place.range_cache.locate(spark, named, cores=self.cores)
+        return self.workspace.range_cache.locate(spark, named, cores=self.cores)
 
     def keep(
         self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column
     ) -> Dataset:
         output = StageOutput(dataframe, self.clock(), measures=measures)
-        return self.work_place.keep(spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
+        return self.workspace.keep(spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
 def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
@@ -157,7 +157,7 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
 def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
     metaranges = local_rows(spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
     located = search.locate(spark, metaranges, "metarange_id")
-    return located.mapInArrow(_read_head_metaranges(search.work_place.range_cache, search.cores), _HEAD_RANGES)
+    return located.mapInArrow(_read_head_metaranges(search.workspace.range_cache, search.cores), _HEAD_RANGES)
 
 
 @worker
@@ -172,7 +172,7 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
 def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
     """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
     located = search.locate(spark, head_ranges.select("range_id").distinct(), "range_id")
-    read = _read_paths(search.work_place.range_cache, search.cores, wanted, search.max_lookups)
+    read = _read_paths(search.workspace.range_cache, search.cores, wanted, search.max_lookups)
     return located.mapInArrow(read, _PATHS)
 
 

@@ -12,8 +12,8 @@ from lakefs_gc.engine.decide.unlisted_changes import find_left_out
 from lakefs_gc.engine.decide.unmatched import unreferenced
 from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.lakefs.client import LakeFSClient
 
 
 def kept(
@@ -22,8 +22,8 @@ def kept(
     *,
     uncommitted: Dataset,
     unmatched: Dataset,
-    work_place: WorkPlace,
-    server: LakeFSServer,
+    workspace: Workspace,
+    server: LakeFSClient,
     safety: SafetyParameters,
     clock: Clock,
     cores: int,
@@ -37,7 +37,7 @@ def kept(
     check_inputs(run.run_key, uncommitted, unmatched)
     check_made_from(unmatched, uncommitted)
     suspects = unreferenced(unmatched.dataframe)
-    search = TwinSearch(run, "twins", work_place, server, safety.max_twin_lookups, clock, cores)
+    search = TwinSearch(run, "twins", workspace, server, safety.max_twin_lookups, clock, cores)
     staged = uncommitted.manifest.facts
     twins = find_twins(spark, suspects, staged["heads"], search)
     left_out = find_left_out(spark, suspects, staged["listed"], staged["heads"], search)

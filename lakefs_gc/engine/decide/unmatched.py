@@ -33,7 +33,7 @@ from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.open import open_store
 
 _HASH = "address_hash"
@@ -50,7 +50,7 @@ def unmatched(
     active_ranges: Dataset,
     committed: Dataset,
     foreign_references: Dataset,
-    server: LakeFSServer,
+    server: LakeFSClient,
     clock: Clock,
 ) -> StageOutput:
     """Match what is stored with what is referenced.  Columns: ``schemas.UNMATCHED``.
@@ -125,7 +125,7 @@ def address_hash(column: str) -> Column:
     return F.xxhash64(column).alias(_HASH)
 
 
-def refuse_unproved_emptiness(server: LakeFSServer, run: GCRun) -> None:
+def refuse_unproved_emptiness(server: LakeFSClient, run: GCRun) -> None:
     """Rule 3: an empty committed set is only believed when the content of every branch is empty or outside."""
     store = open_store(run.store)
     for branch, commit_id in server.branch_heads(run.repository):

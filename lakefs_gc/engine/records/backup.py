@@ -31,7 +31,7 @@ from lakefs_gc.errors import BackupError, ConfigurationError, CorruptFileError, 
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import report_paths
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.fan_out import list_concurrently
 from lakefs_gc.storage.location import StoreLocation
@@ -148,7 +148,7 @@ class Backup:
 # -- the place ------------------------------------------------------------------------------------------------
 
 
-def open_place(settings: Settings, server: LakeFSServer) -> StoreLocation:
+def open_place(settings: Settings, server: LakeFSClient) -> StoreLocation:
     """Where backups go, after a look that it is there and in no repository's way.
 
     Raises ``ConfigurationError`` when none is configured, ``BackupError`` when it lies in the namespace of any

@@ -45,7 +45,7 @@ class PartsPlace:
 
 @dataclass(frozen=True)
 class StageFiles:
-    """The Parquet files of a stage, by their keys in the store of the work place."""
+    """The Parquet files of a stage, by their keys in the store of the workspace."""
 
     store: StoreLocation
     keys: tuple[str, ...]

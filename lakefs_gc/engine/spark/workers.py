@@ -36,7 +36,7 @@ _CAUSE = re.compile(r"^(?:Caused by: |: )?([\w.$]+(?:Error|Exception): \S.*)$", 
 _LONGEST_REASON = 500
 _REMEDY = "nothing is lost: see Spark's log for the whole story, and start a new run"
 _REMEDIES = {
-    "No space left on device": "free some space where the work place and spark.local.dir lie, and start a new run",
+    "No space left on device": "free some space where the workspace and spark.local.dir lie, and start a new run",
     "OutOfMemoryError": "give Spark more memory (spark.driver.memory, spark.executor.memory), and start a new run",
     "Python worker exited unexpectedly": "look whether the system killed a Python worker for its memory; "
     "fewer tasks at once (spark.master, spark.executor.cores) need less; then start a new run",

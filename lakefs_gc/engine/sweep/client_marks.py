@@ -29,9 +29,9 @@ from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep.second_look import Accepted
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.open import open_store
 
 
@@ -51,10 +51,10 @@ class ClientMarkChecks:
     """What the checks of a client's mark need beside the mark and the run."""
 
     spark: SparkSession
-    server: LakeFSServer
+    server: LakeFSClient
     settings: Settings
     safety: SafetyParameters
-    work_place: WorkPlace
+    workspace: Workspace
     clock: Clock
     cores: int
 
@@ -67,14 +67,14 @@ class ClientMarkChecks:
         # A run of its own: the partition of the sweep may hold the stages of another mark.
         run = replace(run, run_key=f"{run.repository}/checks-of-{mark.mark_id}")
         spark, server, safety, clock, cores = self.spark, self.server, self.safety, self.clock, self.cores
-        place, cache = self.work_place, self.work_place.range_cache
+        place, cache = self.workspace, self.workspace.range_cache
 
         def keep(stage: str, compute: Callable[[], StageOutput]) -> Dataset:
             return place.keep(spark, run.run_key, stage, compute(), schemas.BY_STAGE[stage])
 
         listed = keep(
             "store_listing",
-            lambda: store_listing(spark, run, clock, work_place=place, listing=self.settings.listing, cores=cores),
+            lambda: store_listing(spark, run, clock, workspace=place, listing=self.settings.listing, cores=cores),
         )
         run = GCRun.of(listed.manifest)
         staged = keep("uncommitted", lambda: uncommitted(spark, run, server, safety, clock))
@@ -82,10 +82,10 @@ class ClientMarkChecks:
             "active_ranges",
             lambda: active_ranges(spark, run, staged, server, safety, clock, cache=cache, cores=cores),
         )
-        live = keep("committed", lambda: committed(run, ranges, clock, work_place=place, cores=cores))
+        live = keep("committed", lambda: committed(run, ranges, clock, workspace=place, cores=cores))
         foreign = keep(
             "foreign_references",
-            lambda: foreign_references(spark, run, server, self.settings, safety, clock, work_place=place, cores=cores),
+            lambda: foreign_references(spark, run, server, self.settings, safety, clock, workspace=place, cores=cores),
         )
         unreferenced = keep(
             "unmatched",
@@ -113,7 +113,7 @@ class ClientMarkChecks:
                 run,
                 uncommitted=staged,
                 unmatched=unreferenced,
-                work_place=place,
+                workspace=place,
                 server=server,
                 safety=safety,
                 clock=clock,

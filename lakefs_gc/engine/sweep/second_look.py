@@ -36,9 +36,9 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.errors import InputOrderError, SafetyError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -78,22 +78,22 @@ class SeenAtMark:
     foreign_files: DataFrame | None
 
 
-def seen_at_mark(spark: SparkSession, work_place: WorkPlace, mark: Mark) -> SeenAtMark | None:
+def seen_at_mark(spark: SparkSession, workspace: Workspace, mark: Mark) -> SeenAtMark | None:
     """What need not be read again; None when nothing proves that this very mark was made from it.
 
     Ranges that were read for a mark hold none of its objects only if the mark is still the one that was made then: its
-    digest must be the one that the work place recorded.  A mark whose files were rewritten names its run all the same.
+    digest must be the one that the workspace recorded.  A mark whose files were rewritten names its run all the same.
     """
     if "run_key" not in mark.run:
         return None
     run_key = mark.run["run_key"]
-    if not work_place.has_made(run_key, mark.mark_id, mark.digest):
-        logger.info("mark %s was not made with this work place: every active range is read again", mark.mark_id)
+    if not workspace.has_made(run_key, mark.mark_id, mark.digest):
+        logger.info("mark %s was not made with this workspace: every active range is read again", mark.mark_id)
         return None
     try:
-        ranges = work_place.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
-        foreign = work_place.manifest(run_key, "foreign_references")
-        files = work_place.read(spark, run_key, FILES, FILE) if foreign.facts["files_id"] else None
+        ranges = workspace.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
+        foreign = workspace.manifest(run_key, "foreign_references")
+        files = workspace.read(spark, run_key, FILES, FILE) if foreign.facts["files_id"] else None
     except InputOrderError as error:
         logger.info("every active range is read again: %s", error.message)
         return None
@@ -118,15 +118,15 @@ class SecondLook:
         run: GCRun,
         seen: SeenAtMark | None,
         *,
-        work_place: WorkPlace,
-        server: LakeFSServer,
+        workspace: Workspace,
+        server: LakeFSClient,
         settings: Settings,
         safety: SafetyParameters,
         clock: Clock,
         cores: int,
         accepted: Accepted,
     ) -> None:
-        self._spark, self._run, self._work_place, self._server = spark, run, work_place, server
+        self._spark, self._run, self._workspace, self._server = spark, run, workspace, server
         self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
         self._accepted = accepted
         # For the mark, and by the last look: what went away in between and came back is read once more.
@@ -144,7 +144,7 @@ class SecondLook:
         and ``SafetyError`` for what cannot be looked at and was not accepted.
         """
         spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
-        cache = self._work_place.range_cache
+        cache = self._workspace.range_cache
         self._looks += 1
         staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
         ranges = self._keep(
@@ -166,8 +166,8 @@ class SecondLook:
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
-        place = self._work_place.parts_place(run.run_key, self._name("committed"))
-        listed = self._work_place.files_of(ranges.manifest)
+        place = self._workspace.parts_place(run.run_key, self._name("committed"))
+        listed = self._workspace.files_of(ranges.manifest)
         written = write_addresses(unseen, run, place, cache, cores, listed=listed)
         live = self._keep("committed", StageOutput(written, clock(), in_parts=True))
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
@@ -181,7 +181,7 @@ class SecondLook:
                 self._settings,
                 safety,
                 clock,
-                work_place=self._work_place,
+                workspace=self._workspace,
                 cores=cores,
                 name=self._name(FILES),
                 seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
@@ -189,7 +189,7 @@ class SecondLook:
             ),
         )
         search = TwinSearch(
-            run, self._name("twins"), self._work_place, self._server, safety.max_twin_lookups, clock, cores
+            run, self._name("twins"), self._workspace, self._server, safety.max_twin_lookups, clock, cores
         )
         sized = self._sized(suspects)
         facts = staged.manifest.facts
@@ -199,7 +199,7 @@ class SecondLook:
         kept = self._keep("kept", StageOutput(twins.unionByName(left_out).unionByName(protected), clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
-            files = self._work_place.read(spark, run.run_key, self._name(FILES), FILE)
+            files = self._workspace.read(spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         # What is staged, too: a server whose own store fails it in the middle of a branch leaves out the rest.
         self._remember(staged, live, foreign)
@@ -218,7 +218,7 @@ class SecondLook:
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
         if len(self._found) > _MOST_FOUND:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._clock())
-            self._found = [self._work_place.keep(self._spark, self._run.run_key, self._name("found"), output).dataframe]
+            self._found = [self._workspace.keep(self._spark, self._run.run_key, self._name("found"), output).dataframe]
 
     def _sized(self, suspects: DataFrame) -> DataFrame:
         """A mark that another tool made has no sizes: then the store is asked."""
@@ -228,12 +228,12 @@ class SecondLook:
             return known
         asked = unknown.repartition(self._cores * _TASKS_PER_CORE).mapInArrow(_ask_for_size(self._run.store), _SIZED)
         output = StageOutput(known.unionByName(asked), self._clock())
-        kept = self._work_place.keep(self._spark, self._run.run_key, self._name("sizes"), output, schemas.SIZED)
+        kept = self._workspace.keep(self._spark, self._run.run_key, self._name("sizes"), output, schemas.SIZED)
         return kept.dataframe
 
     def _keep(self, stage: str, output: StageOutput) -> Dataset:
         name = self._name(stage)
-        return self._work_place.keep(self._spark, self._run.run_key, name, output, schemas.BY_STAGE[stage])
+        return self._workspace.keep(self._spark, self._run.run_key, name, output, schemas.BY_STAGE[stage])
 
     def _name(self, stage: str) -> str:
         return f"look_{self._looks}_{stage}"

@@ -28,7 +28,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectStore
@@ -57,7 +57,7 @@ def sweep(
     mark: Mark,
     look: Look,
     *,
-    work_place: WorkPlace,
+    workspace: Workspace,
     settings: SweepSettings,
     clock: Clock,
     cores: int,
@@ -77,7 +77,7 @@ def sweep(
     ``ApprovalError`` once another restore of the mark has begun.
     """
     began_at = clock()
-    passes = _Passes(spark, run, mark, look, work_place, settings, clock, cores, known_restores, not_backed_up)
+    passes = _Passes(spark, run, mark, look, workspace, settings, clock, cores, known_restores, not_backed_up)
     rounds = passes.rounds_left(strangers_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -133,7 +133,7 @@ class _Passes:
         run: GCRun,
         mark: Mark,
         look: Look,
-        work_place: WorkPlace,
+        workspace: Workspace,
         settings: SweepSettings,
         clock: Clock,
         cores: int,
@@ -142,7 +142,7 @@ class _Passes:
     ) -> None:
         self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
         self._known_restores = known_restores
-        self._work_place, self._clock, self._cores = work_place, clock, cores
+        self._workspace, self._clock, self._cores = workspace, clock, cores
         self._not_backed_up = not_backed_up
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = open_store(run.store)
@@ -196,7 +196,7 @@ class _Passes:
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
-        marked = self._work_place.read(self._spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
+        marked = self._workspace.read(self._spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
         outcome = failed.select("address", F.col("outcome").alias("recorded"))
         return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
 
@@ -304,4 +304,4 @@ class _Passes:
         return self._keep(stage, output, _MARKED)
 
     def _keep(self, stage: str, output: StageOutput, schema: StructType | str) -> Dataset:
-        return self._work_place.keep(self._spark, self._run.run_key, stage, output, schema)
+        return self._workspace.keep(self._spark, self._run.run_key, stage, output, schema)

@@ -31,7 +31,7 @@ from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
 from lakefs_gc.engine.undo.same_content import Proof, same_content
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
 from lakefs_gc.errors import (
     BackupIncompleteError,
     CorruptFileError,
@@ -101,7 +101,7 @@ def backup(
     place: StoreLocation,
     settings: BackupSettings,
     *,
-    work_place: WorkPlace,
+    workspace: Workspace,
     run_key: str,
     clock: Clock,
     cores: int,
@@ -116,8 +116,8 @@ def backup(
     target = open_store(place)
     backups.began(target, mark, clock)
     recorded = _read_records(spark, place, paths, cores)
-    _keep_plan(spark, store, mark, recorded, work_place, run_key, clock)
-    plan = work_place.read(spark, run_key, "backup_plan", _PLAN).dataframe
+    _keep_plan(spark, store, mark, recorded, workspace, run_key, clock)
+    plan = workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
     with driver_errors():
         # The sum needs every row of every task: this is what makes the copies.
         (
@@ -145,7 +145,7 @@ def _keep_plan(
     store: StoreLocation,
     mark: Mark,
     recorded: DataFrame,
-    work_place: WorkPlace,
+    workspace: Workspace,
     run_key: str,
     clock: Clock,
 ) -> None:
@@ -155,7 +155,7 @@ def _keep_plan(
         "left",
     )
     plan = plan.withColumn("size", F.coalesce("recorded_size", "size"))
-    manifest = work_place.write(
+    manifest = workspace.write(
         spark,
         run_key,
         "backup_plan",

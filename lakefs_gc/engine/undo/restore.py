@@ -32,10 +32,10 @@ from lakefs_gc.engine.records.restore_log import (
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace, spellings
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -111,11 +111,11 @@ def restore(
     backup: Backup,
     place: StoreLocation,
     store: StoreLocation,
-    server: LakeFSServer,
+    server: LakeFSClient,
     *,
     prefix: str = "",
     server_folders: tuple[str, ...] = (),
-    work_place: WorkPlace,
+    workspace: Workspace,
     run_key: str,
     clock: Clock,
     cores: int,
@@ -125,7 +125,7 @@ def restore(
 
     ``prefix`` is one of logical paths, as any commit shows them, or of physical addresses: an object that fits either
     way comes back.  ``store`` is the namespace, ``server_folders`` how else the server spells it (``learn_folders``).
-    What lies in the work place under ``run_key`` meanwhile is removed in the end.  A sweep of the mark that is under
+    What lies in the workspace under ``run_key`` meanwhile is removed in the end.  A sweep of the mark that is under
     way stops, and its approval is void.
     Raises ``BackupError`` when the repository is now somewhere else, ``RestoreIncompleteError`` when a delete ended
     that was taken for dead.
@@ -142,13 +142,13 @@ def restore(
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = (*spellings(namespace, store.url), *server_folders)
     places = shown(spark, store, folders, commits_of(server, backup.repository), copies, cores)
-    kept = work_place.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
+    kept = workspace.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
     where_shown = kept.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE).mapInArrow(
         _bring_back(place, store, backup.paths.objects), _OUTCOME_SQL
     )
-    done = work_place.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
+    done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     with driver_errors():
         record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
         record_end(spark, store, backup.mark_id, records, cores)
@@ -162,7 +162,7 @@ def restore(
             remedy="the sweep has stopped now: restore again",
         )
     _keep_result(open_store(place), backup, result, prefix, clock)
-    work_place.remove(run_key)
+    workspace.remove(run_key)
     return result
 
 
@@ -255,7 +255,7 @@ def _count_unreadable_metadata(result: RestoreResult, places: DataFrame) -> None
 
 
 def _prove(
-    result: RestoreResult, done: DataFrame, where_shown: DataFrame, store: StoreLocation, server: LakeFSServer
+    result: RestoreResult, done: DataFrame, where_shown: DataFrame, store: StoreLocation, server: LakeFSClient
 ) -> None:
     """Read through the API, at one place where a commit shows it, each object that is back."""
     back = done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE))
@@ -287,7 +287,7 @@ def _prove(
     ]
 
 
-def _read_through_lakefs(server: LakeFSServer, namespace: ObjectStore, repository: str, row: Row) -> str:
+def _read_through_lakefs(server: LakeFSClient, namespace: ObjectStore, repository: str, row: Row) -> str:
     """What is wrong with the object as the server shows it; empty when it has the content that was backed up."""
     if row["commit_id"] is None:
         return ""

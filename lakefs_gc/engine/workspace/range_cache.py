@@ -4,7 +4,7 @@ A range never changes, so a run reads only those that no run before it has read.
 for byte: decoding one is quicker than reading its rows from Parquet, takes a third of the room, and gives every column
 that a stage may want, verified in the same way as a file from the store.
 
-Layout, below the work place: ``_range_cache/v1/packs/<pack>`` holds files one after another, about 32 MiB of them;
+Layout, below the workspace: ``_range_cache/v1/packs/<pack>`` holds files one after another, about 32 MiB of them;
 ``index/<pack>`` (Parquet, ``INDEX_FILE``) says where each lies, and its digest; ``used/<pack>`` is an empty object, as
 young as the last use of the pack.  A pack is written before its index and removed after it.
 
@@ -76,7 +76,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RangeCache:
-    """The cache of a work place; pickles.  ``max_bytes`` 0: there is none, and what there was is removed.
+    """The cache of a workspace; pickles.  ``max_bytes`` 0: there is none, and what there was is removed.
 
     What the tasks of a stage add may exceed it, by a pack each; ``locate`` removes what is too much.
     """

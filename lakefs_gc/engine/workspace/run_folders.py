@@ -1,4 +1,4 @@
-"""The folders of a repository's runs in the work place: which is the newest, and what of them may go.
+"""The folders of a repository's runs in the workspace: which is the newest, and what of them may go.
 
 All of it is said by one listing of the repository's folder, whatever the number of its runs.  Manifests are not read: a
 damaged one must not keep newer runs from beginning.
@@ -54,7 +54,7 @@ class RunFolder:
 
 
 def run_folders(store: ObjectStore, repository: str) -> dict[str, RunFolder]:
-    """The folders of a repository in a work place, by run key.  One listing."""
+    """The folders of a repository in a workspace, by run key.  One listing."""
     above = f"{repository}/"
     found: dict[str, RunFolder] = {}
     for batch in store.list(above):

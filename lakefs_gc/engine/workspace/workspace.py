@@ -1,6 +1,6 @@
 """What a stage leaves behind: a DataFrame in Parquet, and a manifest that says how it came about.
 
-Layout, below the work place: ``<repository>/<run>/<stage>/data/*.parquet`` and ``manifest.json`` beside ``data``.  The
+Layout, below the workspace: ``<repository>/<run>/<stage>/data/*.parquet`` and ``manifest.json`` beside ``data``.  The
 manifest is removed first and written last: a stage that did not end has none, and what reads it is told so.
 """
 
@@ -58,7 +58,7 @@ class StageOutput:
     ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
 
     ``partition_by`` names a column by whose values the files lie in folders, for what is read a value at a time.
-    With ``in_parts`` workers write the rows themselves, to ``WorkPlace.parts_place``: then ``dataframe`` are their
+    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_place``: then ``dataframe`` are their
     reports (columns ``parts.PART`` and other counts), whose sums become facts, and there are no ``measures``.
     """
 
@@ -119,7 +119,7 @@ class Dataset:
     manifest: DatasetManifest
 
 
-class WorkPlace:
+class Workspace:
     """The folder that holds the stages of all runs.
 
     ``url`` is any URL that Spark can write; manifests go through ``storage``, so it must be ``file://`` or ``s3://``
@@ -190,7 +190,7 @@ class WorkPlace:
         if found != rows:
             raise StorageError(
                 f"{stage} of {run_key} was written with {rows} rows, and {found} can be read back from {self.url}",
-                remedy="check the work place (work_url): all machines must see the same folder; then run again",
+                remedy="check the workspace (work_url): all machines must see the same folder; then run again",
             )
         return files
 
@@ -227,7 +227,7 @@ class WorkPlace:
             raise InputOrderError(
                 f"{len(changed)} of {len(manifest.files)} files of {stage} of run {run_key} are gone, or not as long "
                 f"as they were, e.g. {changed[0]}",
-                remedy="start a new run, and find out what removes files from the work place (work_url)",
+                remedy="start a new run, and find out what removes files from the workspace (work_url)",
             )
         if not manifest.rows:
             return Dataset(local_rows(spark, [], schema), manifest)

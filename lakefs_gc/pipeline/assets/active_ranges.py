@@ -37,6 +37,6 @@ def active_ranges(
         lakefs.server(),
         settings.get().safety,
         utc_now,
-        cache=parquet.work_place.range_cache,
+        cache=parquet.workspace.range_cache,
         cores=spark.cores,
     )

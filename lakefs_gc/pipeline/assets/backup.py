@@ -55,14 +55,14 @@ def backup(
     place = open_place(configured, server)
     # By its clock backups are dated and grow old; pruning on a wrong one would remove them all.
     now = checked_store_time(open_store(place), configured.safety, utc_now)
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
     output, result = stage.backup(
         spark.session,
         found.store.location,
         found.mark,
         place,
         configured.backup,
-        work_place=parquet.work_place,
+        workspace=parquet.workspace,
         run_key=context.partition_key,
         clock=utc_now,
         cores=spark.cores,

@@ -32,7 +32,7 @@ def candidates(
         active_ranges=active_ranges,
         unmatched=unmatched,
         kept=kept,
-        cache=parquet.work_place.range_cache,
+        cache=parquet.workspace.range_cache,
         clock=utc_now,
         cores=spark.cores,
     )

@@ -27,4 +27,4 @@ def committed(
     Each range is read once, by this run or one before it; one that cannot be read fails the run.
     """
     run = continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now)
-    return stage.committed(run, active_ranges, utc_now, work_place=parquet.work_place, cores=spark.cores)
+    return stage.committed(run, active_ranges, utc_now, workspace=parquet.workspace, cores=spark.cores)

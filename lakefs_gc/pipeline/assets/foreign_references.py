@@ -34,7 +34,7 @@ def foreign_references(
         configured,
         configured.safety,
         utc_now,
-        work_place=parquet.work_place,
+        workspace=parquet.workspace,
         cores=spark.cores,
     )
     unreadable = output.facts["unreadable"]

@@ -34,7 +34,7 @@ def kept(
         continue_run(store_listing.manifest, settings.get().safety, open_store, utc_now),
         uncommitted=uncommitted,
         unmatched=unmatched,
-        work_place=parquet.work_place,
+        workspace=parquet.workspace,
         server=lakefs.server(),
         safety=settings.get().safety,
         clock=utc_now,

@@ -83,7 +83,7 @@ def mark(
         needs_backup=settings.get().backup.required_before_sweep,
         longest_commit_minutes=settings.get().safety.longest_commit_minutes,
     )
-    parquet.work_place.record_mark(run.run_key, made.mark_id, made.digest)
+    parquet.workspace.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(
         metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)
     )

@@ -62,12 +62,12 @@ def store_listing(
         open_store,
         utc_now,
     )
-    parquet.work_place.prune(run.repository, configured.keep_runs, current=run.run_key)
+    parquet.workspace.prune(run.repository, configured.keep_runs, current=run.run_key)
     return stage.store_listing(
         spark.session,
         run,
         utc_now,
-        work_place=parquet.work_place,
+        workspace=parquet.workspace,
         listing=configured.listing,
         cores=spark.cores,
     )

@@ -75,7 +75,7 @@ def sweep(
     """
     refuse_second_run(context)
     configured, server = settings.get(), lakefs.server()
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
     approve_on_the_way(found, config, configured.safety)
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
@@ -88,7 +88,7 @@ def sweep(
     named_at_root = ""
     if not found.mark.is_ours:
         checks = ClientMarkChecks(
-            spark.session, server, configured, configured.safety, parquet.work_place, utc_now, spark.cores
+            spark.session, server, configured, configured.safety, parquet.workspace, utc_now, spark.cores
         )
         brakes, accepted, named_at_root = checks.evaluate(before, found.mark, accepted)
     refuse_braked(
@@ -107,8 +107,8 @@ def sweep(
     look = SecondLook(
         spark.session,
         run,
-        seen_at_mark(spark.session, parquet.work_place, found.mark),
-        work_place=parquet.work_place,
+        seen_at_mark(spark.session, parquet.workspace, found.mark),
+        workspace=parquet.workspace,
         server=server,
         settings=configured,
         safety=configured.safety,
@@ -121,7 +121,7 @@ def sweep(
         run,
         found.mark,
         look,
-        work_place=parquet.work_place,
+        workspace=parquet.workspace,
         settings=configured.sweep,
         clock=utc_now,
         cores=spark.cores,

@@ -65,7 +65,7 @@ def sweep_approval(
     """
     _refuse_unseen_mark(context)
     configured, server = settings.get(), lakefs.server()
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.work_place)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
     # What no sweep would take is not approved either.
     refuse_unfit(found.mark, ServerIdentity.of(server, server.repository(found.mark.repository)))
     approval = approve(

@@ -83,7 +83,7 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
             if config.approve_digest:
                 # Here, where it is known who approves; a job sweeps what is approved, and approves nothing.
                 found = mark_of_run(
-                    context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.work_place
+                    context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.workspace
                 )
                 approve_on_the_way(found, config, settings.get().safety)
             yield from _results(context, gc_sweep.name, SweepConfig(mark_id=config.mark_id), settings)

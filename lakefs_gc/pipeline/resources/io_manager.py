@@ -1,10 +1,10 @@
-"""The IO manager: DataFrames of the stages as Parquet in the work place."""
+"""The IO manager: DataFrames of the stages as Parquet in the workspace."""
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext, ResourceDependency
 from pydantic import Field
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -21,18 +21,18 @@ class SparkParquetIOManager(ConfigurableIOManager):
     spark: ResourceDependency[SparkResource]
 
     @property
-    def work_place(self) -> WorkPlace:
+    def workspace(self) -> Workspace:
         """The place itself, for stages that leave more than one DataFrame."""
-        return WorkPlace(self.work_url, max_range_cache_bytes=self.max_range_cache_bytes)
+        return Workspace(self.work_url, max_range_cache_bytes=self.max_range_cache_bytes)
 
     @failures_shown()
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:
         stage, run_key = context.asset_key.path[-1], context.partition_key
-        manifest = self.work_place.write(self.spark.session, run_key, stage, obj)
-        url = f"{self.work_place.folder(run_key, stage)}/data"
+        manifest = self.workspace.write(self.spark.session, run_key, stage, obj)
+        url = f"{self.workspace.folder(run_key, stage)}/data"
         context.add_output_metadata(stage_metadata(manifest, schemas.BY_STAGE[stage], url))
 
     @failures_shown()
     def load_input(self, context: InputContext) -> Dataset:
         stage = context.asset_key.path[-1]
-        return self.work_place.read(self.spark.session, context.partition_key, stage, schemas.BY_STAGE[stage])
+        return self.workspace.read(self.spark.session, context.partition_key, stage, schemas.BY_STAGE[stage])

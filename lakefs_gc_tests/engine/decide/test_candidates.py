@@ -16,7 +16,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import DatasetManifest, StageOutput, utc_now
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
@@ -93,7 +93,7 @@ class Inputs:
         return self.collector.mark() if made == "mark" else self.collector.output(made)
 
     def put(self, stage: str, manifest: DatasetManifest | None) -> None:
-        store, key = self.collector.work_place._store(), f"{self.collector.run_key}/{stage}/manifest.json"
+        store, key = self.collector.workspace._store(), f"{self.collector.run_key}/{stage}/manifest.json"
         if manifest is None:
             store.delete_many([key])
         else:
@@ -204,7 +204,7 @@ def test_an_empty_committed_set_is_no_proof(
         return answer
 
     proxy.instead("/gc/prepare_commits/status", empty)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     collector.collect(until="foreign_references")
     assert collector.manifest("committed").rows == 0
@@ -250,7 +250,7 @@ def test_only_what_can_be_garbage_whatever_the_listing_says(spark: SparkSession,
         inputs.manifests["store_listing"].began_at,
         inputs.manifests["store_listing"].facts,
     )
-    written = collector.work_place.write(spark, collector.run_key, "store_listing", listing)
+    written = collector.workspace.write(spark, collector.run_key, "store_listing", listing)
     inputs.put("store_listing", replace(inputs.manifests["store_listing"], rows=written.rows, files=written.files))
     collector.materialize("unmatched")
     rows = collector.dataset("unmatched").dataframe.collect()

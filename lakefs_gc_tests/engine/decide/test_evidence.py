@@ -11,7 +11,7 @@ from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import InputOrderError
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 
@@ -120,7 +120,7 @@ def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: La
         candidates.dataframe.schema,
     )
     manifest = candidates.manifest
-    collector.work_place.write(
+    collector.workspace.write(
         spark,
         collector.run_key,
         "candidates",
@@ -139,7 +139,7 @@ def test_branches_that_do_not_say_what_they_show(
     repository.put("a")
     repository.commit()
     repository.branch("gone")
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     collector.collect()
     repository.delete_branch("gone")

@@ -77,7 +77,7 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     staged = twin(repository, "a", content="old", branch="dev")
     collector = Collector(spark, repository)
     collector.collect(until="unmatched")
-    search = TwinSearch(collector.run, "twins", collector.work_place, collector.server, 100, collector.clock, cores=1)
+    search = TwinSearch(collector.run, "twins", collector.workspace, collector.server, 100, collector.clock, cores=1)
     suspects = collector.dataset("unmatched").dataframe
     repository.delete_branch("dev")
     # Not at any head now, but it was when the server made its list.

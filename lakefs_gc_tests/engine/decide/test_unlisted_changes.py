@@ -25,7 +25,7 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
 def found(
     spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
 ) -> dict[str, str]:
-    search = TwinSearch(collector.run, "x", collector.work_place, collector.server, most, collector.clock, cores=1)
+    search = TwinSearch(collector.run, "x", collector.workspace, collector.server, most, collector.clock, cores=1)
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
     return {row["address"]: row["why"] for row in find_left_out(spark, rows, listed, ["main", "dev"], search).collect()}
 

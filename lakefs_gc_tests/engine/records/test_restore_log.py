@@ -81,7 +81,7 @@ class HalfSwept:
             self.place.location,
             self.repository.location,
             self.collector.server,
-            work_place=self.collector.work_place,
+            workspace=self.collector.workspace,
             run_key=new_run_key("lake", utc_now()),
             clock=utc_now,
             cores=CORES,

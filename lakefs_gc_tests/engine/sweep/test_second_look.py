@@ -22,7 +22,7 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
@@ -90,7 +90,7 @@ def test_a_second_look_that_is_not_whole_deletes_nothing(
     repository.put("b")
     head = repository.commit(age_days=20)
     repository.keep_days(10)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     mark = collector.collect_and_mark()
     assert marked(repository, mark) == {garbage}
@@ -491,10 +491,10 @@ def test_looks_ask_for_new_commits_alone(
     garbage = repository.put_stray("data/s/garbage")
     if days:
         repository.keep_days(days)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     mark = collector.collect_and_mark()
-    collector.server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector.server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     look = collector.second_look(collector.begin(), mark)
     suspects = spark.createDataFrame([(garbage, 5)], schemas.SIZED)
     requests = []

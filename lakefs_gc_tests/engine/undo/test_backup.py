@@ -41,7 +41,7 @@ from lakefs_gc.errors import (
     ObjectNotFoundError,
     StoreUnavailableError,
 )
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
@@ -318,7 +318,7 @@ def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
 def test_no_place_inside_or_around_a_namespace(lake: Lake, repository: LakeRepository, tmp_path: Path) -> None:
     other = lake.repository("other")
     link = tmp_path / "link"
-    configured, api = lake.settings, LakeFSServer(lake.credentials)
+    configured, api = lake.settings, LakeFSClient(lake.credentials)
     link.symlink_to(other.folder)
     refused = [
         repository.location.url,

@@ -30,7 +30,7 @@ from lakefs_gc.engine.undo.restore import (
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.local import LocalStore
@@ -89,7 +89,7 @@ class Swept:
     def copy_of(self, path: str) -> str:
         return BackupPaths("lake", self.mark.mark_id).objects + self.keys[path]
 
-    def restore(self, prefix: str = "", server: LakeFSServer | None = None) -> RestoreResult:
+    def restore(self, prefix: str = "", server: LakeFSClient | None = None) -> RestoreResult:
         return restore(
             self.spark,
             self.backup,
@@ -97,7 +97,7 @@ class Swept:
             self.repository.location,
             server or self.collector.server,
             prefix=prefix,
-            work_place=self.collector.work_place,
+            workspace=self.collector.workspace,
             run_key=new_run_key("lake", utc_now()),
             clock=utc_now,
             cores=CORES,
@@ -168,7 +168,7 @@ def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
                 collector.server,
                 prefix="reports/",
                 server_folders=folders,
-                work_place=collector.work_place,
+                workspace=collector.workspace,
                 run_key=new_run_key("lake", utc_now()),
                 clock=utc_now,
                 cores=CORES,
@@ -316,7 +316,7 @@ def test_the_same_object_written_meanwhile_is_no_conflict(tmp_path: Path) -> Non
 
 
 def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
-    class Confused(LakeFSServer):
+    class Confused(LakeFSClient):
         """Its reads are not of the object that the commit has."""
 
         def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
@@ -330,7 +330,7 @@ def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
 
 
 def test_what_lakefs_does_not_show_is_unreadable(swept: Swept, lake: Lake) -> None:
-    class Deaf(LakeFSServer):
+    class Deaf(LakeFSClient):
         """Its reads are of another repository, which has no such commit."""
 
         def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
@@ -385,7 +385,7 @@ def test_commits_of_all_branches_tags_and_parents(repository: LakeRepository, la
     lost = commit("lost")
     repository.delete_branch("lost")
     del expected[lost]
-    found = commits_of(LakeFSServer(lake.credentials), "lake")
+    found = commits_of(LakeFSClient(lake.credentials), "lake")
     assert {commit_id: metarange_id for metarange_id, commit_id in found.items()} == expected
 
 

@@ -1,4 +1,4 @@
-"""What of old runs is removed from the work place, and what it costs to know."""
+"""What of old runs is removed from the workspace, and what it costs to know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.workspace.workspace import DatasetManifest, WorkPlace
+from lakefs_gc.engine.workspace.workspace import DatasetManifest, Workspace
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 
@@ -24,11 +24,11 @@ def manifest(run_key: str, stage: str) -> bytes:
 
 
 class Folder:
-    """A work place whose files are as old as a test wants."""
+    """A workspace whose files are as old as a test wants."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.place = WorkPlace(f"file://{root}")
+        self.place = Workspace(f"file://{root}")
 
     def file(self, key: str, age_days: float, data: bytes = b"PAR1") -> str:
         path = self.root / key
@@ -83,7 +83,7 @@ def test_a_run_that_may_be_under_way_stays(folder: Folder) -> None:
 
 
 def test_nothing_else_is_removed(folder: Folder) -> None:
-    """The work place is shared with other repositories, the cache of ranges, and whatever people put there."""
+    """The workspace is shared with other repositories, the cache of ranges, and whatever people put there."""
     for key in (
         "_range_cache/v1/packs/0123",
         "_range_cache/store_listing/data/part-0.parquet",
@@ -136,7 +136,7 @@ def test_a_damaged_manifest_stops_no_run(folder: Folder, data: bytes, caplog: py
 
 
 def test_what_a_run_costs_does_not_grow_with_the_runs_before_it(levelled_s3: LevelledS3) -> None:
-    place = WorkPlace("s3://bucket/work")
+    place = Workspace("s3://bucket/work")
     for number in range(200):
         for stage in ("store_listing", "uncommitted"):
             key, run_key = f"work/lake/r{number:03d}/{stage}", f"lake/r{number:03d}"

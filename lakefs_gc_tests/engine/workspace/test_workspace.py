@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from lakefs_gc.engine.spark import parts, schemas
 from lakefs_gc.engine.spark.parts import PART, write_parts
 from lakefs_gc.engine.workspace import workspace as dataset
-from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.engine.spark.test_workers import fail
@@ -28,8 +28,8 @@ ENDED = BEGAN + timedelta(minutes=1)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> WorkPlace:
-    return WorkPlace(f"file://{tmp_path}/a work place ä %20", clock=lambda: ENDED)
+def place(tmp_path: Path) -> Workspace:
+    return Workspace(f"file://{tmp_path}/a workspace ä %20", clock=lambda: ENDED)
 
 
 def rows(spark: SparkSession, *addresses: str) -> StageOutput:
@@ -39,7 +39,7 @@ def rows(spark: SparkSession, *addresses: str) -> StageOutput:
     )
 
 
-def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, place: WorkPlace) -> None:
+def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, place: Workspace) -> None:
     written = place.write(spark, RUN, "uncommitted", rows(spark, "data/ä", "data/bc"))
     read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
     assert {row["address"] for row in read.dataframe.collect()} == {"data/ä", "data/bc"}
@@ -53,13 +53,13 @@ def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, plac
     )
 
 
-def test_a_stage_without_rows_measures_zero(spark: SparkSession, place: WorkPlace) -> None:
+def test_a_stage_without_rows_measures_zero(spark: SparkSession, place: Workspace) -> None:
     manifest = place.write(spark, RUN, "uncommitted", rows(spark))
     assert (manifest.rows, manifest.facts["length"]) == (0, 0)
     assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 0
 
 
-def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: SparkSession, place: WorkPlace) -> None:
+def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: SparkSession, place: Workspace) -> None:
     first = place.write(spark, RUN, "uncommitted", rows(spark, "a"))
     second = place.write(spark, RUN, "uncommitted", rows(spark, "b"))
     assert first.materialization_id != second.materialization_id
@@ -67,12 +67,12 @@ def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: Spark
     assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.collect() == [("b",)]
 
 
-def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, place: WorkPlace) -> None:
+def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, place: Workspace) -> None:
     """What is read back must be what was written, not what another process has written since."""
     kept = place.keep(spark, RUN, "uncommitted", rows(spark, "data/a"), schemas.UNCOMMITTED)
     assert [row["address"] for row in kept.dataframe.collect()] == ["data/a"]
 
-    class BetweenWriteAndRead(WorkPlace):
+    class BetweenWriteAndRead(Workspace):
         def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
             place.write(spark, run_key, stage, rows(spark, "data/b"))
             return super().read(spark, run_key, stage, schema)
@@ -81,7 +81,7 @@ def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, place: WorkPlac
         BetweenWriteAndRead(place.url).keep(spark, RUN, "uncommitted", rows(spark, "data/a"))
 
 
-def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkPlace) -> None:
+def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: Workspace) -> None:
     with pytest.raises(InputOrderError, match="uncommitted of run lake/1 is not there, or was not finished"):
         place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
     place.write(spark, RUN, "uncommitted", rows(spark, "a"))
@@ -94,7 +94,7 @@ def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: WorkP
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_bytes(b"")])
 def test_a_stage_that_has_lost_a_file_is_not_read(
-    spark: SparkSession, place: WorkPlace, lose: Callable[[Path], None]
+    spark: SparkSession, place: Workspace, lose: Callable[[Path], None]
 ) -> None:
     """Spark passes over a file that is not there any more, and over one that is empty, as one is after a power cut."""
     output = rows(spark, *(f"data/{number}" for number in range(8)))
@@ -110,7 +110,7 @@ def test_a_stage_that_has_lost_a_file_is_not_read(
 
 
 def test_rows_that_this_machine_does_not_find_are_no_stage(
-    spark: SparkSession, place: WorkPlace, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a cluster whose machines have a folder of that name each."""
     monkeypatch.setattr(dataset, "data_files", lambda store, folder: {})
@@ -120,7 +120,7 @@ def test_rows_that_this_machine_does_not_find_are_no_stage(
         place.manifest(RUN, "uncommitted")
 
 
-def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSession, place: WorkPlace) -> None:
+def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSession, place: Workspace) -> None:
     place.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
     read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
     for file in (Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data").glob("*.parquet"):
@@ -147,7 +147,7 @@ def test_a_manifest_that_others_have_written_is_refused() -> None:
             DatasetManifest.from_json(other, "m")
 
 
-def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: WorkPlace) -> None:
+def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: Workspace) -> None:
     place.write(spark, RUN, "store_listing", StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN))
     file = Path(place.folder(RUN, "store_listing").removeprefix("file://")) / "manifest.json"
     content = json.loads(file.read_text())
@@ -158,7 +158,7 @@ def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: Wo
     assert list(place.listed_runs("lake")) == []
 
 
-def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: WorkPlace) -> None:
+def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: Workspace) -> None:
     for day in range(1, 4):
         listing = StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN + timedelta(days=day))
         place.write(spark, f"lake/{day}", "store_listing", listing)
@@ -189,7 +189,7 @@ def in_parts(spark: SparkSession, reports: list[pa.RecordBatch]) -> StageOutput:
 
 
 def test_of_what_workers_write_only_what_they_report_counts(
-    spark: SparkSession, place: WorkPlace, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "_ROWS_PER_FILE", 2)
     where = place.parts_place(RUN, "committed")

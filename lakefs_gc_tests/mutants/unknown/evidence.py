@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a mark that was rewritten is looked at whole",
         "engine/sweep/second_look.py",
-        "not work_place.has_made(run_key, mark.mark_id, mark.digest)",
+        "not workspace.has_made(run_key, mark.mark_id, mark.digest)",
         "engine/sweep/test_second_look.py",
         "rewritten",
     ),

@@ -11,7 +11,7 @@ from dagster import DagsterInstance, ExecuteInProcessResult
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.open_mark import open_mark
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, LIVE, materialized, values
 from lakefs_gc_tests.pipeline.emr.conftest import EMR, MESSAGES, failure, location
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
@@ -51,7 +51,7 @@ def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepositor
     assert {m.partition for m in made.values()} == {RUN}
     assert {name for name, passed in checks(marked).items() if not passed} == {"share_of_objects", "share_of_bytes"}
     shown = values(made["mark"])
-    found = open_mark("lake", shown["mark_id"], LakeFSServer(lake.credentials), lake.settings).mark
+    found = open_mark("lake", shown["mark_id"], LakeFSClient(lake.credentials), lake.settings).mark
     assert (shown["digest"], shown["dagster/row_count"]) == (found.digest, GARBAGE)
     assert shown["AWS EMR Serverless Application ID"] == emr.application_id
 

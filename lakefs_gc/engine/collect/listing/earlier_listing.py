@@ -21,7 +21,7 @@ from lakefs_gc.engine.records.sweep_history import recorded_by_sweeps
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.workspace.workspace import Dataset, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_slice_id, reversed_id_time
 from lakefs_gc.storage.location import StoreLocation
@@ -64,18 +64,18 @@ class EarlierListing:
 
 
 def find_earlier_listing(
-    spark: SparkSession, run: GCRun, work_place: WorkPlace, settings: ListingSettings
+    spark: SparkSession, run: GCRun, workspace: Workspace, settings: ListingSettings
 ) -> EarlierListing | str:
     """What can be taken over from the newest listing that ended, or why nothing can."""
     if settings.mode == CLEAN:
         return "the settings ask for a clean run"
     if settings.source != "store":
         return f"the listing comes from an {settings.source}"
-    found = next((key for key in work_place.listed_runs(run.repository) if key != run.run_key), "")
+    found = next((key for key in workspace.listed_runs(run.repository) if key != run.run_key), "")
     if not found:
         return "no earlier run is there"
     try:
-        listing = work_place.read(spark, found, "store_listing", schemas.STORE_LISTING)
+        listing = workspace.read(spark, found, "store_listing", schemas.STORE_LISTING)
     except InputOrderError as error:
         return error.message
     earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts

@@ -23,7 +23,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
@@ -36,7 +36,7 @@ def store_listing(
     run: GCRun,
     clock: Clock,
     *,
-    work_place: WorkPlace,
+    workspace: Workspace,
     listing: ListingSettings | None = None,
     cores: int,
 ) -> StageOutput:
@@ -46,7 +46,7 @@ def store_listing(
     listing from an inventory is when the store began to write that.
     """
     listing = listing or ListingSettings()
-    place = work_place.parts_place(run.run_key, _STAGE)
+    place = workspace.parts_place(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
         location = StoreLocation(listing.inventory_url)
@@ -55,11 +55,11 @@ def store_listing(
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
         written = read_inventory(spark, location, inventory, run.namespace, place)
     else:
-        earlier = find_earlier_listing(spark, run, work_place, listing)
+        earlier = find_earlier_listing(spark, run, workspace, listing)
         limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
         began_at = clock()
         if isinstance(earlier, EarlierListing):
-            return _optimized(spark, run, work_place, earlier, limits, began_at, cores)
+            return _optimized(spark, run, workspace, earlier, limits, began_at, cores)
         if listing.mode == OPTIMIZED:
             raise ConfigurationError(
                 f"this run cannot be optimized: {earlier}",
@@ -67,7 +67,7 @@ def store_listing(
             )
         facts |= {"mode": CLEAN, "mode_because": earlier}
         written = list_in_rounds(spark, run.store, place, limits, cores=cores)
-    folder = f"{work_place.folder(run.run_key, _STAGE)}/data"
+    folder = f"{workspace.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
         dataframe=local_rows(spark, reports, PART),
@@ -80,7 +80,7 @@ def store_listing(
 def _optimized(
     spark: SparkSession,
     run: GCRun,
-    work_place: WorkPlace,
+    workspace: Workspace,
     earlier: EarlierListing,
     limits: ListingLimits,
     began_at: datetime,
@@ -88,11 +88,11 @@ def _optimized(
 ) -> StageOutput:
     """Young slices as they are listed now, and old ones as the earlier run knew them."""
     young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
-    place = work_place.parts_place(run.run_key, young)
+    place = workspace.parts_place(run.run_key, young)
     written = list_in_rounds(spark, run.store, place, limits, cores=cores, but=skipped)
     rows = earlier.rows(spark, run.store, cores)
     if written:
-        folder = f"{work_place.folder(run.run_key, young)}/data"
+        folder = f"{workspace.folder(run.run_key, young)}/data"
         listed = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
         rows = rows.unionByName(listed)
     return StageOutput(

@@ -32,7 +32,7 @@ from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable.reader import read_properties
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.protections import protected_since
 from lakefs_gc.storage.location import StoreLocation
 
@@ -50,7 +50,7 @@ def active_ranges(
     spark: SparkSession,
     run: GCRun,
     uncommitted: Dataset,
-    server: LakeFSServer,
+    server: LakeFSClient,
     safety: SafetyParameters,
     clock: Clock,
     *,
@@ -108,7 +108,7 @@ def active_ranges(
     return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
 
 
-def _metaranges_of_refs(run: GCRun, server: LakeFSServer, graph: CommitGraph) -> dict[str, str]:
+def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) -> dict[str, str]:
     """Metarange id to a commit that has it, of what branches and tags lead to.
 
     Where that is too much for the graph: of the heads and tags, and of the commits that it has.

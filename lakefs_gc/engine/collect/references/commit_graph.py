@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.lakefs.active_commits import Commit
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.concurrency import map_unordered
 
 _CALLS_AT_ONCE = 8
@@ -25,7 +25,7 @@ class CommitGraph:
     commits: dict[str, Commit] = field(default_factory=dict)
     complete: bool = True
 
-    def add_history_of(self, server: LakeFSServer, repository: str, starts: Iterable[str]) -> None:
+    def add_history_of(self, server: LakeFSClient, repository: str, starts: Iterable[str]) -> None:
         """Read what is not known yet of the history of some commits.
 
         Raises what the server's client raises, and ``IncompleteAnswerError`` for a log that lacks an ancestor.
@@ -38,7 +38,7 @@ class CommitGraph:
             ):
                 pass
 
-    def _walk(self, server: LakeFSServer, repository: str, start: str) -> None:
+    def _walk(self, server: LakeFSClient, repository: str, start: str) -> None:
         """Page through the log of a commit, youngest first, until all that is left of it is known."""
         after, amount = "", _FIRST_PAGE
         found: dict[str, Commit] = {}

@@ -23,7 +23,7 @@ from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -41,7 +41,7 @@ _TASKS_PER_CORE = 4
 _MOST_COMMITS = 5_000_000  # of what is beyond, the proof at the store is enough
 
 
-def commits_of(server: LakeFSServer, repository: str) -> dict[str, str]:
+def commits_of(server: LakeFSClient, repository: str) -> dict[str, str]:
     """Metarange id to one commit that has it, of all commits that a branch or a tag leads to."""
     graph = CommitGraph(_MOST_COMMITS)
     heads = chain(server.branch_heads(repository), server.tags(repository))

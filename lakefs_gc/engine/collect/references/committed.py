@@ -17,7 +17,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.parts import PART, PartsPlace, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
@@ -32,7 +32,7 @@ _READS_AT_ONCE = 8  # up to 20 MB each
 
 
 def committed(
-    run: GCRun, active_ranges: Dataset, clock: Clock, *, work_place: WorkPlace, cores: int, stage: str = "committed"
+    run: GCRun, active_ranges: Dataset, clock: Clock, *, workspace: Workspace, cores: int, stage: str = "committed"
 ) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
@@ -44,15 +44,15 @@ def committed(
     began_at = clock()
     ranges = active_ranges.dataframe
     there = metadata_files(ranges.sparkSession, run.store)
-    place = work_place.parts_place(run.run_key, stage)
+    place = workspace.parts_place(run.run_key, stage)
     return StageOutput(
         dataframe=write_addresses(
             ranges,
             run,
             place,
-            work_place.range_cache,
+            workspace.range_cache,
             cores,
-            listed=work_place.files_of(active_ranges.manifest),
+            listed=workspace.files_of(active_ranges.manifest),
             there=there,
         ),
         began_at=began_at,

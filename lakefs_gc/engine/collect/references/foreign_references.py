@@ -26,7 +26,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
 from lakefs_gc.errors import (
     ConfigurationError,
     CorruptFileError,
@@ -39,7 +39,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.formats.addresses import normalize_namespace
-from lakefs_gc.lakefs.client import LakeFSServer, Repository
+from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -88,12 +88,12 @@ class Neighbours:
 def foreign_references(
     spark: SparkSession,
     run: GCRun,
-    server: LakeFSServer,
+    server: LakeFSClient,
     settings: Settings,
     safety: SafetyParameters,
     clock: Clock,
     *,
-    work_place: WorkPlace,
+    workspace: Workspace,
     cores: int,
     name: str = FILES,
     seen: DataFrame | None = None,
@@ -124,17 +124,17 @@ def foreign_references(
         return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
     readable = neighbours.readable
     repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
-    listed = work_place.write(
+    listed = workspace.write(
         spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
     )
-    files = work_place.read(spark, run.run_key, name, FILE).dataframe
+    files = workspace.read(spark, run.run_key, name, FILE).dataframe
     if seen is not None:
         files = files.join(seen, FILE.names, "left_anti")
-    cache = work_place.range_cache
+    cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
-    read = _read_files(run.known_folders, cache, cores, work_place.files_of(listed))
+    read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
     output = StageOutput(located.mapInArrow(read, _FOUND).distinct(), began_at, measures={"lost": F.count("lost")})
-    found = work_place.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
+    found = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if found.manifest.facts["lost"]:
         for repository, error in _losses(found.dataframe).items():
             _refuse_unknown(repository, error, accepted)
@@ -159,7 +159,7 @@ def _losses(found: DataFrame) -> dict[str, StorageError]:
 
 
 def probe(
-    server: LakeFSServer,
+    server: LakeFSClient,
     settings: Settings,
     safety: SafetyParameters,
     own_name: str,
@@ -219,7 +219,7 @@ def _refuse_unknown(
         ) from error
 
 
-def _reachable(other: Repository, settings: Settings, server: LakeFSServer) -> StoreLocation:
+def _reachable(other: Repository, settings: Settings, server: LakeFSClient) -> StoreLocation:
     location = settings.locate(normalize_namespace(other.storage_namespace))
     if not _has_metadata(location) and _has_content(server, other.name):
         # Empty is no proof: a folder that is not mounted, or a wrong mount, has nothing in it either.
@@ -243,7 +243,7 @@ def _has_metadata(location: StoreLocation) -> bool:
     )
 
 
-def _has_content(server: LakeFSServer, repository: str) -> bool:
+def _has_content(server: LakeFSClient, repository: str) -> bool:
     try:
         return any(server.metarange_of(repository, commit_id) for _, commit_id in server.branch_heads(repository))
     except RepositoryNotFoundError:
@@ -255,7 +255,7 @@ def _has_content(server: LakeFSServer, repository: str) -> bool:
         return True  # for all that these credentials may know
 
 
-def _exists(server: LakeFSServer, repository: str) -> bool:
+def _exists(server: LakeFSClient, repository: str) -> bool:
     try:
         server.repository(repository)
     except RepositoryNotFoundError:

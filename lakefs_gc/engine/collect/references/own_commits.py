@@ -22,7 +22,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.active_commits import active_commits
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.protections import protected_commits
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class OwnCommits:
 
 def own_active_commits(
     run: GCRun,
-    server: LakeFSServer,
+    server: LakeFSClient,
     rules: GCRules,
     safety: SafetyParameters,
     listed: DataFrame,

@@ -27,7 +27,7 @@ from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.addresses import other_readings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
@@ -55,7 +55,7 @@ class PreparedUncommitted:
 
 
 def uncommitted(
-    spark: SparkSession, run: GCRun, server: LakeFSServer, safety: SafetyParameters, clock: Clock
+    spark: SparkSession, run: GCRun, server: LakeFSClient, safety: SafetyParameters, clock: Clock
 ) -> StageOutput:
     """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
 
@@ -92,7 +92,7 @@ def uncommitted(
 
 
 def _list_of_standing_branches(
-    server: LakeFSServer, repository: str, max_pages: int
+    server: LakeFSClient, repository: str, max_pages: int
 ) -> tuple[dict[str, str], PreparedUncommitted]:
     """The heads just before, and a list during which no branch went away that could have taken others with it.
 
@@ -121,7 +121,7 @@ def _list_of_standing_branches(
     )
 
 
-def prepare_uncommitted(server: LakeFSServer, repository: str, max_pages: int) -> PreparedUncommitted:
+def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -> PreparedUncommitted:
     """Ask for page after page until the server says it has finished.
 
     Raises ``IncompleteAnswerError`` when a continuation token comes twice (a server with a page size or time that is
@@ -193,7 +193,7 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
             yield pa.RecordBatch.from_arrays([pa.array(others, pa.string())], schema=rows.schema)
 
 
-def _forgotten(server: LakeFSServer, repository: str, prepared: PreparedUncommitted) -> set[str]:
+def _forgotten(server: LakeFSClient, repository: str, prepared: PreparedUncommitted) -> set[str]:
     """The branches of which pages without a file should have told: such a page is no proof that nothing is staged.
 
     The branch that made the server forget the others (``_list_of_standing_branches``) may have come after the first
@@ -214,7 +214,7 @@ def _branch_in(token: str) -> str:
         return ""
 
 
-def _shown_uncommitted(server: LakeFSServer, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
+def _shown_uncommitted(server: LakeFSClient, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
     """What branches show without a commit, as the API tells.
 
     A server with a local store hands out addresses by its folder (``local:///folder/...``), keeps them in full, and
@@ -229,14 +229,14 @@ def _shown_uncommitted(server: LakeFSServer, run: GCRun, branches: Iterable[str]
             yield key
 
 
-def _staged_paths(server: LakeFSServer, repository: str, branch: str) -> list[str]:
+def _staged_paths(server: LakeFSClient, repository: str, branch: str) -> list[str]:
     try:
         return [change.path for change in server.changes(repository, branch)]
     except RepositoryNotFoundError:  # the branch was deleted meanwhile
         return []
 
 
-def _shown(server: LakeFSServer, repository: str, branch: str, path: str) -> str:
+def _shown(server: LakeFSClient, repository: str, branch: str, path: str) -> str:
     try:
         return server.shown_address(repository, branch, path)
     except ServerError as error:

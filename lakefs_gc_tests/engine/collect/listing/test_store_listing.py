@@ -61,7 +61,7 @@ def test_a_store_that_is_not_there_is_not_empty(spark: SparkSession, repository:
     run = collector.begin()
     shutil.rmtree(repository.folder)
     with pytest.raises(ObjectNotFoundError, match="does not exist"):
-        store_listing(spark, run, utc_now, work_place=collector.work_place, cores=2)
+        store_listing(spark, run, utc_now, workspace=collector.workspace, cores=2)
 
 
 def test_large_slices_and_a_flat_root_are_shared_out() -> None:
@@ -106,7 +106,7 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
     collector.materialize("uncommitted")  # began after it
 
     inventory = find_inventory(report.store.location, repository.namespace, utc_now(), 24)
-    place = collector.work_place.parts_place(collector.run_key, "store_listing")
+    place = collector.workspace.parts_place(collector.run_key, "store_listing")
     with pytest.raises(CorruptFileError, match=f"it says {len(keys) + 1} records, and its files have {len(keys)}"):
         read_inventory(
             spark,

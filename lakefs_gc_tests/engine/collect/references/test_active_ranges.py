@@ -19,7 +19,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
@@ -174,7 +174,7 @@ def test_a_list_of_commits_that_is_not_whole_is_refused(
 
 def behind(spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy) -> Collector:
     """A collector behind the proxy, ready for ``active_ranges``."""
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     collector.collect(until="uncommitted")
     return collector

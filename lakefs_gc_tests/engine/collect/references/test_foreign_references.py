@@ -14,10 +14,10 @@ from lakefs_gc.engine.collect.references.foreign_references import OTHER_REPOSIT
 from lakefs_gc.engine.decide.checks import Brake
 from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.workspace.workspace import StageOutput, WorkPlace
+from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
 from lakefs_gc_tests.support.faulty_s3 import error
@@ -25,7 +25,7 @@ from lakefs_gc_tests.support.faulty_store import LevelledS3
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 
-def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSServer:
+def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSClient:
     """A server that says of these repositories that their namespaces are there."""
 
     def move(asked: Asked, answer: Answered) -> Answered:
@@ -35,7 +35,7 @@ def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSS
         return answer.with_json(results=results)
 
     proxy.instead("/repositories", move)
-    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
 
 
 def brake_of(mark: Mark) -> Brake:
@@ -247,7 +247,7 @@ def test_a_namespace_that_has_lost_its_files_is_not_empty(
     other.commit()
     shutil.rmtree(other.folder / "_lakefs")
     proxy.spoil.append(lambda asked, real: refusal(404) if "/repositories/other/commits/" in asked.path else None)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     mark = Collector(spark, repository, server=server).collect_and_mark()
     assert mark.unreadable == {"other"}
 
@@ -282,7 +282,7 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
 
 
 def elsewhere_at_work(lake: Lake) -> Settings:
-    """With a work place of its own, where nothing was read for the mark."""
+    """With a workspace of its own, where nothing was read for the mark."""
     return lake.settings.model_copy(update={"work_url": (lake.folder / "elsewhere").as_uri()})
 
 
@@ -298,15 +298,15 @@ def test_a_range_that_is_written_while_files_are_listed_is_read(
     late = other.folder / other.metadata_file(range_id)
     content = late.read_bytes()
     late.unlink()
-    write = WorkPlace.write
+    write = Workspace.write
 
-    def written(place: WorkPlace, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> object:
+    def written(place: Workspace, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> object:
         manifest = write(place, spark, run_key, stage, output)
         if stage == FILES:
             late.write_bytes(content)
         return manifest
 
-    monkeypatch.setattr(WorkPlace, "write", written)
+    monkeypatch.setattr(Workspace, "write", written)
     collector = Collector(spark, repository)
     collector.collect()
     assert collector.addresses("foreign_references") == {imported}

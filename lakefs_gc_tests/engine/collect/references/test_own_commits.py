@@ -13,7 +13,7 @@ from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.errors import CorruptRangeError, SafetyError
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSServer
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
@@ -44,7 +44,7 @@ def test_what_the_server_leaves_out_is_kept(
         return answer
 
     proxy.instead(STATUS, leave_out)
-    server = LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     collector = Collector(spark, repository, server=server)
     collector.collect()
     assert collector.addresses("candidates") == {garbage}
@@ -151,7 +151,7 @@ def test_a_graph_is_whole_however_it_is_paged(lake: Lake, repository: LakeReposi
     dev.append(repository.commit(branch="dev"))
     merge = repository.merge("dev", "main")
     repository.delete_branch("dev")
-    server = LakeFSServer(lake.credentials)
+    server = LakeFSClient(lake.credentials)
     graph = CommitGraph(1000)
     graph.add_history_of(server, "lake", [twig, merge])
     assert graph.complete

@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.references.uncommitted import PreparedUncommitted,
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
 from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
-from lakefs_gc.lakefs.client import LakeFSServer, UncommittedPage
+from lakefs_gc.lakefs.client import LakeFSClient, UncommittedPage
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
@@ -48,8 +48,8 @@ def repository(lake: Lake) -> Iterator[LakeRepository]:
         yield repository
 
 
-def server_at(lake: Lake, url: str) -> LakeFSServer:
-    return LakeFSServer(lake.credentials.model_copy(update={"endpoint_url": url}))
+def server_at(lake: Lake, url: str) -> LakeFSClient:
+    return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}))
 
 
 def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> None:
@@ -65,13 +65,13 @@ def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> No
 def test_says_how_long_the_server_took(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = LakeFSServer.prepare_uncommitted
+    prepare = LakeFSClient.prepare_uncommitted
 
-    def slowly(server: LakeFSServer, *arguments: Any) -> UncommittedPage:
+    def slowly(server: LakeFSClient, *arguments: Any) -> UncommittedPage:
         time.sleep(0.2)
         return prepare(server, *arguments)
 
-    monkeypatch.setattr(LakeFSServer, "prepare_uncommitted", slowly)
+    monkeypatch.setattr(LakeFSClient, "prepare_uncommitted", slowly)
     collector = Collector(spark, repository)
     collector.materialize("store_listing", "uncommitted")
     assert 0.2 * PAGES <= collector.manifest("uncommitted").facts["server_seconds"] < 30
