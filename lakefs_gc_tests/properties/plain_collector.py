@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
-from dagster import AssetsDefinition, Config
+from dagster import AssetCheckSeverity, AssetsDefinition, Config
 
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
@@ -61,7 +61,8 @@ class PlainCollector(AssetCollector):
 
     def _make_mark(self) -> tuple[str, bool]:
         result = self._run("mark")
-        return str(result.metadata["mark_id"]), all(check.passed for check in result.check_results)
+        failed = [check for check in result.check_results if not check.passed]
+        return str(result.metadata["mark_id"]), not any(c.severity is AssetCheckSeverity.ERROR for c in failed)
 
     def _run(self, *stages: str, config: Mapping[str, Any] | None = None, raise_on_error: bool = True) -> Any:
         result = None
