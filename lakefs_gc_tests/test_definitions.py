@@ -11,9 +11,9 @@ import pytest
 from dagster import AssetKey, AssetSpec, DagsterInstance, DefaultSensorStatus, Definitions, in_process_executor
 
 from lakefs_gc.config import ScheduleSettings, Settings, SweepSettings
-from lakefs_gc.definitions import build_definitions
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 
 # Asset: group, kinds, and what it is made from.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
-from lakefs_gc.cli.findings import Finding, Verdict
 from lakefs_gc.config import ServerCredentials, Settings
 from lakefs_gc.engine.records.backup import open_place
 from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
@@ -17,6 +16,7 @@ from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import deleted_bytes
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.terminal.findings import Finding, Verdict
 
 _PROBE_FOLDER = "_lakefs/retention/gc/"
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dagster import DagsterInstance
-
 from lakefs_gc.config import CONFIG_VARIABLE, SafetyParameters, ServerCredentials, Settings
 from lakefs_gc.demo import ui
 from lakefs_gc.demo.story import REPOSITORY, LiveObject, Storyteller
@@ -22,10 +20,8 @@ from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.session import GCSession
-from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
@@ -153,7 +149,8 @@ class Act:
         self._session.approve(
             run_key, ApprovalConfig(mark_id=found.mark.mark_id, digest=found.mark.digest, approved_by="the demo")
         )
-        self._sweep_by_sensor(self._session.instance)
+        with self._out.progress("sweeping"):
+            self._session.sweep_approved()
         outcomes = self._outcomes(found)
         self._out.show_outcomes(outcomes)
         self._out.say("4. the proof")
@@ -167,13 +164,6 @@ class Act:
         found = self._stage.open(facts["mark_id"])
         self._out.show_mark(found.mark)
         return found
-
-    def _sweep_by_sensor(self, instance: DagsterInstance) -> None:
-        requests, _, _ = evaluate(instance, SensorCursor(), self._stage.settings.sweep, utc_now().timestamp())
-        with self._out.progress("sweeping"):
-            for request in requests:
-                config = SweepConfig(**request.run_config["ops"]["sweep"]["config"])
-                self._session.sweep(str(request.partition_key), config)
 
     def _outcomes(self, found: Marked) -> dict[str, dict[str, int]]:
         content = json.loads(found.store.read(MarkPaths.of(found.mark.mark_id).sweep_summary))

@@ -21,15 +21,17 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from lakefs_gc.config import Settings
-from lakefs_gc.definitions import build_definitions
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
 from lakefs_gc.pipeline.resources.run_lock import process_tags
+from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 
 Facts = dict[str, Any]
 
@@ -97,6 +99,15 @@ class GCSession:
     def sweep(self, run_key: str, config: SweepConfig) -> Facts:
         """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""
         return self.materialize(gc_sweep.name, run_key, {"sweep": config})["sweep"]
+
+    def sweep_approved(self) -> None:
+        """Evaluate the sensor ``sweep_after_mark`` once, without a cursor, and run the sweeps that it requests.
+
+        Raises what the stages raise.
+        """
+        for request in evaluate(self.instance, SensorCursor(), self.settings.sweep, utc_now().timestamp()).requests:
+            config = SweepConfig(**request.run_config["ops"]["sweep"]["config"])
+            self.sweep(str(request.partition_key), config)
 
     def materialize(
         self, job: str, run_key: str, config: Mapping[str, Config], *, run_id: str | None = None

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lakefs_gc.cli.findings import Finding
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.logs import configure_logging
 from lakefs_gc.units import human_bytes
 

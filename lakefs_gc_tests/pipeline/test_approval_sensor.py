@@ -13,12 +13,12 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from lakefs_gc.config import Settings, SweepSettings
-from lakefs_gc.definitions import build_definitions
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
 from lakefs_gc.engine.records.pending_approvals import StandingApproval
 from lakefs_gc.errors import RepositoryNotFoundError, ServerUnavailableError
 from lakefs_gc.pipeline import approval_sensor as sensor_module
 from lakefs_gc.pipeline.approval_sensor import Look, approval_sensor, look_in_namespaces
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc_tests.support.materializations import mark_id_of

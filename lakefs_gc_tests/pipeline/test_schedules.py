@@ -16,7 +16,7 @@ from dagster import (
 )
 
 from lakefs_gc.config import ScheduleSettings, Settings
-from lakefs_gc.definitions import build_definitions
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.schedules import mark_schedule
 

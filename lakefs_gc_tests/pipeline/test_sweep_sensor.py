@@ -24,7 +24,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 import lakefs_gc.pipeline.sweep_sensor as sensors
 from lakefs_gc.config import Settings, SweepSettings
-from lakefs_gc.definitions import build_definitions
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate, sweep_sensor
 from lakefs_gc_tests.support.materializations import (

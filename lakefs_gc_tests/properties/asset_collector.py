@@ -11,11 +11,11 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import Settings
-from lakefs_gc.definitions import build_definitions
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.session import DEFAULT_SPARK_CONFIG
 from lakefs_gc.engine.sweep.second_look import SecondLook
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
 

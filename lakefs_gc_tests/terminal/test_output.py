@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakefs_gc.cli.findings import Finding
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import StorageError
 from lakefs_gc.formats.report import MADE_BY_US
 from lakefs_gc.pipeline.assets.mark import not_lakefs_metadata
+from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.output import Output
 
 KEY = r"a:100:b [red]c[/red] \\[d] [/e] :warning:"

@@ -9,7 +9,7 @@ import pytest
 
 from lakefs_gc.cli import archive as package
 from lakefs_gc.config import Settings
-from lakefs_gc.definitions import build_definitions
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.emr.clients import emr_request, emr_serverless_request
 from lakefs_gc_tests.test_definitions import GRAPH, JOBS, specs
 

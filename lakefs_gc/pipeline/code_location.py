@@ -1,0 +1,109 @@
+"""Builds the Dagster code location from settings: assets, jobs, schedule, sensors and resources."""
+
+from __future__ import annotations
+
+from dagster import (
+    AssetsDefinition,
+    AssetSpec,
+    DagsterInvalidDefinitionError,
+    Definitions,
+    in_process_executor,
+    load_assets_from_modules,
+)
+
+from lakefs_gc.config import Settings
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.assets import (
+    active_ranges,
+    backup,
+    candidates,
+    committed,
+    foreign_references,
+    kept,
+    mark,
+    missing,
+    store_listing,
+    sweep,
+    sweep_approval,
+    uncommitted,
+    unmatched,
+)
+from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
+from lakefs_gc.pipeline.metadata import column_schema
+from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
+from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.schedules import mark_schedule
+from lakefs_gc.pipeline.sweep_sensor import sweep_sensor
+
+_MODULES = (
+    store_listing,
+    uncommitted,
+    active_ranges,
+    committed,
+    foreign_references,
+    unmatched,
+    missing,
+    kept,
+    candidates,
+    mark,
+    backup,
+    sweep_approval,
+    sweep,
+)
+
+
+def build_definitions(settings: Settings) -> Definitions:
+    """The code location for ``settings``.
+
+    Raises ``ConfigurationError`` for settings that Dagster does not take.
+    """
+    spark = SparkResource(spark_config=dict(settings.spark))
+    return Definitions(
+        assets=_assets(settings),
+        jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
+        schedules=[mark_schedule(settings)],
+        sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
+        # One process and one Spark session a run: Dagster's own default would start a JVM for every step.
+        executor=in_process_executor,
+        resources={
+            "lakefs": LakeFSResource(),
+            "settings": SettingsResource.of(settings),
+            "spark": spark,
+            "parquet": SparkParquetIOManager(
+                work_url=settings.resolved_work_url(),
+                max_range_cache_bytes=settings.max_range_cache_bytes,
+                spark=spark,
+            ),
+        },
+    )
+
+
+def _assets(settings: Settings) -> list[AssetsDefinition]:
+    assets = [_described(asset, settings) for asset in load_assets_from_modules(_MODULES)]
+    if settings.emr is None:
+        return assets
+    from lakefs_gc.pipeline.emr.assets import as_jobs  # AWS's clients take a second to load
+
+    return as_jobs(assets)
+
+
+def _described(asset: object, settings: Settings) -> AssetsDefinition:
+    if not isinstance(asset, AssetsDefinition):
+        raise TypeError(f"not an asset: {asset!r}")
+
+    def describe(spec: AssetSpec) -> AssetSpec:
+        schema = schemas.BY_STAGE.get(spec.key.path[-1])
+        metadata = {"dagster/column_schema": column_schema(schema)} if schema else {}
+        return spec.replace_attributes(owners=[settings.owner], metadata={**spec.metadata, **metadata})
+
+    try:
+        return asset.map_asset_specs(describe)
+    except DagsterInvalidDefinitionError as error:
+        raise ConfigurationError(
+            f"owner is {settings.owner!r}, which Dagster does not take",
+            remedy='write a team, e.g. owner = "team:data-platform", or the e-mail of somebody',
+        ) from error
