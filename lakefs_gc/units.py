@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Sizes as people read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def human_bytes(size_bytes: float) -> str:
-    """``1536`` as ``1.5 KiB``."""
+    """Return a size with its IEC unit: ``1.5 KiB`` for 1536."""
     value, unit = float(size_bytes), _UNITS[0]
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:

@@ -1,4 +1,4 @@
-"""Everything that can be set, one module a section, and the credentials, which are never settings."""
+"""The settings, one module per section, and the credentials, which are never settings."""
 
 from lakefs_gc.config.backup import BackupSettings
 from lakefs_gc.config.credentials import ServerCredentials, load_server_credentials, server_root

@@ -1,4 +1,4 @@
-"""Copies of what a sweep deletes."""
+"""The settings of backups: verified copies of the objects that a sweep deletes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from lakefs_gc.config.section import Section, checked_url
 
 
 class BackupSettings(Section):
-    """Copies of what a sweep deletes: the undo."""
+    """Verified copies of the objects that a sweep deletes, so that they can be restored."""
 
     url: str = Field(
         default="",
-        description="Where backups go: s3://bucket/prefix or file:///folder, outside every repository's namespace.  "
-        "Without it nothing can be backed up.",
+        description="Location of the backups: s3://bucket/prefix or file:///folder, outside the storage namespace of "
+        "every repository. Empty: no backup can be made, and a deleted object cannot be restored from one.",
     )
     required_before_sweep: bool = Field(
-        default=False, description="Refuse to sweep a mark that has no complete, verified backup."
+        default=False,
+        description="Refuse to sweep a mark until it has a complete, verified backup. Set it to true if a deletion "
+        "must always be reversible. The backup reads and stores every marked byte once more.",
     )
     keep_days: float = Field(
         default=30.0,
         gt=0,
-        description="How long a backup is kept after the sweep of its mark (after it was made, for a mark that nobody "
-        "approved).  Removed at the end of the next backup, or by `lakefs-gc backups --prune`, if its mark is found.",
+        description="Days that a backup is kept after the sweep of its mark. For a mark that was never approved, the "
+        "days count from the backup itself. Expired backups are removed at the end of the next backup, or by "
+        "`lakefs-gc backups --prune`, if their mark still exists. A smaller value frees space earlier and leaves less "
+        "time to notice a wrong deletion.",
     )
     copies_at_once: int = Field(
         default=8,
         ge=1,
         le=256,
-        description="Copies that one Spark task has under way.  One that is streamed needs up to 40 MiB.",
+        description="Copies that one Spark task has in progress at the same time (1 to 256). A copy that the store "
+        "cannot make itself is streamed through the task and needs up to 40 MiB of memory. A larger value is faster "
+        "until memory or the store's request rate runs out.",
     )
 
     @field_validator("url")

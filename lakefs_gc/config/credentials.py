@@ -1,4 +1,4 @@
-"""Where the lakeFS server is, and the keys to it, as ``lakectl`` finds them."""
+"""The address and credentials of the lakeFS server, found in the same way as ``lakectl`` finds them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakefs_gc.storage.urls import has_credentials
 
 
 class ServerCredentials(BaseModel):
-    """Where the lakeFS server is, and the keys to it.  The secret is hidden when printed."""
+    """The address and credentials of the lakeFS server. The secret is hidden when printed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,9 +34,9 @@ _VARIABLES = {
 def load_server_credentials(
     environment: Mapping[str, str] | None = None, home: Path | None = None
 ) -> ServerCredentials:
-    """Credentials as ``lakectl`` finds them: its environment variables first, then ``~/.lakectl.yaml``.
+    """Return the credentials from lakectl's environment variables or, if unset, from ``~/.lakectl.yaml``.
 
-    Raises ``ConfigurationError`` that names what is missing.
+    Raise ``ConfigurationError``, which names the missing variables.
     """
     environment = os.environ if environment is None else environment
     file = (home or Path.home()) / ".lakectl.yaml"
@@ -45,28 +45,28 @@ def load_server_credentials(
     missing = [_VARIABLES[field] for field, value in values.items() if not value]
     if missing:
         raise ConfigurationError(
-            f"the lakeFS server is not configured: {', '.join(missing)} not set, and not in {file.name} either",
-            remedy="set these variables, or run `lakectl config`",
+            f"The lakeFS server is not configured: {', '.join(missing)} not set, and not in {file.name} either",
+            remedy="Set these variables, or run `lakectl config`",
         )
     return ServerCredentials(**{**values, "endpoint_url": server_root(values["endpoint_url"])})
 
 
 def server_root(url: str) -> str:
-    """The server's address without ``/api/v1``, which lakectl accepts with and without.
+    """Return the server's address without ``/api/v1``, which lakectl accepts with and without.
 
-    Raises ``ConfigurationError`` for what is no URL, or has credentials in it: addresses are shown and logged.
+    Raise ``ConfigurationError`` if it is not a URL, or contains credentials: addresses are shown and logged.
     """
     url = url.strip()
     if has_credentials(url):
         raise ConfigurationError(
-            "the lakeFS endpoint has credentials in its URL",
-            remedy="remove what is before the @; the keys go to LAKECTL_CREDENTIALS_*",
+            "The URL of the lakeFS endpoint contains credentials",
+            remedy="Remove the part before the @, and set LAKECTL_CREDENTIALS_* instead",
         )
     if not re.match(r"https?://[^/]", url):
         raise ConfigurationError(
-            # Not what it is: whoever mixes the settings up has the secret in it.
-            "the lakeFS endpoint is not a URL",
-            remedy="set LAKECTL_SERVER_ENDPOINT_URL; it must start with http:// or https://, and name a host",
+            # The value is not shown: if the variables are mixed up, it is the secret.
+            "The lakeFS endpoint is not a URL",
+            remedy="Set LAKECTL_SERVER_ENDPOINT_URL to a URL that starts with http:// or https:// and names a host",
         )
     return re.sub(r"(?<!:/)/api/v1/?$", "", url).rstrip("/")
 
@@ -77,12 +77,12 @@ def _read_lakectl_file(file: Path) -> dict[str, str]:
     try:
         content = yaml.safe_load(file.read_text("utf-8")) or {}
         credentials, server = content.get("credentials") or {}, content.get("server") or {}
-        found = {
+        values = {
             "endpoint_url": server.get("endpoint_url"),
             "access_key_id": credentials.get("access_key_id"),
             "secret_access_key": credentials.get("secret_access_key"),
         }
     except (yaml.YAMLError, AttributeError, UnicodeDecodeError, RecursionError):
-        # The parser's own message would quote the file, and with it the secret.
-        raise ConfigurationError(f"{file} is not a lakectl configuration", remedy="run `lakectl config`") from None
-    return {field: str(value) for field, value in found.items() if value}
+        # The parser's own message would quote the file and thus the secret.
+        raise ConfigurationError(f"{file} is not a lakectl configuration", remedy="Run `lakectl config`") from None
+    return {field: str(value) for field, value in values.items() if value}

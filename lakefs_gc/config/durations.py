@@ -1,4 +1,4 @@
-"""Durations as people write them on the command line."""
+"""Durations as users write them on the command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
 
 
 def parse_duration_hours(text: str) -> float:
-    """Hours from ``90m``, ``6h``, ``2d`` or ``30s``.  Raises ``ConfigurationError``: a bare number has no unit."""
+    """Return the hours in ``30s``, ``90m``, ``6h`` or ``2d``. Raise ``ConfigurationError`` if the unit is missing."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ConfigurationError(
-            f"{text!r} is not a duration", remedy="write a number and its unit, e.g. 30s, 90m, 6h or 2d"
+            f"{text!r} is not a duration", remedy="Write a number and its unit, e.g. 30s, 90m, 6h or 2d"
         )
     return float(match[1]) * _HOURS[match[2]]

@@ -1,4 +1,4 @@
-"""Where the listing of the object store comes from, and how many requests it makes."""
+"""The settings of the listing: where it comes from, and how many requests it makes."""
 
 from __future__ import annotations
 
@@ -14,58 +14,69 @@ class ListingSettings(Section):
 
     source: Literal["store", "inventory"] = Field(
         default="store",
-        description="store: list the namespace, 1000 objects a request.  inventory: read the newest inventory report "
-        "of S3, Azure or Google Cloud Storage, for namespaces whose listing takes too long or costs too much.",
+        description="Source of the listing. store: list the storage namespace, 1,000 objects per request. inventory: "
+        "read the newest inventory report of S3, Azure or Google Cloud Storage. Use inventory if a listing takes too "
+        "long or costs too much. An inventory is older than a listing, so less garbage is found.",
     )
     mode: Literal["clean", "optimized", "auto"] = Field(
         default="clean",
-        description="clean: list everything.  optimized: list young slices only, and take the old ones over from the "
-        "run before, less what was swept; an error where that is not possible.  auto: optimized where possible.  "
-        "An optimized run does not notice objects that others deleted from old slices.",
+        description="Which part of the namespace is listed. clean: a full listing. optimized: an optimized listing, "
+        "which lists only recent slices and takes the older ones from the previous run, without the objects that were "
+        "swept; an error if no previous run can be used. auto: optimized if possible, otherwise clean. An optimized "
+        "listing costs fewer requests, but does not notice objects that other programs deleted from older slices.",
     )
     margin_hours: float = Field(
         default=168.0,
         gt=0,
-        description="An optimized run lists again every slice that was younger than this at the run before: longer "
-        "than any upload takes from its beginning, or from the moment that its address was handed out.",
+        description="Hours. An optimized listing lists again every slice that was newer than this when the previous "
+        "run started. It must be longer than any upload takes, counted from its beginning or from the moment its "
+        "address was issued. A smaller value saves requests; an object that is uploaded later than this is not found "
+        "as garbage until the next full listing.",
     )
     optimized_runs: int = Field(
-        default=10, ge=1, description="So many runs in a row may be optimized; the next one is clean."
+        default=10,
+        ge=1,
+        description="Number of consecutive runs that may use an optimized listing. The run after them makes a full "
+        "listing. A larger value saves requests, and delays the moment when differences from the store are noticed.",
     )
     inventory_url: str = Field(
         default="",
-        description="With the source inventory: the folder with the reports of one configuration, e.g. "
-        "s3://reports/prefix/<source bucket>/<configuration>.  They must cover the whole namespace: their "
-        "configuration has no prefix, or one that the namespace begins with.",
+        description="Folder with the inventory reports of one configuration, e.g. "
+        "s3://reports/prefix/<source bucket>/<configuration>. Required if source is inventory. The reports must cover "
+        "the whole storage namespace: their configuration has no prefix, or one that the namespace begins with.",
     )
     max_inventory_age_hours: float = Field(
         default=48.0,
         gt=0,
-        description="Refuse to run on an older report.  An old one is safe, but finds less garbage and has to look up "
-        "more objects that were stored since.  Stores write a daily report within 48 hours.",
+        description="Hours. A run fails if the newest inventory report is older than this. Stores deliver a daily "
+        "report within 48 hours. A larger value is safe, but an older report yields less garbage and more lookups of "
+        "objects that were stored since.",
     )
     requests_at_once: int = Field(
         default=32,
         ge=1,
         le=64,
-        description="The most list requests that one Spark task has under way.  It begins with 4, takes more while "
-        "that makes it quicker, and half as many when the store says SlowDown.",
+        description="Maximum number of list requests that one Spark task has in progress (1 to 64). A task starts with "
+        "4, adds more while that is faster, and halves the number when the store answers SlowDown. Lower it if other "
+        "applications use the same bucket.",
     )
     cut_after_pages: int = Field(
         default=24,
         ge=0,
-        description="A prefix that has gone on for so many pages of 1000 objects may be cut into key ranges that are "
-        "listed at once, which costs about ten requests a cut.  0: never cut.",
+        description="Pages of 1,000 objects. A prefix with more pages than this may be divided into key ranges that "
+        "are listed at the same time, which costs about ten extra requests per division. A smaller value makes large "
+        "prefixes faster and costs more requests. 0: never divide a prefix.",
     )
     pages_per_range: int = Field(
         default=100,
         ge=0,
-        description="A prefix that has gone on for so many pages (four times as many in each later round) is shared "
-        "out to all tasks.  A slice of lakeFS has 20.  0: it stays one task's.",
+        description="Pages of 1,000 objects. A prefix with more pages than this is distributed to all Spark tasks; in "
+        "each later round the limit is four times as high. A slice of lakeFS has 20 pages. A smaller value uses more "
+        "tasks for a large prefix. 0: one task lists the whole prefix.",
     )
 
     @model_validator(mode="after")
-    def _an_inventory_has_a_place(self) -> ListingSettings:
+    def _inventory_has_a_url(self) -> ListingSettings:
         if self.source == "inventory" and not self.inventory_url:
-            raise ValueError('source = "inventory" needs inventory_url')
+            raise ValueError('source = "inventory" requires inventory_url')
         return self

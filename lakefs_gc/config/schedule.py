@@ -1,4 +1,4 @@
-"""When the schedule marks each configured repository."""
+"""The settings of the schedule that marks each configured repository."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from lakefs_gc.config.section import Section
 class ScheduleSettings(Section):
     """When the schedule marks each configured repository."""
 
-    cron: str = Field(default="0 3 * * *", description="Cron expression, in the time zone of the schedule.")
-    timezone: str = Field(default="UTC", description="IANA time zone of the cron expression.")
+    cron: str = Field(
+        default="0 3 * * *",
+        description="Cron expression (five fields) that says when the schedule marks every repository in "
+        "`repositories`. Choose a time when the lakeFS server is not busy. A shorter interval finds garbage earlier "
+        "and costs one listing per run.",
+    )
+    timezone: str = Field(
+        default="UTC",
+        description="IANA time zone in which `cron` is read, e.g. Europe/Berlin. In a zone with daylight saving time, "
+        "the schedule moves with the local clock.",
+    )
 
     @field_validator("timezone")
     @classmethod
@@ -21,5 +30,5 @@ class ScheduleSettings(Section):
         try:
             ZoneInfo(timezone)
         except (KeyError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {timezone!r}; write one of IANA's, e.g. Europe/Berlin") from None
+            raise ValueError(f"Unknown time zone {timezone!r}. Use an IANA name, e.g. Europe/Berlin") from None
         return timezone

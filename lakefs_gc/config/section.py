@@ -1,4 +1,4 @@
-"""What every table of the settings has in common: nothing unknown, and no secret, in it."""
+"""The base class of every table of the settings, which refuses unknown settings and secrets."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from lakefs_gc.storage.urls import has_credentials
 
-# As Spark itself redacts them, and as passwords are abbreviated.  Not: what says where a secret lies, or of what kind
-# it is, the working directory, and names of Kubernetes' own.
+# The names that Spark itself redacts, and the usual abbreviations of passwords. Not matched: names that give the
+# location or the kind of a secret, the working directory, and Kubernetes' own names.
 _SECRET_NAME = re.compile(
     r"(?i)(?!.*(file|path|provider|binding|class|type|bit_?length|enabled)$)(?!(.*[.])?(old)?pwd$(?-i:(?<=PWD)))"
     r"(?!spark[.]kubernetes[.](?!.*oauthtoken))"
@@ -21,20 +21,20 @@ _PARAMETER = re.compile(
     r"""(?P<dash>--?D?)?(?P<name>[A-Za-z_][\w.-]*)(?:\s*=\s*|["']\s*:\s*|(?(dash)\s+(?!-)|(?!)))"""
     r"""(?=["']?(?P<value>[^\s"',;&]+))"""
 )
-"""``-Dname=value``, ``?name=value``, ``"name": "value"`` or ``--name value``, wherever it stands."""
+"""``-Dname=value``, ``?name=value``, ``"name": "value"`` or ``--name value``, anywhere in a value."""
 _SECRET_VALUE = re.compile(
     r"(?i)[?&;]sig=|\bbearer\s+[\w.~+/-]{8}|\bjdbc:oracle:\w+:[^/@\s]+/[^@\s]+@|-----BEGIN [A-Z ]*PRIVATE KEY"
     r"|(?-i:\bgh[a-z]_\w{36}|\beyJ[\w-]+[.]eyJ[\w-]+[.])"
 )
-"""A signature of Azure, an access token, a password before the host of Oracle, a private key."""
+"""An Azure signature, an access token, a password before the host in an Oracle URL, or a private key."""
 _HARMLESS = frozenset({"", "true", "false"})
 
 
 def looks_like_secret(name: str, value: str) -> bool:
-    """Whether a property is one that is not to be shown: by its name, or by what its value has in it."""
+    """Return whether a property must not be shown, judged by its name and by its value."""
     return (
         _is_secret(name, value)
-        or any(_is_secret(found["name"], found["value"]) for found in _PARAMETER.finditer(value))
+        or any(_is_secret(parameter["name"], parameter["value"]) for parameter in _PARAMETER.finditer(value))
         or bool(_SECRET_VALUE.search(value))
     )
 
@@ -44,23 +44,25 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 class Section(BaseModel):
-    """A table of the settings.  Raises ``ValueError`` for a URL with credentials in it."""
+    """A table of the settings. Raise ``ValueError`` if a URL contains credentials."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="after")
     def _no_credentials_in_urls(self) -> Self:
-        """Settings are shown in Dagster, and URLs are logged."""
+        """Refuse credentials, because settings are shown in Dagster and URLs are logged."""
         for name in type(self).model_fields:
             value = getattr(self, name)
             texts = [*value, *value.values()] if isinstance(value, dict) else [value]
             if any(isinstance(text, str) and has_credentials(text) for text in texts):
-                raise ValueError(f"{name}: a URL has credentials in it; use its vendor's standard chain")
+                raise ValueError(
+                    f"{name}: the URL contains credentials. Remove them, and use the vendor's standard credential chain"
+                )
         return self
 
 
 def checked_url(url: str, *schemes: str) -> str:
-    """Empty, or one of these and more."""
+    """Return ``url`` if it is empty, or begins with one of the schemes and has more after it."""
     if url and not any(url.startswith(scheme) and url != scheme for scheme in schemes):
         raise ValueError(f"{url!r} does not begin with {' or '.join(schemes)}")
     return url

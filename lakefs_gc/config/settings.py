@@ -1,8 +1,8 @@
-"""Everything that can be set, with its default and the reason for it.
+"""The settings of a code location, with their defaults, and how they are loaded.
 
-Settings come from ``lakefs-gc.toml`` (in the working directory, or where ``LAKEFS_GC_CONFIG`` points).  Without a file
-the defaults hold, and every default is the safe choice.  Credentials are never settings: lakeFS's come from
-``LAKECTL_*`` variables or ``~/.lakectl.yaml``, the store's from its vendor's standard chain.
+Settings come from ``lakefs-gc.toml`` (in the working directory, or where ``LAKEFS_GC_CONFIG`` points). Without a file
+the defaults apply, and every default is the safe choice. Credentials are never settings: those of lakeFS come from
+``LAKECTL_*`` variables or ``~/.lakectl.yaml``, those of the store from its vendor's standard chain.
 """
 
 from __future__ import annotations
@@ -29,61 +29,84 @@ CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
 _LOCAL = "local://"
 REPOSITORY_NAME = "[a-z0-9][a-z0-9-]{2,62}"
-"""lakeFS's own rule for the names of repositories, as a regular expression."""
+"""lakeFS's own rule for names of repositories, as a regular expression."""
 
 
 class Settings(Section):
     """The whole configuration of one code location."""
 
-    repositories: tuple[str, ...] = Field(default=(), description="Repositories that the schedule marks.")
+    repositories: tuple[str, ...] = Field(
+        default=(),
+        description="Names of the repositories that the schedule marks. Other repositories can be marked manually.",
+    )
     work_url: str = Field(
         default="",
-        description="Folder for the DataFrames of each run (Parquet), which all machines of Spark see: file:///folder, "
-        "s3://bucket/prefix, or s3a://bucket/prefix where Spark has Hadoop's client of that name.  "
-        "Default: the folder work below DAGSTER_HOME, or below .dagster in the working directory.",
+        description="Workspace: the folder for the Parquet files of each run, which every machine of Spark must reach. "
+        "file:///folder, s3://bucket/prefix, or s3a://bucket/prefix if Spark has Hadoop's S3A client. Set it if Spark "
+        "runs on more than one machine. Empty: the folder `work` below DAGSTER_HOME, or below .dagster in the working "
+        "directory.",
     )
     keep_runs: int = Field(
-        default=10, ge=1, description="Runs of a repository whose DataFrames are kept in the workspace."
+        default=10,
+        ge=1,
+        description="Number of runs per repository with Parquet files that stay in the workspace. A larger value needs "
+        "more disk space; a smaller one removes sooner the tables that `lakefs-gc explain` and an optimized listing "
+        "read.",
     )
     max_range_cache_bytes: int = Field(
         default=10 * 1024**3,
         ge=0,
-        description="Room below work_url for the ranges that runs have read, so that the next one reads only new ones; "
-        "about 40 bytes for each entry.  What was not used for longest is removed.  While a stage is at work its "
-        "tasks may exceed it, by 32 MiB each.  0: keep none.",
+        description="Bytes below work_url for a cache of the ranges that runs have read, about 40 bytes per entry. The "
+        "next run then reads only new ranges. The least recently used ranges are removed first. While a stage runs, "
+        "each of its tasks may exceed the limit by 32 MiB. A smaller value makes runs slower, not less safe. 0: no "
+        "cache.",
     )
     mounts: dict[str, str] = Field(
         default_factory=dict,
-        description="Where a namespace is to be reached from here when its own URL does not say: prefix of the "
-        'namespace to URL, e.g. {"local://": "file:///var/lakefs/data/"} for a server with a local store.',
+        description="URLs under which this machine reaches storage namespaces whose own URL does not work here: maps a "
+        'prefix of the namespace to a URL, e.g. {"local://": "file:///var/lakefs/data/"} for a server with a local '
+        "store. Both must end in a slash. Check a new mount with `lakefs-gc doctor`.",
     )
-    safety: SafetyParameters = SafetyParameters()
-    listing: ListingSettings = ListingSettings()
-    sweep: SweepSettings = SweepSettings()
-    backup: BackupSettings = BackupSettings()
-    schedule: ScheduleSettings = ScheduleSettings()
+    safety: SafetyParameters = Field(
+        default=SafetyParameters(), description="All timings and limits that keep live data safe."
+    )
+    listing: ListingSettings = Field(
+        default=ListingSettings(), description="Where the listing comes from, and how many requests it makes."
+    )
+    sweep: SweepSettings = Field(default=SweepSettings(), description="When and how a mark is swept.")
+    backup: BackupSettings = Field(
+        default=BackupSettings(), description="Verified copies of the objects that a sweep deletes."
+    )
+    schedule: ScheduleSettings = Field(
+        default=ScheduleSettings(), description="When the schedule marks each configured repository."
+    )
     spark: dict[str, str] = Field(
-        default_factory=dict, description='Spark configuration, e.g. {"spark.master": "local[8]"}.'
+        default_factory=dict,
+        description='Spark configuration properties, e.g. {"spark.master": "local[8]", "spark.driver.memory": "8g"}. '
+        "Secrets are refused: put them into spark-defaults.conf or the environment.",
     )
     emr: EMRSettings | None = Field(
-        default=None, description="Where marks, backups and sweeps run as jobs; without it they run in this process."
+        default=None,
+        description="Run marks, backups and sweeps as jobs on Amazon EMR. Without this table they run in the process "
+        "of Dagster or of the command line.",
     )
     owner: str = Field(
-        default="team:data-platform", description="Owner of the assets in the Dagster UI: team:NAME or an e-mail."
+        default="team:data-platform",
+        description="Owner of the assets in the Dagster UI: team:NAME or an e-mail address.",
     )
 
     @field_validator("repositories")
     @classmethod
     def _repositories_can_be_marked(cls, repositories: tuple[str, ...]) -> tuple[str, ...]:
-        """One that cannot would fail each tick of the schedule, for all."""
+        """Refuse invalid names: one of them would fail each tick of the schedule, for all repositories."""
         for name in repositories:
             if not re.fullmatch(REPOSITORY_NAME, name):
                 raise ValueError(
-                    f"{name!r} is not the name of a repository; lakeFS's are 3 to 63 lower-case letters, digits and "
-                    "hyphens, and do not begin with a hyphen"
+                    f"{name!r} is not the name of a repository. A name has 3 to 63 lower-case letters, digits and "
+                    "hyphens, and does not begin with a hyphen"
                 )
             if repositories.count(name) > 1:
-                raise ValueError(f"{name!r} is there twice; write it once")
+                raise ValueError(f"{name!r} is listed twice. Write it once")
         return repositories
 
     @field_validator("work_url")
@@ -94,19 +117,19 @@ class Settings(Section):
     @field_validator("spark")
     @classmethod
     def _no_secrets_for_spark(cls, spark: dict[str, str]) -> dict[str, str]:
-        """They would stand on the command line of the JVM, and in Dagster's history."""
+        """Refuse secrets: they would appear on the command line of the JVM and in Dagster's history."""
         for name, value in spark.items():
             if looks_like_secret(name, value):
                 raise ValueError(
-                    f"{name} looks like a secret, and settings are shown; put it into spark-defaults.conf in "
-                    "SPARK_CONF_DIR, or into the environment (SPARK_CONNECT_AUTHENTICATE_TOKEN)"
+                    f"{name} looks like a secret, and settings are shown in Dagster. Put it into spark-defaults.conf "
+                    "in SPARK_CONF_DIR, or into the environment (SPARK_CONNECT_AUTHENTICATE_TOKEN)"
                 )
         return spark
 
     @model_validator(mode="after")
     def _jobs_share_the_workspace(self) -> Self:
         if self.emr and not self.work_url:
-            raise ValueError("emr needs work_url, a place that the jobs and this machine share: s3://bucket/prefix")
+            raise ValueError("emr needs work_url, a location that the jobs and this machine share: s3://bucket/prefix")
         if self.emr and "spark.remote" in self.spark:
             raise ValueError("spark.remote and emr exclude each other: a job on EMR has its own Spark")
         return self
@@ -123,41 +146,40 @@ class Settings(Section):
         return mounts
 
     def resolved_work_url(self) -> str:
-        """``work_url``, or its default, without a final slash."""
+        """Return ``work_url``, or its default, without a final slash."""
         if self.work_url:
             return self.work_url.rstrip("/")
         home = Path(os.environ.get("DAGSTER_HOME") or Path.cwd() / ".dagster")
-        # Not as_uri(): the stores and Spark take the path as it is written, blanks and all.
+        # Not as_uri(): the stores and Spark read the path as it is written, including blanks.
         return f"file://{(home / 'work').absolute()}"
 
     def locate(self, namespace: str) -> StoreLocation:
-        """Where the store of a storage namespace is, seen from here: the longest mount that fits, else itself."""
+        """Return where this machine reaches a storage namespace: through the longest matching mount, or directly."""
         folder = namespace.rstrip("/") + "/"
-        fitting = [prefix for prefix in self.mounts if folder.startswith(prefix)]
-        if not fitting:
+        matching = [prefix for prefix in self.mounts if folder.startswith(prefix)]
+        if not matching:
             return StoreLocation(folder)
-        prefix = max(fitting, key=len)
+        prefix = max(matching, key=len)
         return StoreLocation(self.mounts[prefix] + folder.removeprefix(prefix))
 
     def reach(self, namespace: str) -> StoreLocation:
-        """``locate``, for a namespace that is to be opened.
+        """Return the location of a namespace that is to be opened.
 
-        Raises ``ConfigurationError`` for one on the server's own disk that no mount leads to.
+        Raise ``ConfigurationError`` if it is on the server's own disk and no mount matches.
         """
         location = self.locate(namespace)
         if location.url.startswith(_LOCAL):
             raise ConfigurationError(
-                f"{namespace} is on the lakeFS server's own disk, and nothing says where that is from here",
-                remedy=f'set `mounts` in {CONFIG_FILE}, e.g. mounts = {{"{_LOCAL}" = "file:///var/lakefs/data/"}}',
+                f"{namespace} is on the lakeFS server's own disk, and no mount leads to it from this machine",
+                remedy=f'Set `mounts` in {CONFIG_FILE}, e.g. mounts = {{"{_LOCAL}" = "file:///var/lakefs/data/"}}',
             )
         return location
 
 
 def load_settings(file: Path | None = None) -> Settings:
-    """Settings from ``file``, from where ``LAKEFS_GC_CONFIG`` points, from ``./lakefs-gc.toml``, or the defaults.
+    """Return the settings from ``file``, from ``LAKEFS_GC_CONFIG``, from ``./lakefs-gc.toml``, or the defaults.
 
-    Raises ``ConfigurationError`` for a file that is named but missing, does not parse, or has an unknown or bad
-    setting.
+    Raise ``ConfigurationError`` if a named file is missing, cannot be parsed, or has an unknown or invalid setting.
     """
     named = file or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     path = named or Path(CONFIG_FILE)
@@ -165,23 +187,24 @@ def load_settings(file: Path | None = None) -> Settings:
         if named is None:
             return Settings()
         raise ConfigurationError(
-            f"the configuration file {path} does not exist",
-            remedy=f"create it, or correct --config or {CONFIG_VARIABLE}",
+            f"The configuration file {path} does not exist",
+            remedy=f"Create it, or correct --config or {CONFIG_VARIABLE}",
         )
     try:
         return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not valid TOML: {error}", remedy="correct the file") from error
+        raise ConfigurationError(f"{path} is not valid TOML: {error}", remedy="Correct the file") from error
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {_plain(e['type'], e['msg'])}" for e in error.errors())
         raise ConfigurationError(
-            f"{path}: {problems}", remedy="correct these settings; README, Configuration, lists all of them"
+            f"{path}: {problems}",
+            remedy="Correct these settings. The configuration reference in the documentation lists all of them",
         ) from error
 
 
-_PLAIN = {"extra_forbidden": "there is no such setting", "tuple_type": "write a list: [...]"}
+_PLAIN = {"extra_forbidden": "Unknown setting", "tuple_type": "Write a list: [...]"}
 
 
 def _plain(kind: str, message: str) -> str:
-    """pydantic's words, or ours where its are those of a programmer."""
+    """Return pydantic's message, or one that users of the settings understand better."""
     return _PLAIN.get(kind, message.removeprefix("Value error, "))

@@ -17,55 +17,73 @@ class SweepSettings(Section):
 
     policy: SweepPolicy = Field(
         default="manual",
-        description="manual: a person materializes sweep_approval.  after: delay_hours after the "
-        "mark was made.  immediately: as soon as the sensor sees the mark.",
+        description="When a mark is swept. manual: after a person materializes sweep_approval or approves the mark on "
+        "the command line. after: the sensor approves the mark delay_hours after it was written. immediately: the "
+        "sensor approves the mark as soon as it sees it. A mark with a failed check always waits for a person.",
     )
     delay_hours: float = Field(
-        default=24.0, gt=0, description="With the policy 'after': how long a person has to look at the mark."
+        default=24.0,
+        gt=0,
+        description="Hours that a person has to review a mark before the policy `after` sweeps it. Without effect for "
+        "other policies. A smaller value frees space earlier and leaves less time to notice a wrong mark.",
     )
     objects_per_request: int = Field(
-        default=1000, ge=1, le=1000, description="Keys in one bulk delete; 1000 is the most that S3 takes."
+        default=1000,
+        ge=1,
+        le=1000,
+        description="Keys in one bulk delete request (1 to 1,000, the maximum of S3). Lower it only if the store "
+        "rejects large requests; a smaller value needs more requests.",
     )
     requests_at_once: int = Field(
         default=16,
         ge=1,
         le=64,
-        description="Bulk deletes under way at once in a Spark task, at most.  A task begins with few, takes on more "
-        "while that is quicker, and takes back half when the store says SlowDown.",
+        description="Maximum number of bulk deletes that one Spark task has in progress (1 to 64). A task starts with "
+        "few, adds more while that is faster, and halves the number when the store answers SlowDown. Lower it if "
+        "other applications use the same bucket.",
     )
     max_requests_per_second: float = Field(
         default=0.0,
         ge=0,
-        description="Ceiling on a sweep's requests to the store, all tasks together; 0 is none.  For a store that "
-        "others use at the same time.",
+        description="Maximum rate of a sweep's requests to the store, in requests per second for all tasks together. "
+        "0: no limit. Set it if other applications use the same store; a small value makes the sweep slower.",
     )
     objects_per_look: int = Field(
         default=100_000,
         ge=1,
-        description="After so many objects a sweep looks again at what is referenced.",
+        description="Number of objects that a sweep handles before it takes another second look, that is, reads again "
+        "everything that is referenced. A smaller value shortens the time between a second look and the deletes that "
+        "rely on it. A larger value makes fewer requests to the lakeFS server.",
     )
     max_look_age_minutes: float = Field(
         default=15.0,
         gt=0,
-        description="No bulk delete is begun on the word of a look that began longer ago than this by the store's "
-        "clock, however slow the store is and however long Spark's tasks wait; one that has begun may "
-        "still be tried for a minute and a half.  What is left is looked at again; a sweep that can delete nothing in "
-        "that time ends with an error, and sweeping again goes on.",
+        description="Minutes, by the store's clock. No bulk delete begins if its second look began longer ago than "
+        "this; a delete that has begun may be retried for 90 seconds more. The remaining objects get a new second "
+        "look. If nothing can be deleted within this time, the sweep ends with an error, and the next sweep "
+        "continues. A larger value is less safe: an object may become referenced in the meantime.",
     )
     retries: int = Field(
-        default=2, ge=0, description="How many times a sweep comes back to the deletes that the store refused."
+        default=2,
+        ge=0,
+        description="How many times a sweep repeats the deletes that the store refused, each time after a new second "
+        "look. 0: never. Objects that are still refused are recorded as failed, and the next sweep tries them again.",
     )
     retry_pause_seconds: float = Field(
-        default=5.0, ge=0, description="How long it waits before that; twice as long each time."
+        default=5.0,
+        ge=0,
+        description="Seconds before the first of the `retries`. The pause doubles with every further one. A larger "
+        "value gives an overloaded store more time to recover.",
     )
     delete_versions: bool = Field(
         default=False,
-        description="In a bucket that keeps versions, delete every version and delete marker of a swept object, for "
-        "good.  Nothing of S3's own brings them back then; a backup of ours does.  What was written again since the "
-        "mark keeps all its versions.",
+        description="In a bucket with versioning, delete every version and delete marker of a swept object "
+        "permanently. Set it to true if space must be freed or data must be erased at once. S3 cannot restore these "
+        "objects; only a backup made by lakefs-gc can. An object that was rewritten after the mark keeps all its "
+        "versions. false: a sweep adds delete markers, and space is freed by the bucket's lifecycle rules.",
     )
 
     @property
     def policy_delay_hours(self) -> float:
-        """How old a mark must be before the policy sweeps it."""
+        """Return the age in hours that a mark must have before the policy sweeps it."""
         return self.delay_hours if self.policy == "after" else 0.0

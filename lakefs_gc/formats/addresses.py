@@ -1,6 +1,6 @@
 """Namespaces, and which addresses below them may ever be deleted.
 
-An address is compared byte for byte as it is stored: no URL decoding, no Unicode normalisation.  ``a%20b``
+An address is compared byte for byte as it is stored: no URL decoding, no Unicode normalisation. ``a%20b``
 and ``a b`` are two objects, and so are two spellings of ``é``; taking one for the other deletes live data.
 Only where an entry may mean either of two keys, because lakeFS reads its address as a URL, both are live.
 """
@@ -99,7 +99,7 @@ def namespaces_overlap(left: str, right: str) -> bool:
 def relative_address(address: str, address_type: AddressType, namespace: str) -> str | None:
     """The address below the namespace, or None when it lies outside.
 
-    A full address inside the namespace is the same object as its relative form.  An address without a scheme is
+    A full address inside the namespace is the same object as its relative form. An address without a scheme is
     relative, whatever its type says: a lakeFS server with a local store reads it so.
     """
     if address_type == AddressType.RELATIVE or _SCHEME.match(address) is None:
@@ -117,8 +117,8 @@ def _with_small_scheme(address: str) -> str:
 def _as_read(address: str) -> str:
     """A URL with its scheme and its bucket as lakeFS reads them; nothing else can be meant.
 
-    Go's ``url.Parse`` makes the scheme's letters small, and takes ``user:password@`` out of the host.  An empty host
-    leaves the first part of the path to be the bucket.  Local stores read the address as it stands.
+    Go's ``url.Parse`` makes the scheme's letters small, and takes ``user:password@`` out of the host. An empty host
+    leaves the first part of the path to be the bucket. Local stores read the address as it stands.
     """
     address = _with_small_scheme(address)
     scheme = _SCHEME.match(address)
@@ -133,7 +133,7 @@ def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
     """What the full addresses of objects in a namespace begin with; ``store_url`` is where the namespace is.
 
     A lakeFS server with a local store names the folder itself in the addresses that it gives out for uploads
-    (``local:///var/lakefs/data/repo/data/...``), and keeps them as full ones when they are linked.  The server's folder
+    (``local:///var/lakefs/data/repo/data/...``), and keeps them as full ones when they are linked. The server's folder
     may be another one than the collector's: see ``server_spellings``.
     """
     folder = normalize_namespace(namespace)
@@ -151,7 +151,7 @@ def server_spellings(issued: str, namespace: str) -> tuple[str, ...]:
     """What full addresses begin with on a server with a local store that gave out the address ``issued`` for an upload.
 
     The folder as the server spells it, and as it shows the addresses that it keeps as full ones: with its own folder
-    before them once more (``QualifiedKey.Format`` in ``pkg/block/local/adapter.go``).  Empty for an address that a
+    before them once more (``QualifiedKey.Format`` in ``pkg/block/local/adapter.go``). Empty for an address that a
     server does not give out.
     """
     match = _ISSUED_FOLDER.fullmatch(issued)
@@ -179,10 +179,10 @@ def entries_below(
 ) -> pa.RecordBatch:
     """The rows whose address lies in one of ``folders`` (``spellings``), with ``address`` relative to it.
 
-    ``batch`` has ``address: string`` and ``address_type: int8``, and whatever else.  A full address is an URL to
+    ``batch`` has ``address: string`` and ``address_type: int8``, and whatever else. A full address is an URL to
     lakeFS, which reads the key that it decodes to, where others read the key as it stands: a row comes once for each
-    key that may be meant (``other_readings``).  ``full_only`` is for the entries of another repository, whose relative
-    addresses lie in that one's namespace.  ``elsewhere`` has the keys of full addresses that begin otherwise and lead
+    key that may be meant (``other_readings``). ``full_only`` is for the entries of another repository, whose relative
+    addresses lie in that one's namespace. ``elsewhere`` has the keys of full addresses that begin otherwise and lead
     into the namespace all the same (``KnownFolders.keys_elsewhere``).
     """
     addresses, types = batch.column("address"), batch.column("address_type")
@@ -197,7 +197,7 @@ def entries_below(
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
     rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
     if is_local(folders[0]):
-        # No file has such a name: the object is what the path leads to, which is among the other readings.  As a key of
+        # No file has such a name: the object is what the path leads to, which is among the other readings. As a key of
         # its own it would count as a live object that is missing.
         is_untidy = pc.and_(is_full, pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z")))
         below = pc.if_else(pc.fill_null(is_untidy, False), None, below)
@@ -212,7 +212,7 @@ def entries_below(
 
 
 def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows have a whole URL.  One of type ``FULL`` without a scheme is none: a local store reads it as a key."""
+    """Which rows have a whole URL. One of type ``FULL`` without a scheme is none: a local store reads it as a key."""
     has_scheme = pc.match_substring_regex(batch.column("address"), _SCHEME_RE2)
     return pc.and_(pc.not_equal(batch.column("address_type"), AddressType.RELATIVE), has_scheme)
 
@@ -220,8 +220,8 @@ def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
 def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -> list[str]:
     """The full addresses of a local store that lead to none of ``folders``, for ``batch`` as ``entries_below`` has.
 
-    They may be another spelling of a folder of the namespace.  One that begins with a folder and leaves it by ``..`` is
-    among them.  Empty unless the namespace is of a local store.
+    They may be another spelling of a folder of the namespace. One that begins with a folder and leaves it by ``..`` is
+    among them. Empty unless the namespace is of a local store.
     """
     if not is_local(folders[0]) or pc.all(pc.equal(batch.column("address_type"), AddressType.RELATIVE)).as_py():
         return []
@@ -277,7 +277,7 @@ def _may_be_read_otherwise(addresses: pa.StringArray) -> pa.BooleanArray:
 def other_readings(address: str) -> list[str]:
     """What an address may mean where it is read as a URL: without a query, decoded, or both; not the address itself.
 
-    lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``).  An
+    lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``). An
     address of a local store is a path as well, in which ``//``, ``.`` and ``..`` lead to what a shorter one names; and
     a store may keep keys as paths (SeaweedFS), and take several slashes for one.
     """
@@ -316,7 +316,7 @@ def is_candidate_address(address: str) -> bool:
     """Whether an address below the namespace is in a place that garbage can be in.
 
     True for objects in ``data/``, and for those directly at the root, where old versions of lakeFS put them (of these
-    see ``is_stranger``).  False for anything else: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
+    see ``is_stranger``). False for anything else: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
     slash), and keys with empty, ``.`` or ``..`` parts, which some stores and tools would resolve to another place.
     """
     if any(part in ("", ".", "..") for part in address.split("/")):
@@ -335,9 +335,9 @@ def are_candidate_addresses(addresses: pa.StringArray) -> pa.BooleanArray:
 def is_stranger(address: str) -> bool:
     """Whether an object lies directly at the root under a name that lakeFS itself never gives.
 
-    Where a namespace is a whole bucket, such an object (``terraform.tfstate``) may be anybody's.  What lakeFS gives:
+    Where a namespace is a whole bucket, such an object (``terraform.tfstate``) may be anybody's. What lakeFS gives:
     before 2022-11 32 hexadecimal digits (a UUID without its dashes), since then xids, and the parts of both
-    (``UPLOAD_PART_REGEX``).  An xid's last character carries one bit, and one without any digit is taken for a word.
+    (``UPLOAD_PART_REGEX``). An xid's last character carries one bit, and one without any digit is taken for a word.
     """
     at_root = "/" not in address and is_candidate_address(address)
     return at_root and _ISSUED_AT_ROOT_PYTHON.fullmatch(address) is None

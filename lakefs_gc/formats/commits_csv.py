@@ -1,7 +1,7 @@
 """The list of active commits that lakeFS prepares for a run.
 
 ``_lakefs/retention/gc/commits/run_id=<id>/commits.csv``: a header, then a line for each active commit in
-random order. The first commit of a repository has no metarange.  The file is written as a stream, so what
+random order. The first commit of a repository has no metarange. The file is written as a stream, so what
 is cut off at the end of a line looks whole: compare the rows with other knowledge of the repository where
 there is some.
 

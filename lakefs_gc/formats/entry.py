@@ -1,8 +1,8 @@
 """What lakeFS stores for each path: the entry, its identity, and the frame around both.
 
-A range maps the logical path of an object to a *value*: an identity and data, each after its length.  The
+A range maps the logical path of an object to a *value*: an identity and data, each after its length. The
 data is an ``Entry`` message, the identity a digest of what makes two entries "the same object" to a diff:
-size, ETag, metadata and content type, and **not** the address.  In a metarange the value's identity is the
+size, ETag, metadata and content type, and **not** the address. In a metarange the value's identity is the
 range id and the data a ``RangeData`` message (see ``range_data``).
 
 Source: lakeFS ``pkg/catalog/catalog.proto``, ``pkg/catalog/entry.go``, ``pkg/graveler/committed/value.go``.
@@ -152,7 +152,7 @@ def encode_value(identity: bytes, data: bytes) -> bytes:
 
 
 def decode_value(value: bytes, *, file: str = "value") -> tuple[bytes, bytes]:
-    """Identity and data of a value; bytes after them are ignored, as lakeFS does.  Raises
+    """Identity and data of a value; bytes after them are ignored, as lakeFS does. Raises
     ``CorruptFileError``.
     """
     parts = []

@@ -1,7 +1,7 @@
 """The retention rules of a repository: how many days a commit stays active after it was superseded.
 
 The API shows them as JSON, lakeFS keeps them as a small protobuf message in
-``_lakefs/retention/gc/rules/config.json`` (sic).  Deleting the rules leaves an empty file, and no file
+``_lakefs/retention/gc/rules/config.json`` (sic). Deleting the rules leaves an empty file, and no file
 means the same: no rules, which is not the same as a rule of zero days.
 
 Source: lakeFS ``pkg/graveler/graveler.proto`` (``GarbageCollectionRules``), ``api/swagger.yml``.
@@ -39,7 +39,7 @@ class GCRules:
 
 
 def rules_from_api(body: Any) -> GCRules:
-    """Rules from the JSON object of the API.  Of several rules for one branch the last one holds, as on the
+    """Rules from the JSON object of the API. Of several rules for one branch the last one holds, as on the
     server.
 
     Raises ``ConfigurationError`` when a field is missing or of the wrong type, as the server refuses it.
@@ -67,7 +67,7 @@ def rules_to_api(rules: GCRules) -> dict[str, Any]:
 
 
 def decode_rules(data: bytes, file: str = RULES_KEY) -> GCRules | None:
-    """The rules of lakeFS's file; None for an empty file: the rules were deleted.  Raises
+    """The rules of lakeFS's file; None for an empty file: the rules were deleted. Raises
     ``CorruptFileError``.
     """
     if not data:

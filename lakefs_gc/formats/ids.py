@@ -1,7 +1,7 @@
 """The ids of objects, slices and runs: xids, forward and reversed in time.
 
 An xid is 12 bytes (4 of time in seconds, 3 of the machine, 2 of the process, 3 of a counter), written as 20
-characters of lower-case base32hex, so that ids sort by time.  Object ids are plain xids.  The ids of slices
+characters of lower-case base32hex, so that ids sort by time. Object ids are plain xids. The ids of slices
 (``data/<slice>/``) and of garbage collection runs count the seconds *down* from the year 4000, so that a
 listing shows the newest first.
 
@@ -31,7 +31,7 @@ _COUNTER = itertools.count(secrets.randbelow(1 << 24))
 
 
 def new_xid(now: datetime) -> str:
-    """A new object id.  Ids of one process never repeat within a second, nor after a fork."""
+    """A new object id. Ids of one process never repeat within a second, nor after a fork."""
     return _new_id(_whole_seconds(now))
 
 
@@ -41,12 +41,12 @@ def new_reversed_id(now: datetime) -> str:
 
 
 def xid_time(xid: str) -> datetime:
-    """When a plain xid was made, to the second (UTC).  Raises ``ConfigurationError`` for anything else."""
+    """When a plain xid was made, to the second (UTC). Raises ``ConfigurationError`` for anything else."""
     return _EPOCH + timedelta(seconds=_stored_seconds(xid))
 
 
 def reversed_id_time(reversed_id: str) -> datetime:
-    """When a slice or run id was made, to the second (UTC).  Raises ``ConfigurationError`` for anything else.
+    """When a slice or run id was made, to the second (UTC). Raises ``ConfigurationError`` for anything else.
 
     The id holds 32 bits of the seconds, which name a time between 1970 and 2106.
     """

@@ -1,14 +1,14 @@
 """Compiling what reads ranges and pages of listings, and where the compiled code is kept.
 
 Compiling takes seconds, loading compiled code takes milliseconds, and Spark starts many workers: the code
-must be cached.  numba would cache next to the source, cannot where the package is read-only (it then raises
+must be cached. numba would cache next to the source, cannot where the package is read-only (it then raises
 at import when the home directory is read-only too), and does not notice when a function *called* from
-another module has changed.  So the cache lies in a folder named after the content of all compiled modules,
+another module has changed. So the cache lies in a folder named after the content of all compiled modules,
 at the first of these places that is writable: ``NUMBA_CACHE_DIR``, the package's ``__pycache__``, the
-user's cache folder, a private folder for temporary files.  With none of them each process compiles for
+user's cache folder, a private folder for temporary files. With none of them each process compiles for
 itself.
 
-numba names what it caches after the folder of the source, so a cache that was moved is no use to it.  An archive
+numba names what it caches after the folder of the source, so a cache that was moved is no use to it. An archive
 for executors (``lakefs_gc.cli.archive``) has one in ``COMPILED_FOLDER`` beside this file, which is copied to
 where numba looks.
 """
@@ -89,7 +89,7 @@ def _unpack_shipped(target: Path) -> None:
     try:
         if not shipped.is_dir() or any(target.glob("*.nbi")):
             return
-        # An index (.nbi) names files of code (.nbc), so it comes after them.  Several processes may be at it.
+        # An index (.nbi) names files of code (.nbc), so it comes after them. Several processes may be at it.
         for file in sorted(shipped.glob("*.nb[ic]"), key=lambda file: (file.suffix != ".nbc", file.name)):
             aside = target / f".{file.name}-{os.getpid()}"
             shutil.copyfile(file, aside)

@@ -33,7 +33,7 @@ def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
 
 
 def has_column(data: bytes, column: str, file: str) -> bool:
-    """Whether a Parquet file has a column of this name.  Raises ``CorruptFileError`` when it does not parse."""
+    """Whether a Parquet file has a column of this name. Raises ``CorruptFileError`` when it does not parse."""
     with _refusing(file):
         return column in pq.read_schema(pa.BufferReader(data)).names
 
@@ -75,7 +75,7 @@ def _read(data: bytes, names: list[str], file: str, optional: tuple[str, ...] = 
 def _check_rows(metadata: pq.FileMetaData, file: str) -> None:
     """Arrow makes room for as many rows as a row group says: a flipped bit there may ask for all memory there is.
 
-    Not looked at: what is said of columns.  Arrow ends the process over some damage to it, unless it is reading.
+    Not looked at: what is said of columns. Arrow ends the process over some damage to it, unless it is reading.
     """
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows:

@@ -1,8 +1,8 @@
 """The few pieces of the protocol buffers wire format that lakeFS's own messages need.
 
 lakeFS stores entries, range descriptions and retention rules as small proto3 messages of scalars, strings
-and string maps.  Reading and writing them takes a page, and spares users a dependency on ``protobuf`` and
-its version pins (which clash on most Spark clusters).  Source of the format:
+and string maps. Reading and writing them takes a page, and spares users a dependency on ``protobuf`` and
+its version pins (which clash on most Spark clusters). Source of the format:
 https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -55,7 +55,7 @@ def signed(value: int, bits: int = 64) -> int:
 def decode_fields(data: bytes, *, file: str) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field of a message, in the order of the file; unknown fields too.
 
-    Varints come as unsigned integers, everything else as bytes.  Raises ``CorruptFileError``.
+    Varints come as unsigned integers, everything else as bytes. Raises ``CorruptFileError``.
     """
     offset = 0
     while offset < len(data):

@@ -33,7 +33,7 @@ def encode_range_data(data: RangeData) -> bytes:
 
 
 def decode_range_data(data: bytes, *, file: str = "range data") -> RangeData:
-    """The content of a ``RangeData`` message.  Raises ``CorruptFileError``, naming ``file``."""
+    """The content of a ``RangeData`` message. Raises ``CorruptFileError``, naming ``file``."""
     min_key = max_key = b""
     estimated_size_bytes = count = 0
     for number, value in protobuf.decode_fields(data, file=file):

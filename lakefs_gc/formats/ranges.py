@@ -64,7 +64,7 @@ def table_kind(properties: TableProperties) -> TableKind:
 
 
 def known_kind(properties: TableProperties, file: str) -> TableKind:
-    """What the table with these properties holds.  Raises ``CorruptRangeError`` for one that does not say."""
+    """What the table with these properties holds. Raises ``CorruptRangeError`` for one that does not say."""
     kind = table_kind(properties)
     if kind is TableKind.OTHER:
         # One that some lakeFS wrote without its type may be a range, whose objects are in use.

@@ -1,6 +1,6 @@
 """The report of a run: where a mark is kept, in the layout of lakeFS's own Spark client.
 
-Either tool can sweep what the other has marked.  Below the namespace, for run id ``<id>``::
+Either tool can sweep what the other has marked. Below the namespace, for run id ``<id>``::
 
     _lakefs/retention/gc/unified/<id>/deleted/       Parquet, column ``address`` (relative to the namespace)
     _lakefs/retention/gc/unified/<id>/deleted.text/  the same, one address a line
@@ -55,7 +55,7 @@ class Summary:
     """The content of ``summary.json``.
 
     ``first_slice`` is the newest slice with a marked object (empty when there is none), ``cutoff_time`` the
-    time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*.  ``made_by`` is
+    time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*. ``made_by`` is
     ``MADE_BY_US`` in ours, and empty in the client's, which ignores it.
     """
 
@@ -82,7 +82,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Summary:
-        """The summary that either tool wrote; fields of later versions are ignored.  Raises
+        """The summary that either tool wrote; fields of later versions are ignored. Raises
         ``CorruptFileError``.
         """
         fields = read_json_object(data, file, "a summary")
@@ -98,7 +98,7 @@ class Summary:
 
 
 def report_paths(run_id: str) -> ReportPaths:
-    """Where the report of a run is written.  Raises ``MarkError`` for an id that could name another place."""
+    """Where the report of a run is written. Raises ``MarkError`` for an id that could name another place."""
     return find_report_layouts(run_id)[0]
 
 
@@ -136,7 +136,7 @@ def deleted_parquet(batch: pa.RecordBatch) -> bytes:
 
 
 def read_deleted_addresses(data: bytes, file: str) -> pa.StringArray:
-    """The addresses of a Parquet file of a mark.  Raises ``CorruptFileError``."""
+    """The addresses of a Parquet file of a mark. Raises ``CorruptFileError``."""
     return read_strings(data, "address", file)
 
 

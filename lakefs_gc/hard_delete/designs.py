@@ -30,7 +30,7 @@ DESIGNS: tuple[Design, ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What all schedules of a scenario, or many of a storm, came to.  ``seconds``: how long that took."""
+    """What all schedules of a scenario, or many of a storm, came to. ``seconds``: how long that took."""
 
     scenario: Scenario
     exploration: Exploration

@@ -1,7 +1,7 @@
 """Goes through the schedules of a scenario: all of them, the shortest that breaks it, or many at random.
 
 A state is the world and, for each operation, the replies that it has had: a generator that only learns from replies is
-known by them, so two schedules that lead to the same replies and the same world are one state.  Generators cannot be
+known by them, so two schedules that lead to the same replies and the same world are one state. Generators cannot be
 copied; a new one is run up to the replies instead, once for each history (``_Local``).
 
 Two reductions, both from the footprints of the steps, keep the search small and lose no world that can be reached:
@@ -10,7 +10,7 @@ Two reductions, both from the footprints of the steps, keep the search small and
   ever write what it reads, the step gives the same reply now as later and leaves the world alone; no other order is
   tried (a persistent set of one).
 * **Sleep sets.**  After all schedules that begin with step A have been tried, schedules that begin with B and then A
-  are skipped where A and B are independent.  With state hashing, a state that is met again is gone through again for
+  are skipped where A and B are independent. With state hashing, a state that is met again is gone through again for
   the steps that slept at the earlier visit and do not sleep now.
 """
 
@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Trace:
-    """A schedule that breaks something.  ``afterwards``: what the design's own cleaning did when all was over."""
+    """A schedule that breaks something. ``afterwards``: what the design's own cleaning did when all was over."""
 
     kind: Kind
     detail: str
@@ -58,7 +58,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What a search went through and found.  ``worlds``: all that were met, but for the operations' deadlines."""
+    """What a search went through and found. ``worlds``: all that were met, but for the operations' deadlines."""
 
     states: int
     steps: int
@@ -67,9 +67,9 @@ class Exploration:
 
 
 class _Local:
-    """An operation after some replies: its next step, or its end.  There is one for each history of replies.
+    """An operation after some replies: its next step, or its end. There is one for each history of replies.
 
-    Histories that a ``Recap`` says are one share a ``_Local``; ``known`` is where they find it.  All that are over, by
+    Histories that a ``Recap`` says are one share a ``_Local``; ``known`` is where they find it. All that are over, by
     a crash too, are one: ``over``, which is made first.
     """
 
@@ -104,7 +104,7 @@ class _Local:
         return self._next[reply]
 
     def _replay(self) -> Step | None:
-        """Run the generator up to here.  ``recap`` is the one that stands right before the step, if there is one."""
+        """Run the generator up to here. ``recap`` is the one that stands right before the step, if there is one."""
         program = self.operation.program()
         try:
             step = self._skip(program, next(program))
@@ -142,7 +142,7 @@ class _State:
 
 
 class Explorer:
-    """All about one scenario.  Without ``trusts_recaps`` each ``Recap`` is passed over: slow, and the same result."""
+    """All about one scenario. Without ``trusts_recaps`` each ``Recap`` is passed over: slow, and the same result."""
 
     def __init__(self, scenario: Scenario, *, trusts_recaps: bool = True) -> None:
         self.scenario = scenario
@@ -224,7 +224,7 @@ class Explorer:
     def follow(self, schedule: list[str]) -> tuple[list[Event], dict[Kind, str]]:
         """Take the steps of the named operations in this order; what they did, and what is broken then.
 
-        ``crash NAME`` crashes one.  Raises ``ModelError`` when an operation cannot go on.
+        ``crash NAME`` crashes one. Raises ``ModelError`` when an operation cannot go on.
         """
         events: list[Event] = []
         state = self._start

@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class View:
-    """What users of a lake see.  ``staged``: branch and path to address; ``committed``: to address and content."""
+    """What users of a lake see. ``staged``: branch and path to address; ``committed``: to address and content."""
 
     staged: Mapping[str, str]
     committed: Mapping[str, tuple[str, str]]
@@ -57,8 +57,8 @@ def garbage(world: World, view: View) -> list[str]:
 class Operation:
     """One run of a program.
 
-    ``may_write``: footprints of everything that it could ever write; the explorer holds it to that.  ``at_most_ticks``:
-    how long the operation may last (a server's request ends some day), or None.  ``reliable``: it does not crash.
+    ``may_write``: footprints of everything that it could ever write; the explorer holds it to that. ``at_most_ticks``:
+    how long the operation may last (a server's request ends some day), or None. ``reliable``: it does not crash.
     """
 
     name: str
@@ -72,11 +72,11 @@ class Operation:
 class Scenario:
     """Operations that begin in a world at any time, and what is expected of it.
 
-    ``crashes``: how many operations may stop in the middle.  ``settle``: what the design itself does for cleaning up
+    ``crashes``: how many operations may stop in the middle. ``settle``: what the design itself does for cleaning up
     when everything is over, again and again if need be, and long after; what is garbage then stays garbage.
-    ``expected``: what the explorer must find, nothing else and nothing less.  ``documented``: the section of the
-    document that tells this trace, or empty for what the explorer found beyond it.  ``taken_out``: the ingredient that
-    the design is tried without.  ``bounded_by``: what keeps a trace that the design does have from happening.
+    ``expected``: what the explorer must find, nothing else and nothing less. ``documented``: the section of the
+    document that tells this trace, or empty for what the explorer found beyond it. ``taken_out``: the ingredient that
+    the design is tried without. ``bounded_by``: what keeps a trace that the design does have from happening.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Design:
-    """A way to delete data.  ``number`` as in the document of the rejected ones; 6 is the accepted one."""
+    """A way to delete data. ``number`` as in the document of the rejected ones; 6 is the accepted one."""
 
     number: int
     name: str
@@ -131,7 +131,7 @@ def one_after_the_other(*programs: Program) -> Program:
 
 
 def _numbered(number: int, steps: Steps[Any]) -> Steps[None]:
-    """The same steps.  The same place in another program of one client is another place."""
+    """The same steps. The same place in another program of one client is another place."""
     reply: Any = None
     while True:
         try:

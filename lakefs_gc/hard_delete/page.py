@@ -1,6 +1,6 @@
 """The page about the designs, as Markdown, made from runs.
 
-``lakefs-gc designs page`` prints it.  It holds no times, so the same code makes the same page.
+``lakefs-gc designs page`` prints it. It holds no times, so the same code makes the same page.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _INTRODUCTION = """\
 *This page is made by `lakefs-gc designs page` from runs of the models in `lakefs_gc/hard_delete`; a test holds it
 to that.*
 
-lakeFS does not delete an object when its last reference goes.  Five ways to do so inside lakeFS were designed and
+lakeFS does not delete an object when its last reference goes. Five ways to do so inside lakeFS were designed and
 rejected (`design/rejected/hard-delete.md` in lakeFS's repository); what was accepted is a collector that works from
-outside (`design/accepted/gc_plus/uncommitted-gc.md`).  Here all six can be run.
+outside (`design/accepted/gc_plus/uncommitted-gc.md`). Here all six can be run.
 
 Each design is a small program on a world with a key-value store, an object store, branches, staging tokens, commits
-and a clock.  Each operation stops at every atomic step.  An explorer goes through **every** interleaving of a
+and a clock. Each operation stops at every atomic step. An explorer goes through **every** interleaving of a
 scenario's operations, and crashes where the scenario has some, and looks after each step whether something is
-broken; the traces below are the shortest there are.  Where the document of a design is silent, the reading that is
+broken; the traces below are the shortest there are. Where the document of a design is silent, the reading that is
 kinder to the design was taken.
 
 What holds for all models: a write goes to the branch's staging token and is repeated if the token was changed
 meanwhile, as lakeFS does it; one step of the key-value store or of the object store is atomic, and everybody sees
 it at once; a tick of the clock is longer than any request, unless a scenario says otherwise; retries end after two
-or three times.  "Nothing found" means: not with these operations, in any order.
+or three times. "Nothing found" means: not with these operations, in any order.
 """
 _PROPERTIES = {
     Kind.COMMITTED_LOST: "committed data stay",
@@ -65,7 +65,7 @@ def page(outcomes: Sequence[DesignOutcome], storms: Sequence[Outcome]) -> str:
     )
     lines += [
         "",
-        "A cell names a scenario in which the property breaks; ✓ means that none was found.  The accepted design is "
+        "A cell names a scenario in which the property breaks; ✓ means that none was found. The accepted design is "
         "counted with all its ingredients and within its bounds, which are listed with it.",
         "",
     ]
@@ -105,17 +105,17 @@ def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
         ),
         "",
         "With the second look the order of the listings matters less: `without-order-twice` and "
-        "`without-copies-last-twice` find nothing.  lakeFS's own design has one look, and needs both.",
+        "`without-copies-last-twice` find nothing. lakeFS's own design has one look, and needs both.",
         "",
-        "The wait is in no document.  A mark that a person approves, or that is swept after a delay, has it; a sweep "
-        "that follows its mark at once, as that of lakeFS's own client does, has not.  lakefs-gc waits: it takes no "
+        "The wait is in no document. A mark that a person approves, or that is swept after a delay, has it; a sweep "
+        "that follows its mark at once, as that of lakeFS's own client does, has not. lakefs-gc waits: it takes no "
         "look within `safety.longest_commit_minutes` of the mark.",
         "",
         "### What is left",
         "",
         "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects "
-        "and every `sweep.max_look_age_minutes`; the model has one round.  `revive-late` falls between a look and "
-        "the last delete of its round.  An object that is older than the cutoff and in no list can come back to "
+        "and every `sweep.max_look_age_minutes`; the model has one round. `revive-late` falls between a look and "
+        "the last delete of its round. An object that is older than the cutoff and in no list can come back to "
         "life only through an expired commit (branch, revert, cherry-pick, merge) or through a request that was "
         "under way all the time: a copy is tracked, an upload or a link is young, a link token has run out, and "
         "StageObject takes no address of the repository.",
@@ -176,7 +176,7 @@ def _listing_cost() -> list[str]:
     return [
         "### listing",
         "",
-        f"Listing a branch, getting an object and committing all list what is staged.  The document measured "
+        f"Listing a branch, getting an object and committing all list what is staged. The document measured "
         f"{KEY_VALUE_STORE.objects:,} staged objects; in requests of {KEY_VALUE_STORE.page:,} objects, one after the "
         "other:",
         "",
@@ -185,7 +185,7 @@ def _listing_cost() -> list[str]:
             rows,
         ),
         "",
-        f"That is {factor:.1f} times as long.  Most of the slower one was the client's own computing, though: without "
+        f"That is {factor:.1f} times as long. Most of the slower one was the client's own computing, though: without "
         f"it the store takes {waiting:.1f} times as long for a request.",
         "",
     ]

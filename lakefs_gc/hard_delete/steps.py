@@ -1,6 +1,6 @@
-"""The atomic steps.  An operation yields one, the explorer takes it, and sends the reply back in.
+"""The atomic steps. An operation yields one, the explorer takes it, and sends the reply back in.
 
-``says`` is what a story prints, with the number of the step in the design document where it has one.  ``reads`` and
+``says`` is what a story prints, with the number of the step in the design document where it has one. ``reads`` and
 ``writes`` name what the step touches (keys, or everything below a prefix where it ends in a slash): two steps of which
 neither writes what the other touches can be taken in either order.
 """
@@ -79,7 +79,7 @@ class Get(Step):
 
 @dataclass(frozen=True)
 class Set(Step):
-    """Write whatever was there before.  Reply: None."""
+    """Write whatever was there before. Reply: None."""
 
     key: str
     value: Hashable
@@ -94,7 +94,7 @@ class Set(Step):
 
 @dataclass(frozen=True)
 class SetIf(Step):
-    """Write only if the value is still ``expected`` (None: no such key).  Reply: whether it was."""
+    """Write only if the value is still ``expected`` (None: no such key). Reply: whether it was."""
 
     key: str
     value: Hashable
@@ -112,7 +112,7 @@ class SetIf(Step):
 
 @dataclass(frozen=True)
 class Drop(Step):
-    """Delete a key, or with a final slash everything below it.  Reply: None."""
+    """Delete a key, or with a final slash everything below it. Reply: None."""
 
     key: str
 
@@ -126,7 +126,7 @@ class Drop(Step):
 
 @dataclass(frozen=True)
 class Scan(Step):
-    """Read a page: the rows below ``prefix`` with a key in [``first``, ``end``).  Reply: pairs of key and value."""
+    """Read a page: the rows below ``prefix`` with a key in [``first``, ``end``). Reply: pairs of key and value."""
 
     prefix: str
     first: str = ""
@@ -146,7 +146,7 @@ class Scan(Step):
 
 @dataclass(frozen=True)
 class Await(Step):
-    """Wait until the value of a key is as ``until`` wants it.  Reply: the value."""
+    """Wait until the value of a key is as ``until`` wants it. Reply: the value."""
 
     key: str
     until: Callable[[Any], bool]
@@ -167,7 +167,7 @@ class Await(Step):
 
 @dataclass(frozen=True)
 class Put(Step):
-    """Write an object.  Reply: None."""
+    """Write an object. Reply: None."""
 
     address: str
     content: str
@@ -202,7 +202,7 @@ class Head(Step):
 
 @dataclass(frozen=True)
 class SetCounter(Step):
-    """Write an object's metadata, if the store sees no difference to ``seen``.  Reply: whether it did so."""
+    """Write an object's metadata, if the store sees no difference to ``seen``. Reply: whether it did so."""
 
     provider: Provider
     address: str
@@ -223,7 +223,7 @@ class SetCounter(Step):
 
 @dataclass(frozen=True)
 class CopyData(Step):
-    """Copy an object to another address in the store.  Reply: the new ``Object``, or None without a source."""
+    """Copy an object to another address in the store. Reply: the new ``Object``, or None without a source."""
 
     source: str
     target: str
@@ -246,7 +246,7 @@ class CopyData(Step):
 
 @dataclass(frozen=True)
 class Remove(Step):
-    """Hard-delete an object; one that is gone is no error.  Reply: None."""
+    """Hard-delete an object; one that is gone is no error. Reply: None."""
 
     address: str
 
@@ -289,7 +289,7 @@ class Now(Step):
 
 @dataclass(frozen=True)
 class Sleep(Step):
-    """Wait until a tick has come.  Reply: None."""
+    """Wait until a tick has come. Reply: None."""
 
     until: int
 

@@ -1,6 +1,6 @@
-"""The world that operations share: a key-value store, an object store, and a clock.  Immutable, so states can be kept.
+"""The world that operations share: a key-value store, an object store, and a clock. Immutable, so states can be kept.
 
-Keys are strings with slashes.  Values are anything hashable.  Time is counted in ticks: one tick stands for the time
+Keys are strings with slashes. Values are anything hashable. Time is counted in ticks: one tick stands for the time
 that a design waits before it believes that nobody works with an object any more (lakeFS: 24 hours).
 """
 
@@ -14,7 +14,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Table(Generic[Value]):
-    """A mapping that is never changed: each change makes another one.  Hashable."""
+    """A mapping that is never changed: each change makes another one. Hashable."""
 
     __slots__ = ("_hash", "_rows")
 
@@ -56,7 +56,7 @@ class Table(Generic[Value]):
 
 @dataclass(frozen=True)
 class Object:
-    """An object of the store.  ``modified`` in ticks; ``metageneration`` counts the changes of its metadata."""
+    """An object of the store. ``modified`` in ticks; ``metageneration`` counts the changes of its metadata."""
 
     content: str
     modified: int = 0
@@ -71,7 +71,7 @@ class Object:
 class Provider:
     """What an object store can do about metadata: whether a condition on a write notices that they changed.
 
-    ``notices_metadata``: Azure's ETag and Google's metageneration change with the metadata.  S3's ETag is of the
+    ``notices_metadata``: Azure's ETag and Google's metageneration change with the metadata. S3's ETag is of the
     content alone, and metadata are changed there by copying the object onto itself.
     """
 
@@ -90,7 +90,7 @@ GCS = Provider("Google", notices_metadata=True)
 
 @dataclass(frozen=True)
 class World:
-    """Everything that operations share.  ``deadlines``: when each operation that has begun must be over, in ticks."""
+    """Everything that operations share. ``deadlines``: when each operation that has begun must be over, in ticks."""
 
     kv: Table[Any] = field(default_factory=Table)
     objects: Table[Object] = field(default_factory=Table)

@@ -35,13 +35,13 @@ _PREPARATION_SECONDS = _DAY_SECONDS
 class SandboxOptions:
     """The settings of a sandbox.
 
-    ``grace_period_seconds`` is what the server tells collectors.  A link token holds for ``link_lifetime_seconds``:
+    ``grace_period_seconds`` is what the server tells collectors. A link token holds for ``link_lifetime_seconds``:
     by default the grace period, or a day if that is 0 (as for a demo); never longer than the grace period, or a
-    collector would delete what a client is about to link.  A page of prepare_uncommited ends after
+    collector would delete what a client is about to link. A page of prepare_uncommited ends after
     ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
 
     ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` are where a sandbox differs from lakeFS on
-    purpose: see ``lakefs_gc.sandbox.differences``.  ``issues_folder_addresses``: addresses for uploads name the
+    purpose: see ``lakefs_gc.sandbox.differences``. ``issues_folder_addresses``: addresses for uploads name the
     folder of a local store (``local:///folder/...``) instead of the namespace, as a lakeFS server's do.
     """
 
@@ -78,7 +78,7 @@ class SandboxOptions:
 
 
 class Sandbox:
-    """The parts of a sandbox.  Its state is in ``folder`` and in the store; both together survive a
+    """The parts of a sandbox. Its state is in ``folder`` and in the store; both together survive a
     restart.
     """
 

@@ -35,7 +35,7 @@ _LOG_TAIL_BYTES = 2000
 
 
 def weed_program() -> Path:
-    """The ``weed`` program.  Raises ``ConfigurationError`` where the package is not installed."""
+    """The ``weed`` program. Raises ``ConfigurationError`` where the package is not installed."""
     try:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -53,8 +53,8 @@ def weed_program() -> Path:
 class SeaweedFS:
     """A running server: ``with SeaweedFS(folder) as server: server.endpoint``.
 
-    ``folder`` holds the data and ``seaweedfs.log``; what an earlier server left there is served again.  The
-    one user has all rights; the keys are random unless given.  The server ends with the ``with`` block.
+    ``folder`` holds the data and ``seaweedfs.log``; what an earlier server left there is served again. The
+    one user has all rights; the keys are random unless given. The server ends with the ``with`` block.
     """
 
     def __init__(self, folder: Path, access_key: str = "", secret_key: str = "") -> None:

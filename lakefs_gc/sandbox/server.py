@@ -48,7 +48,7 @@ class SandboxServer:
         clock: Clock = system_clock,
         port: int = 0,
     ) -> None:
-        """``port`` 0 takes a free one.  For the rest see ``Sandbox``."""
+        """``port`` 0 takes a free one. For the rest see ``Sandbox``."""
         self._socket = _bound(LOOPBACK, port)
         try:
             self.sandbox = Sandbox(folder, store, credentials=credentials, options=options, clock=clock)
@@ -74,7 +74,7 @@ class SandboxServer:
         return self.sandbox.credentials.secret_access_key
 
     def __enter__(self) -> SandboxServer:
-        """Start to answer.  Raises ``ServerUnavailableError`` when the thread does not come up."""
+        """Start to answer. Raises ``ServerUnavailableError`` when the thread does not come up."""
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """The outcome of work that goes on beside the requests, for the calls that ask after it.
 
-A status is what the API shows, kept as JSON.  It is stored before the task's id is given out, and a task that a
+A status is what the API shows, kept as JSON. It is stored before the task's id is given out, and a task that a
 restart cut short is completed with an error then: nobody waits for it for ever.
 """
 
@@ -59,7 +59,7 @@ class Tasks:
             self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
 
     def update(self, repository: str, task_id: str, progress: Status) -> None:
-        """Add to a task's status.  Raises ``Canceled`` when somebody has cancelled it."""
+        """Add to a task's status. Raises ``Canceled`` when somebody has cancelled it."""
         with self._database.write():
             status = self.status(repository, task_id)
             if status.get("error"):
@@ -78,7 +78,7 @@ class Tasks:
             self._put(repository, task_id, {**status, "error": {"message": Canceled.MESSAGE}})
 
     def status(self, repository: str, task_id: str) -> Status:
-        """What the API shows of a task.  Raises ``NotFound``."""
+        """What the API shows of a task. Raises ``NotFound``."""
         query = "SELECT status FROM tasks WHERE repository = ? AND id = ?"
         row = self._database.connection.execute(query, (repository, task_id)).fetchone()
         if row is None:

@@ -1,7 +1,7 @@
 """The interface to an object store: what the collector needs of one, and nothing else.
 
 A store is opened at a folder (a lakeFS storage namespace, or a prefix above it); all keys are relative to
-that folder, exactly as the store has them: no URL decoding, no Unicode normalisation.  A store that is open
+that folder, exactly as the store has them: no URL decoding, no Unicode normalisation. A store that is open
 never leaves its folder: a key that is empty, absolute or holds a ``..`` or ``.`` part is refused with
 ``NamespaceError``.
 
@@ -155,7 +155,7 @@ class ObjectStore(ABC):
         Batches of ``LISTING_SCHEMA``, at most a few tens of thousands of rows each; in UTF-8 byte order of
         the key on S3, in any order on a local folder and on some stores that imitate S3 (SeaweedFS walks
         folders: with ``start_after`` in the middle of a folder it may pass over keys that byte order puts
-        later; whole slices are safe).  Keys that end in ``/`` (directory markers) are left out.  A prefix
+        later; whole slices are safe). Keys that end in ``/`` (directory markers) are left out. A prefix
         with nothing below it gives no batch; a bucket or local folder that does not exist raises
         ``ObjectNotFoundError``.
         """
@@ -164,13 +164,13 @@ class ObjectStore(ABC):
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
         """One level: the sub-prefixes below ``prefix`` (each ends in ``/``), and the objects directly at it.
 
-        ``prefix`` is empty or ends in ``/``.  Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
+        ``prefix`` is empty or ends in ``/``. Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
         """
 
     def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
         """``list``, or with ``one_level`` ``list_level``, piece by piece as the store gives it.
 
-        ``start_after`` is for ``one_level``: on S3 objects come in the order of their keys then.  With it, stores
+        ``start_after`` is for ``one_level``: on S3 objects come in the order of their keys then. With it, stores
         that are not ``lists_by_page`` may be slow.
         """
         if one_level:
@@ -208,27 +208,27 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write a whole object, atomically.  With ``if_absent`` return False, and write nothing, if it
+        """Write a whole object, atomically. With ``if_absent`` return False, and write nothing, if it
         exists.
         """
 
     @abstractmethod
     def open_read(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """One object as a stream, for those too large to hold.  Raises ``ObjectNotFoundError``.
+        """One object as a stream, for those too large to hold. Raises ``ObjectNotFoundError``.
 
         A stream that breaks raises; it never just ends early.
         """
 
     @abstractmethod
     def read_end(self, key: str, size_bytes: int) -> bytes:
-        """The last bytes of one object; all of them if there are fewer.  Raises ``ObjectNotFoundError``."""
+        """The last bytes of one object; all of them if there are fewer. Raises ``ObjectNotFoundError``."""
 
     @abstractmethod
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
         """Write a whole object from a stream, atomically: nothing is written if ``source`` raises.
 
         ``size_bytes`` is how much about to expect, where that is known: stores cut large objects into parts by it.
-        With ``if_absent`` return False, and write nothing, if it exists.  On S3 that is a HEAD before the upload: of
+        With ``if_absent`` return False, and write nothing, if it exists. On S3 that is a HEAD before the upload: of
         two writers in the same moment both may be told True.
         """
 
@@ -240,7 +240,7 @@ class ObjectStore(ABC):
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
         """Copy one object: by the store itself where both are one kind and place, else by streaming.
 
-        Raises ``ObjectNotFoundError``.  The destination has the object whole, or not at all.  With ``if_absent``
+        Raises ``ObjectNotFoundError``. The destination has the object whole, or not at all. With ``if_absent``
         return False, and write nothing, if it exists.
         """
         retry = RetryPolicy()
@@ -260,12 +260,12 @@ class ObjectStore(ABC):
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
         """Delete, and say for each key, in the order given, what the store answered.
 
-        Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference.  One key
-        that makes the store refuse a whole batch is isolated and is the only one to fail.  Asking to slow
+        Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference. One key
+        that makes the store refuse a whole batch is isolated and is the only one to fail. Asking to slow
         down is no failure: it is waited out.
 
         ``window`` is asked just before each try, also of a part of the keys: once it is over, what is left is
-        ``FAILED`` and not tried.  Its ``unanswered`` is set when the end of a try is not known.
+        ``FAILED`` and not tried. Its ``unanswered`` is set when the end of a try is not known.
         """
 
     def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
@@ -298,7 +298,7 @@ class ObjectStore(ABC):
         return ""
 
     def read(self, key: str) -> bytes:
-        """Whole content of one object.  Raises ``ObjectNotFoundError``."""
+        """Whole content of one object. Raises ``ObjectNotFoundError``."""
         for _, data in self.read_many([key]):
             return data
         raise AssertionError("read_many gave no answer")  # unreachable: it yields or raises

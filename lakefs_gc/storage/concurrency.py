@@ -17,8 +17,8 @@ def map_unordered(
 ) -> Iterator[tuple[Item, Result]]:
     """``(item, function(item))`` in order of completion, by ``concurrency`` threads.
 
-    At most ``concurrency`` results exist that the caller has not taken.  The first error is raised at once;
-    what has not begun by then, or when the iterator is closed, is dropped.  With ``wait_for_all`` what has begun is
+    At most ``concurrency`` results exist that the caller has not taken. The first error is raised at once;
+    what has not begun by then, or when the iterator is closed, is dropped. With ``wait_for_all`` what has begun is
     waited for even then.
     """
     source = iter(items)

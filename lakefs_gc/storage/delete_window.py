@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 CONNECT_TIMEOUT_SECONDS = 10
 READ_TIMEOUT_SECONDS = 60
-"""Of each request: to connect, and without a byte of the answer.  They do not bound an answer that trickles."""
+"""Of each request: to connect, and without a byte of the answer. They do not bound an answer that trickles."""
 
 DELETE_DEADLINE_SECONDS = 90
-"""No try of a delete is sent later than this after the moment before its intent was written.  It leaves room for one
+"""No try of a delete is sent later than this after the moment before its intent was written. It leaves room for one
 try that times out and another one, or for a minute of SlowDown."""
 
 _STORE_GOES_ON_SECONDS = 60

@@ -20,8 +20,8 @@ def list_concurrently(store: ObjectStore, prefixes: Iterable[str], concurrency: 
     """The objects below each prefix, ``concurrency`` prefixes at once, as batches of about ``BATCH_ROWS``
     rows.
 
-    In no order.  The prefixes are taken one by one, when a thread is free for them; at most 2 ×
-    ``concurrency`` batches wait for the caller.  The first error, of the store or of ``prefixes``, is raised
+    In no order. The prefixes are taken one by one, when a thread is free for them; at most 2 ×
+    ``concurrency`` batches wait for the caller. The first error, of the store or of ``prefixes``, is raised
     as soon as it is known, and then, as when the iterator is closed, the threads stop after the page they
     are at.
     """

@@ -21,7 +21,7 @@ class DeletedBytes:
 
 
 def deleted_bytes(store: ObjectStore) -> DeletedBytes:
-    """What becomes of the bytes when an object of this store is deleted.  Raises nothing for a store that refuses."""
+    """What becomes of the bytes when an object of this store is deleted. Raises nothing for a store that refuses."""
     try:
         why = store.keeps_deleted_bytes()
     except StorageError as error:

@@ -10,7 +10,7 @@ def check_key(key: str) -> str:
 
     Refused with ``NamespaceError``: the empty key, an absolute one, one with a ``.`` or ``..`` part (HTTP
     clients resolve those parts before they send a request, so the request would reach another object), and
-    one that is not valid Unicode.  An empty part inside (``a//b``) is a key like any other on S3.
+    one that is not valid Unicode. An empty part inside (``a//b``) is a key like any other on S3.
     """
     if not key:
         raise NamespaceError("the empty key names no object", remedy="give a key relative to the namespace")

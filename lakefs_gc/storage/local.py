@@ -55,8 +55,8 @@ class LocalStore(ObjectStore):
     """Files below a folder; the key is the path.
 
     Symbolic links below the folder are not followed, and a listing that meets one fails: what it leads to may be an
-    object or a metadata file that was moved away.  The folder itself, or one above it, may be a link.
-    Folders that a delete empties are removed; other empty folders do not matter.  Files still being written
+    object or a metadata file that was moved away. The folder itself, or one above it, may be a link.
+    Folders that a delete empties are removed; other empty folders do not matter. Files still being written
     carry a name of their own (``.lakefs-gc-<32 hex digits>.tmp``), which is no key.
     """
 
@@ -170,7 +170,7 @@ class LocalStore(ObjectStore):
             return file.read()
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``.  In this thread: a look at a file is quicker than a thread's start."""
+        """See ``ObjectStore``. In this thread: a look at a file is quicker than a thread's start."""
         self._require_folder()
         found = {}
         for key in keys:
@@ -183,7 +183,7 @@ class LocalStore(ObjectStore):
         return found
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """See ``ObjectStore``.  Reads each file."""
+        """See ``ObjectStore``. Reads each file."""
         found = {}
         for key in keys:
             with suppress(ObjectNotFoundError), self.open_read(key) as file:
@@ -193,8 +193,8 @@ class LocalStore(ObjectStore):
     # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``.  On disk (fsync) when it returns; makes the store's folder if it is not
-        there.  On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
+        """See ``ObjectStore``. On disk (fsync) when it returns; makes the store's folder if it is not
+        there. On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
         """
         return self._write(key, BytesIO(data), if_absent)
 
@@ -202,7 +202,7 @@ class LocalStore(ObjectStore):
         return self._write(key, source, if_absent)
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``.  Between folders by the kernel, which on some file systems moves no byte."""
+        """See ``ObjectStore``. Between folders by the kernel, which on some file systems moves no byte."""
         if not isinstance(destination, LocalStore):
             return super().copy_to(key, destination, destination_key, if_absent=if_absent)
         with self.open_read(key) as source:
@@ -239,7 +239,7 @@ class LocalStore(ObjectStore):
         """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
         disk.
 
-        The folder stays while the file is in it.  Until then a delete that empties the folder may remove it:
+        The folder stays while the file is in it. Until then a delete that empties the folder may remove it:
         the file cannot be made, and the folder is made anew.
         """
         temporary = f".lakefs-gc-{uuid.uuid4().hex}.tmp"
@@ -269,7 +269,7 @@ class LocalStore(ObjectStore):
     # -- deleting --------------------------------------------------------------------------------------------
 
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-        """See ``ObjectStore``.  Folders that this empties are removed too, up to the store's own."""
+        """See ``ObjectStore``. Folders that this empties are removed too, up to the store's own."""
         self._require_folder()
         parts = [_split(key) for key in keys]
         window = window or DeleteWindow(math.inf)
@@ -303,7 +303,7 @@ class LocalStore(ObjectStore):
             level = parent
 
     def now(self) -> datetime:
-        """See ``ObjectStore``.  The file system's clock, which for a mounted one is its server's: from a
+        """See ``ObjectStore``. The file system's clock, which for a mounted one is its server's: from a
         new file.
         """
         self._require_folder()
@@ -393,7 +393,7 @@ def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
 def _name_new(folder: int, temporary: str, name: str) -> None:
     """Give a written file its name; raises ``FileExistsError`` when that is taken.
 
-    Atomic by a hard link.  A file system that has none (gcsfuse, blobfuse) gets a look and then a rename: there, of two
+    Atomic by a hard link. A file system that has none (gcsfuse, blobfuse) gets a look and then a rename: there, of two
     writers in the same moment both may be told that the name was free, and the later one's file stays.
     """
     try:
@@ -410,7 +410,7 @@ def _name_new(folder: int, temporary: str, name: str) -> None:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Folder (empty, or ending in '/') and name.  Refuses what no file name can be."""
+    """Folder (empty, or ending in '/') and name. Refuses what no file name can be."""
     check_key(key)
     parts = key.split("/")
     if "" in parts or "\0" in key or _TEMPORARY.fullmatch(parts[-1]):

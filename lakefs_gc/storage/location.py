@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class StoreLocation:
     """Where a store is; pickles, and holds no credentials.
 
-    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash.  The endpoint and
+    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash. The endpoint and
     the credentials of S3 come from the standard AWS chain of the process that opens the store (environment
     variables, ``AWS_ENDPOINT_URL_S3`` included, profile, instance role).
     """

@@ -22,7 +22,7 @@ _NOT_YET = {
 def open_store(location: StoreLocation, *, retry: RetryPolicy | None = None) -> ObjectStore:
     """The store at ``location``; nothing is sent to it yet.
 
-    ``retry`` says how long a failing S3 call is tried again.  Raises ``ConfigurationError`` for a URL that
+    ``retry`` says how long a failing S3 call is tried again. Raises ``ConfigurationError`` for a URL that
     names no store of this version.
     """
     scheme, separator, _ = location.url.partition("://")

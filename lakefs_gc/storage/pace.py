@@ -18,8 +18,8 @@ class Pace:
     """Lets at most ``limit`` requests run at once, and adapts ``limit`` between 1 and ``ceiling``.
 
     After each round (a few requests for each place) it compares what came in a second with the round before: a limit
-    that was doubled and brought a gain is doubled again, one that did not is taken back.  A SlowDown halves the
-    limit, which then grows by one each round.  ``clock`` is in seconds.
+    that was doubled and brought a gain is doubled again, one that did not is taken back. A SlowDown halves the
+    limit, which then grows by one each round. ``clock`` is in seconds.
     """
 
     def __init__(self, ceiling: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,7 +42,7 @@ class Pace:
         """A place for one request at a time, waited for.
 
         Call what it gives, within and after each request, with the work that was done (keys) and the store's
-        ``slow_downs`` so far.  Whoever makes many should ``give_way`` between them.
+        ``slow_downs`` so far. Whoever makes many should ``give_way`` between them.
         """
         with self._changed:
             self._take_place()
@@ -114,7 +114,7 @@ class Pace:
 
 
 class RequestLimit:
-    """A ceiling on requests in a second: whoever comes too early waits for its turn.  ``clock`` is in seconds."""
+    """A ceiling on requests in a second: whoever comes too early waits for its turn. ``clock`` is in seconds."""
 
     def __init__(
         self,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class RetryPolicy:
     """Exponential backoff with full jitter: the pause after try n is random in 0 … ``base_seconds`` · 2ⁿ⁻¹.
 
-    ``tries`` counts the first call too.  The defaults wait 13 seconds on average, 26 at most, before they
-    give up.  ``tries_when_slow`` counts where the store only asked to slow down: many callers at once can keep each
+    ``tries`` counts the first call too. The defaults wait 13 seconds on average, 26 at most, before they
+    give up. ``tries_when_slow`` counts where the store only asked to slow down: many callers at once can keep each
     other from their turn for a minute.
     """
 

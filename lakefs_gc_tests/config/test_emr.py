@@ -1,4 +1,4 @@
-"""The table ``emr``: what is missing, what is ours to say, and that it holds no secret."""
+"""The table ``emr``: what is missing, what lakefs-gc generates, and that it holds no secret."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_a_whole_request_is_taken(tmp_path: Path, kind: str, request_: dict[str,
     [
         ("emr", {}, "lacks ReleaseLabel and Instances"),
         ("emr-serverless", {"applicationId": "00f"}, "lacks executionRoleArn"),
-        ("emr", {**CLUSTER, "Steps": []}, "has Steps, which is made here"),
-        ("emr-serverless", {**SERVERLESS, "jobDriver": {"x": "y"}}, "has jobDriver, which is made here"),
+        ("emr", {**CLUSTER, "Steps": []}, "has Steps, which lakefs-gc generates"),
+        ("emr-serverless", {**SERVERLESS, "jobDriver": {"x": "y"}}, "has jobDriver, which lakefs-gc generates"),
         ("glue", {}, "kind: Input should be"),
     ],
 )
@@ -66,7 +66,7 @@ def test_what_is_missing_or_too_much_is_named(
     "again", [{"retryPolicy": {"maxAttempts": 2}}, {"retryPolicy": "always"}, {"mode": "STREAMING"}], ids=str
 )
 def test_a_failed_job_is_not_to_run_again(tmp_path: Path, again: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"request has .*{next(iter(again))}.* run .*again.* leave it out"):
+    with pytest.raises(ConfigurationError, match=f"request has .*{next(iter(again))}.* run .*again.* Remove it"):
         settings(tmp_path, "emr-serverless", SERVERLESS | again)
 
 

@@ -14,7 +14,7 @@ from lakefs_gc.hard_delete.world import Object, World
 
 
 def play(steps: Steps[Any], where: World) -> tuple[Any, World, list[str]]:
-    """Run an operation alone.  Reply: its result, the world, and what it says."""
+    """Run an operation alone. Reply: its result, the world, and what it says."""
     said: list[str] = []
     reply: Any = None
     while True:

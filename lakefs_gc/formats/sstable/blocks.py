@@ -1,7 +1,7 @@
 """The blocks of an SSTable, for compiled code: checksum, decompression, entries, and the index of the data blocks.
 
 Compiled code cannot raise errors with words: functions return a *status*, ``OK`` or another of the numbers below,
-which ``STATUS_MESSAGES`` puts into words.  ``BAD`` marks an address that could not be computed.
+which ``STATUS_MESSAGES`` puts into words. ``BAD`` marks an address that could not be computed.
 
 A file is given by the address of its first byte and ``limit``, where its footer begins: no block reaches into the
 footer, so at least 53 bytes can be read behind any block.
@@ -67,7 +67,7 @@ STATUS_MESSAGES = {
 
 @inlined
 def address_of(array: Array) -> int:
-    """Where the content of an array begins.  The array must outlive the use: an address does not keep it alive."""
+    """Where the content of an array begins. The array must outlive the use: an address does not keep it alive."""
     return np.int64(array.ctypes.data)  # type: ignore[return-value]
 
 
@@ -193,7 +193,7 @@ def measure_blocks(file: int, limit: int, handles: Array) -> tuple[int, int, int
 def read_handles(file: int, limit: int, index: Array, scratch: Array, handles: Array) -> tuple[int, int, int]:
     """Status, offset of the trouble, and the number of blocks that index blocks point to.
 
-    ``index`` and the result ``handles`` have rows (offset, size).  The keys of an index are not needed: we read all.
+    ``index`` and the result ``handles`` have rows (offset, size). The keys of an index are not needed: we read all.
     """
     scratch_at = address_of(scratch)
     found = 0

@@ -1,7 +1,7 @@
 """The inner loop: from the data blocks of a whole table to the buffers of Arrow columns, for compiled code.
 
 A block of 4 KiB holds about twenty entries, so one call into Python for each block, let alone each entry, would take
-most of the time.  Everything here runs over a whole file without touching Python.  All memory is allocated by the
+most of the time. Everything here runs over a whole file without touching Python. All memory is allocated by the
 caller, who also keeps it alive; all bounds come with it.
 
 Strings and binaries are Arrow's: ``offsets[i]`` to ``offsets[i + 1]`` of one buffer of bytes.
@@ -86,7 +86,7 @@ def ascends(previous: int, previous_size: int, suffix: int, shared: int, size: i
 def next_key(key: int, key_size: int, shared: int, suffix: int, unshared: int, first_of_block: bool) -> tuple[int, int]:
     """Turn the key at ``key`` into the next one, in place; status and its new size, both with the trailer.
 
-    ``key_size`` is that of the key before (0 before the first of a file).  It must have been checked that there is
+    ``key_size`` is that of the key before (0 before the first of a file). It must have been checked that there is
     room.
     """
     size = shared + unshared
@@ -237,7 +237,7 @@ def decode_range(
     """Decode the entries of a range: status, offset of the block with the trouble, number of entries.
 
     ``handles`` are rows (offset, size) of the data blocks; ``key`` has room for the longest key, ``scratch`` for the
-    biggest block.  ``capacity`` and ``key_capacity`` are the bytes that fit into the columns, behind which there is
+    biggest block. ``capacity`` and ``key_capacity`` are the bytes that fit into the columns, behind which there is
     slack.
     """
     entry = np.empty(ENTRY_FIELDS, np.int64)

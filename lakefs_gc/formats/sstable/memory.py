@@ -1,7 +1,7 @@
 """Reading and writing memory at an address, for compiled code.
 
 The decoder works on addresses instead of arrays: bounds are checked once for a whole item by its caller,
-not once for each byte, which is worth a factor of five.  **Nothing here checks anything.**  Whoever calls
+not once for each byte, which is worth a factor of five. **Nothing here checks anything.**  Whoever calls
 these has made sure that the bytes are there, and keeps the array that owns them alive.
 """
 

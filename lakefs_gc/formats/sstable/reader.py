@@ -1,7 +1,7 @@
 """Reading SSTables, the files in which lakeFS keeps ranges, metaranges and dumps of its references.
 
-See ``table_writer`` for the layout.  Read are tables of format version 2, as Pebble and RocksDB write by default, with
-CRC-32C checksums, with Snappy or without compression, with an index of one or two levels.  Everything else (newer
+See ``table_writer`` for the layout. Read are tables of format version 2, as Pebble and RocksDB write by default, with
+CRC-32C checksums, with Snappy or without compression, with an index of one or two levels. Everything else (newer
 formats, other checksums or codecs) is refused in words: no file is ever read in part.
 
 All bytes that matter are verified: the checksum of each block, all lengths, the order of the keys, and that there are
@@ -64,7 +64,7 @@ class TableProperties:
 class Table:
     """A table whose footer and properties have been read and verified, and whose data blocks are found.
 
-    ``data`` is not copied, and must not change.  Raises ``CorruptRangeError``, here and in every method.
+    ``data`` is not copied, and must not change. Raises ``CorruptRangeError``, here and in every method.
     """
 
     def __init__(self, data: Any, file: str) -> None:
@@ -293,10 +293,10 @@ class BytesColumn:
 
 
 def read_properties(data: Any, file: str) -> TableProperties:
-    """The properties of a table given as bytes.  Raises ``CorruptRangeError``."""
+    """The properties of a table given as bytes. Raises ``CorruptRangeError``."""
     return Table(data, file).properties
 
 
 def read_pairs(data: Any, file: str) -> pa.RecordBatch:
-    """All keys and values of any table, as ``PAIRS_SCHEMA``.  Raises ``CorruptRangeError``."""
+    """All keys and values of any table, as ``PAIRS_SCHEMA``. Raises ``CorruptRangeError``."""
     return Table(data, file).pairs()

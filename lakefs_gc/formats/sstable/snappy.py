@@ -1,8 +1,8 @@
 """Decompressing Snappy, for compiled code.
 
 A Snappy block is the length of the content, and then a series of literals (bytes as they are) and copies (of bytes that
-were written before).  Both are mostly short, so they are copied in steps of 16 bytes that may run past their end: the
-next one overwrites the excess.  That needs ``SLACK_BYTES`` of spare room behind the source and behind the target.
+were written before). Both are mostly short, so they are copied in steps of 16 bytes that may run past their end: the
+next one overwrites the excess. That needs ``SLACK_BYTES`` of spare room behind the source and behind the target.
 
 Source of the format: https://github.com/google/snappy/blob/main/format_description.txt
 """

@@ -1,13 +1,13 @@
 """Writing ranges and metaranges, as lakeFS does: for the embedded server of the demo and the tests.
 
 Both are SSTables, of the kind that RocksDB calls a block based table of format version 2 and that Pebble,
-which lakeFS uses, writes by default.  From the start of the file::
+which lakeFS uses, writes by default. From the start of the file::
 
     data blocks | index blocks (one, or several and one above them) | properties | metaindex | footer
 
 A block is a run of key-value pairs, each key with the prefix that it shares with the one before it left
-out, except at *restart points* (every 16 pairs), whose offsets end the block.  After each block come one
-byte for its compression and a masked CRC-32C.  Keys carry eight more bytes, sequence number and kind.  The
+out, except at *restart points* (every 16 pairs), whose offsets end the block. After each block come one
+byte for its compression and a masked CRC-32C. Keys carry eight more bytes, sequence number and kind. The
 writer is deterministic, cuts blocks where Pebble does, and computes the same ids and estimated sizes, as
 far as Snappy compresses alike.
 
@@ -202,7 +202,7 @@ class TableBuilder:
         """Add a data block that somebody filled, as full as ``BlockBuilder.is_full_for`` wants it.
 
         ``key_bytes`` (without trailers) and ``value_bytes`` are sums over its pairs; ``next_key`` is empty after the
-        last block.  Not to be mixed with ``add``.
+        last block. Not to be mixed with ``add``.
         """
         self.data_block = block
         self.last_key = last_key
@@ -314,7 +314,7 @@ def _successor(key: bytes, first: int = 0) -> bytes:
 
 
 def _shortened(key: bytes, position: int) -> bytes:
-    """``key`` cut after ``position``, whose byte grows by one.  Sequence number and kind sort before any
+    """``key`` cut after ``position``, whose byte grows by one. Sequence number and kind sort before any
     real ones.
     """
     short = key[:position] + bytes([key[position] + 1])

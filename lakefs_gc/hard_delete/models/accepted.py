@@ -221,7 +221,7 @@ def storms(with_: Ingredients = ALL) -> tuple[Scenario, ...]:
 DESIGN = Design(
     6,
     "Offline collection",
-    "Nothing is deleted online.  A collector lists the objects, then what is staged, then what is committed, and "
+    "Nothing is deleted online. A collector lists the objects, then what is staged, then what is committed, and "
     "deletes what is old enough and in neither, after a second look.",
     (*_SURVIVED, *TAKEN_OUT, *LEFT),
     accepted=True,

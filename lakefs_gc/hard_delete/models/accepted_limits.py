@@ -123,7 +123,7 @@ TAKEN_OUT = (
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="wait between mark and sweep",
         moral="What a commit has read, and somebody deletes or overwrites before the commit is written, is in no list "
-        "meanwhile: the newer staging token hides the sealed one.  This takes no unlucky moment, just a commit that "
+        "meanwhile: the newer staging token hides the sealed one. This takes no unlucky moment, just a commit that "
         "lasts longer than from one look to the other.",
     ),
     scenario(
@@ -133,7 +133,7 @@ TAKEN_OUT = (
         collector(ALL.without("identical_listed")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="identical entries in the list",
-        moral="No race: lakeFS knows an entry by its content, not by its address.  lakefs-gc looks such paths up "
+        moral="No race: lakeFS knows an entry by its content, not by its address. lakefs-gc looks such paths up "
         "itself.",
     ),
 )
@@ -146,7 +146,7 @@ LEFT = (
         collector(),
         expected=kinds(Kind.COMMITTED_LOST),
         bounded_by="the time from a look's reading of the active commits to the last delete of its round",
-        moral="No look is the last moment.  Branch, revert, cherry-pick and merge can each name an expired commit.",
+        moral="No look is the last moment. Branch, revert, cherry-pick and merge can each name an expired commit.",
     ),
     scenario(
         "slow-upload",

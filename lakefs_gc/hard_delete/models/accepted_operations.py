@@ -1,7 +1,7 @@
 """Worlds and operations that the scenarios of the accepted design are made of.
 
 Objects that are there at the start are older than any cutoff, so the collector may delete each of them as soon as it
-takes it for garbage.  One tick is a day.
+takes it for garbage. One tick is a day.
 """
 
 from __future__ import annotations

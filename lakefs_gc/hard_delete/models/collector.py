@@ -20,7 +20,7 @@ APPROVAL = "approval"
 
 
 def referenced(with_: Ingredients, caller: Hashable) -> Steps[frozenset[str]]:
-    """Everything in use: first what is staged, then what is committed.  ``caller``: all that the caller remembers."""
+    """Everything in use: first what is staged, then what is committed. ``caller``: all that the caller remembers."""
     if with_.order:
         staged = yield from prepare_uncommitted(with_, caller)
         yield Recap("staged", (caller, staged))

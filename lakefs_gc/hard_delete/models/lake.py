@@ -1,7 +1,7 @@
 """lakeFS as the designs find it: branches with staging tokens, staged entries, commits, asynchronous drop.
 
 As lakeFS works (pkg/graveler): a write goes to the branch's staging token and looks at the branch again afterwards; if
-the token was changed meanwhile, it writes once more.  A commit first gives the branch a new token and seals the old
+the token was changed meanwhile, it writes once more. A commit first gives the branch a new token and seals the old
 one, then reads what is sealed, writes the commit, moves the branch, and drops the sealed tokens.
 
 Keys: ``branches/<name>``, ``staging/<token>/<path>``, ``commits/<id>``, and ``settings/retention``: ``heads`` when only
@@ -130,7 +130,7 @@ def look(world: World) -> View:
 
 
 def write_entry(branch: str, path: str, value: Any, before: Callable[[str], Steps[Any]] | None = None) -> Steps[bool]:
-    """Stage an entry, or a tombstone.  Reply: whether it came to be.
+    """Stage an entry, or a tombstone. Reply: whether it came to be.
 
     ``before`` are the steps that a design takes first, with the staging token, each time it tries.
     """
@@ -157,7 +157,7 @@ def unstage(branch: str, path: str, before: Callable[[Entry], Steps[Any]] | None
     """Replace a staged entry by a tombstone, if nobody changed it meanwhile.
 
     Reply: the entry, when it was in the branch's staging token and the token was still the branch's afterwards: then
-    no commit can have it.  ``before`` are the steps that a design takes first.
+    no commit can have it. ``before`` are the steps that a design takes first.
     """
     for _ in range(_TRIES):
         current = yield Get(branch_key(branch), says=f"reads branch {branch}")
@@ -186,7 +186,7 @@ def delete_path(branch: str, path: str) -> Steps[None]:
 
 
 def new_token(branch: str, token: str, *, seal: bool) -> Steps[Branch | None]:
-    """Give a branch another staging token.  Reply: the branch before that; None if it could not be done."""
+    """Give a branch another staging token. Reply: the branch before that; None if it could not be done."""
     for _ in range(_TRIES):
         current = yield Get(branch_key(branch), says=f"reads branch {branch}")
         if current is None:
@@ -199,7 +199,7 @@ def new_token(branch: str, token: str, *, seal: bool) -> Steps[Branch | None]:
 
 
 def write_commit(branch: str, commit_id: str) -> Steps[tuple[Branch, Entries] | None]:
-    """Write a commit of what is sealed, and move the branch to it.  Reply: the branch before, and what is committed."""
+    """Write a commit of what is sealed, and move the branch to it. Reply: the branch before, and what is committed."""
     for _ in range(_TRIES):
         current = yield Get(branch_key(branch), says=f"reads branch {branch}")
         if current is None:
@@ -220,7 +220,7 @@ def write_commit(branch: str, commit_id: str) -> Steps[tuple[Branch, Entries] | 
 
 
 def commit(branch: str, commit_id: str, token: str) -> Steps[tuple[Branch, Entries] | None]:
-    """Commit a branch.  Reply: what ``write_commit`` replies."""
+    """Commit a branch. Reply: what ``write_commit`` replies."""
     if (yield from new_token(branch, token, seal=True)) is None:
         return None
     yield Recap(f"{commit_id}: sealed", None)
@@ -233,7 +233,7 @@ def commit(branch: str, commit_id: str, token: str) -> Steps[tuple[Branch, Entri
 
 
 def take_staging_away(branch: str, token: str | None) -> Steps[tuple[str, ...]]:
-    """Reset a branch, to a new token, or with None delete it.  Reply: the tokens to drop."""
+    """Reset a branch, to a new token, or with None delete it. Reply: the tokens to drop."""
     if token is not None:
         before = yield from new_token(branch, token, seal=False)
     else:

@@ -1,8 +1,8 @@
 """Design 5: no two entries share an address, so whoever removes an entry deletes its object.
 
-Entries can be locked (SetIf): a lock keeps its entry's object from being deleted, and others away.  A lock is for ever,
-or with ``lock_ticks`` until its time is up.  Addresses are signed for one path, so that nobody can link them elsewhere;
-a copy copies the data.  Where a flow reads and then deletes, it deletes only what was in the branch's staging token.
+Entries can be locked (SetIf): a lock keeps its entry's object from being deleted, and others away. A lock is for ever,
+or with ``lock_ticks`` until its time is up. Addresses are signed for one path, so that nobody can link them elsewhere;
+a copy copies the data. Where a flow reads and then deletes, it deletes only what was in the branch's staging token.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _is_open(entry: Any) -> bool:
 
 
 def get_open_entry(branch: str, path: str, number: str, *, timed: bool, waits: bool = True) -> Steps[tuple[str, Any]]:
-    """Get an entry that nobody has locked.  Reply: the staging token, and the entry.
+    """Get an entry that nobody has locked. Reply: the staging token, and the entry.
 
     ``timed``: locks end, so what the clock says is asked, once; an operation that meets a lock before that gives up.
     ``waits``: without, locks of others are not looked at.
@@ -66,7 +66,7 @@ def get_open_entry(branch: str, path: str, number: str, *, timed: bool, waits: b
 
 
 def lock(token: str, path: str, entry: Entry, number: str, lock_ticks: int | None) -> Steps[Entry | None]:
-    """Lock an entry.  Reply: the locked entry, or None if it was changed meanwhile."""
+    """Lock an entry. Reply: the locked entry, or None if it was changed meanwhile."""
     until = FOR_EVER if lock_ticks is None else (yield Now(says="looks at the clock")) + lock_ticks
     locked = replace(entry, locked_until=until)
     done = yield SetIf(staged_key(token, path), locked, entry, says=f'{number}: "locks" entry {path}')
@@ -76,7 +76,7 @@ def lock(token: str, path: str, entry: Entry, number: str, lock_ticks: int | Non
 def move(
     branch: str, source: str, path: str, *, lock_ticks: int | None = None, checks_lock: bool = True
 ) -> Steps[None]:
-    """Move operation.  Without ``checks_lock`` it takes a lock that another move holds for its own."""
+    """Move operation. Without ``checks_lock`` it takes a lock that another move holds for its own."""
     token, entry = yield from get_open_entry(branch, source, "Move 1", timed=lock_ticks is not None, waits=checks_lock)
     if not isinstance(entry, Entry):
         return
@@ -112,7 +112,7 @@ def upload(branch: str, path: str, address: str, content: str, *, lock_ticks: in
 
 
 def delete(branch: str, path: str, *, locks: bool = True, lock_ticks: int | None = None) -> Steps[None]:
-    """Delete Object.  Without ``locks`` it only looks whether somebody else has locked the entry."""
+    """Delete Object. Without ``locks`` it only looks whether somebody else has locked the entry."""
     token, entry = yield from get_open_entry(branch, path, "Delete 1", timed=lock_ticks is not None)
     if not isinstance(entry, Entry):
         return
@@ -278,7 +278,7 @@ DESIGN = Design(
             crashes=1,
             expected=kinds(Kind.STAGED_LOST, Kind.LEAKED),
             documented="5, Races and issues, 4",
-            moral="The delete is not blocked any more.  But the move had made its second entry when it stopped, and "
+            moral="The delete is not blocked any more. But the move had made its second entry when it stopped, and "
             "the delete takes the object of both.",
         ),
         Scenario(
@@ -297,7 +297,7 @@ DESIGN = Design(
             expected=kinds(Kind.LEAKED),
             documented="5, Upload",
             moral="The old object is left alone when the staging token was changed, as the document has it: it may be "
-            "committed.  Here it is not.",
+            "committed. Here it is not.",
         ),
         Scenario(
             "upload-delete-branch",

@@ -1,7 +1,7 @@
 """The accepted design, on the side of lakeFS: slices, link tokens, tracked copies, and the two lists of what is in use.
 
-Objects lie in slices, ``data/s<tick>/<name>``.  ``links/<address>`` says until when an address can be linked,
-``copies/<address>`` that a copy was made of it.  No flow deletes an object: upload, delete, commit and reset are
+Objects lie in slices, ``data/s<tick>/<name>``. ``links/<address>`` says until when an address can be linked,
+``copies/<address>`` that a copy was made of it. No flow deletes an object: upload, delete, commit and reset are
 ``lake``'s, as lakeFS has them today.
 """
 
@@ -38,11 +38,11 @@ _PAGES = ((1, "", "n"), (2, "n", ""))
 class Ingredients:
     """What the design is made of; each can be taken out.
 
-    ``cutoff``: what is younger than a token's lifetime is never a candidate.  ``order``: what is committed is read
-    after what is staged.  ``tracked_copies``: a copy that shares its object is noted.  ``copies_last``: the notes are
-    read after what is staged.  ``token_expiry``: an address can only be linked for its lifetime.
+    ``cutoff``: what is younger than a token's lifetime is never a candidate. ``order``: what is committed is read
+    after what is staged. ``tracked_copies``: a copy that shares its object is noted. ``copies_last``: the notes are
+    read after what is staged. ``token_expiry``: an address can only be linked for its lifetime.
     ``source_read_again``: a copy makes sure, after it was noted, that its source is still staged (or does all in one
-    transaction).  ``second_look``: everything in use is read again before the sweep.  ``identical_listed``: what is
+    transaction). ``second_look``: everything in use is read again before the sweep. ``identical_listed``: what is
     staged is listed even if it looks like what is committed at its path; lakeFS leaves it out.
     """
 
@@ -84,7 +84,7 @@ def link_uploaded(branch: str, path: str, address: str, content: str) -> Steps[b
 
 
 def link(branch: str, path: str, address: str, content: str) -> Steps[bool]:
-    """LinkPhysicalAddress.  Reply: whether the token was valid."""
+    """LinkPhysicalAddress. Reply: whether the token was valid."""
     until = yield Get(LINKS + address, says=f"link: looks up the token of {address}")
     now = yield Now(says="link: looks at the clock")
     if until is None or now > until:
@@ -94,7 +94,7 @@ def link(branch: str, path: str, address: str, content: str) -> Steps[bool]:
 
 
 def copy(branch: str, source: str, path: str, with_: Ingredients) -> Steps[bool]:
-    """CopyObject of a staged object within its branch: a shallow copy.  Reply: whether it was made."""
+    """CopyObject of a staged object within its branch: a shallow copy. Reply: whether it was made."""
     current = yield Get(branch_key(branch), says=f"reads branch {branch}")
     if current is None:
         return False
@@ -126,9 +126,9 @@ def rename(branch: str, source: str, path: str, with_: Ingredients) -> Steps[Non
 
 
 def prepare_uncommitted(with_: Ingredients, caller: Hashable = None) -> Steps[frozenset[str]]:
-    """PrepareUncommittedForGC.  Reply: the addresses that are staged, or were copied.
+    """PrepareUncommittedForGC. Reply: the addresses that are staged, or were copied.
 
-    A branch is read once, its staging areas page by page after that, so both can be out of date.  Of a path that is in
+    A branch is read once, its staging areas page by page after that, so both can be out of date. Of a path that is in
     several of them the newest counts: what a commit under way has read, and somebody changes meanwhile, is not listed.
     ``caller``: all that the caller remembers.
     """

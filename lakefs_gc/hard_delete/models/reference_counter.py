@@ -2,7 +2,7 @@
 
 The flows are the document's; the store's own means change the counter: a copy of the object onto itself with a
 condition on its ETag on AWS, ``set blob metadata`` with If-Match on Azure, ``patch object`` with ifMetagenerationMatch
-on Google.  Where the document is silent (which entry a delete may count down) the careful reading is taken: only one
+on Google. Where the document is silent (which entry a delete may count down) the careful reading is taken: only one
 that was in the branch's staging token before and after the tombstone was written.
 """
 
@@ -18,7 +18,7 @@ _TRIES = 3
 
 
 def count(provider: Provider, address: str, by: int, number: str) -> Steps[int | None]:
-    """Change an object's counter.  Reply: the new count; None for an object that is gone, or counts as deleted."""
+    """Change an object's counter. Reply: the new count; None for an object that is gone, or counts as deleted."""
     for _ in range(_TRIES):
         seen = yield Head(address, says=f"{number}: reads the metadata of {address}")
         if seen is None or seen.counter is None or seen.counter <= 0:

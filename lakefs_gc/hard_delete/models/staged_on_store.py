@@ -32,7 +32,7 @@ def look(world: World) -> View:
 
 
 def upload(branch: str, path: str, content: str) -> Steps[None]:
-    """Write to the branch's folder.  The object is there, or is replaced, when the write completes."""
+    """Write to the branch's folder. The object is there, or is replaced, when the write completes."""
     current = yield Get(branch_key(branch), says=f"reads branch {branch}")
     if current is None:
         return

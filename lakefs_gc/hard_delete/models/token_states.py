@@ -1,8 +1,8 @@
 """Design 4: a list of staging tokens for each address; a background job takes tokens that are over out of the lists.
 
 Keys: ``references/<address>`` (the tokens), ``staging-deleted/<token>``, ``staging-committed/<commit id>`` (the tokens;
-the document's key names an address here, its flows the commit).  StageObject takes only addresses outside the
-repository, which are never deleted: nothing to model.  Commit and reset leave the staging areas to the job.
+the document's key names an address here, its flows the commit). StageObject takes only addresses outside the
+repository, which are never deleted: nothing to model. Commit and reset leave the staging areas to the job.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def link(branch: str, path: str, address: str, content: str) -> Steps[None]:
 
 
 def copy_reference(address: str, token: str) -> Steps[bool]:
-    """CopyObject's loop.  Reply: whether the entry may be written."""
+    """CopyObject's loop. Reply: whether the entry may be written."""
     for _ in range(_TRIES):
         tokens = yield Get(REFERENCES + address, says=f"Copy 1.1: reads the reference list of {address}")
         if tokens is None:
@@ -221,7 +221,7 @@ DESIGN = Design(
             lake.look,
             _SETTLED,
             expected=kinds(Kind.STAGED_LOST),
-            moral="CopyObject takes a missing key for a committed object.  It may as well be one that the job has done "
+            moral="CopyObject takes a missing key for a committed object. It may as well be one that the job has done "
             "with.",
         ),
         Scenario(
@@ -255,7 +255,7 @@ DESIGN = Design(
             lake.look,
             _SETTLED,
             expected=kinds(Kind.STAGED_LOST),
-            moral="lakeFS repeats a write when a commit has changed the token meanwhile.  The job finds the first "
+            moral="lakeFS repeats a write when a commit has changed the token meanwhile. The job finds the first "
             "try in the old token, where nobody committed it, and the second try cannot tell a list that the job has "
             "removed from one that was never there.",
         ),

@@ -1,7 +1,7 @@
 """Design 3: the staging manager tracks which staging token refers to which address, and a background job deletes.
 
-Keys: ``references/<address>/<staging token>``, with a ``Reference``.  ``committed`` is written with Set, the other two
-states with SetIf over anything but ``committed``.  In "remove the reference of a tombstone" (Reset 2) there is nothing
+Keys: ``references/<address>/<staging token>``, with a ``Reference``. ``committed`` is written with Set, the other two
+states with SetIf over anything but ``committed``. In "remove the reference of a tombstone" (Reset 2) there is nothing
 to model: a tombstone does not say which address it replaced.
 """
 
@@ -46,7 +46,7 @@ def reference_key(address: str, token: str) -> str:
 def mark(address: str, token: str, state: str, number: str, *, only_if_there: bool = False) -> Steps[None]:
     """Write ``staged`` or ``deleted`` over anything but ``committed``.
 
-    ``only_if_there``: a reference that is gone stays gone.  The document does not say so.
+    ``only_if_there``: a reference that is gone stays gone. The document does not say so.
     """
     key = reference_key(address, token)
     for _ in range(_TRIES):
@@ -143,7 +143,7 @@ def reset(branch: str, token: str | None) -> Steps[None]:
 def job(tbd_ticks: int, *, by_latest: bool = False) -> Steps[None]:
     """The background delete job, once through all references.
 
-    ``tbd_ticks``: the time that the document leaves open.  It is counted from the oldest change of an address's
+    ``tbd_ticks``: the time that the document leaves open. It is counted from the oldest change of an address's
     references, as the document has it, or with ``by_latest`` from the latest.
     """
     rows = yield Scan(REFERENCES, says="Job 1: scans the references")
@@ -219,7 +219,7 @@ DESIGN = Design(
             _settled(),
             expected=kinds(Kind.STAGED_LOST),
             documented="3, Background delete job, TBD",
-            moral="min(last_modified) asks the oldest reference.  One that was deleted long ago speaks for one that "
+            moral="min(last_modified) asks the oldest reference. One that was deleted long ago speaks for one that "
             "was deleted this moment, so no TBD, however long, protects the copy that is under way.",
         ),
         Scenario(
@@ -256,7 +256,7 @@ DESIGN = Design(
             lake.look,
             (lambda: job(_TBD_TICKS, by_latest=True),),
             expected=kinds(Kind.STAGED_LOST),
-            moral="The job reads and then deletes; nothing makes the two one step.  A staged address may be as old as "
+            moral="The job reads and then deletes; nothing makes the two one step. A staged address may be as old as "
             "the client's notes, so no TBD helps.",
         ),
         Scenario(
@@ -314,7 +314,7 @@ DESIGN = Design(
             lake.look,
             _settled(),
             expected=kinds(Kind.LEAKED),
-            moral="Commit 1 marks what is staged before Commit 2 makes it fast.  What is deleted in between is "
+            moral="Commit 1 marks what is staged before Commit 2 makes it fast. What is deleted in between is "
             "committed for the job, which forgets it, and for nobody else.",
         ),
         Scenario(
@@ -330,7 +330,7 @@ DESIGN = Design(
             _settled(),
             expected=kinds(Kind.COMMITTED_LOST, Kind.LEAKED),
             moral="After the job has deleted the references of a committed address, nothing is left to say that it is "
-            "committed.  Read literally, Delete 1.2 then writes the only reference there is: deleted.",
+            "committed. Read literally, Delete 1.2 then writes the only reference there is: deleted.",
         ),
         Scenario(
             "link",

@@ -24,7 +24,7 @@ _SIGNATURE_DELIMITER = ","
 
 
 class AddressProvider:
-    """New addresses.  A slice is opened at the start, after ``slice_seconds``, and after ``slice_size``
+    """New addresses. A slice is opened at the start, after ``slice_seconds``, and after ``slice_size``
     addresses; its name sorts before those of all older slices.
     """
 

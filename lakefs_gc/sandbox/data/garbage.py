@@ -64,7 +64,7 @@ class Mark:
 
 
 def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
-    """The retention rules.  Raises ``NotFound`` when there are none."""
+    """The retention rules. Raises ``NotFound`` when there are none."""
     try:
         stored = decode_rules(sandbox.namespaces.store(repository.folder).read(RULES_KEY))
     except ObjectNotFoundError:
@@ -119,7 +119,7 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | N
     """Write the next page of addresses that some branch refers to without having committed them.
 
     The tracked copies come after everything staged, whatever page that is: read before it, they could miss a rename
-    that moves an address from what is not read yet to what has been read.  Raises ``ApiError`` 400 when the run began
+    that moves an address from what is not read yet to what has been read. Raises ``ApiError`` 400 when the run began
     so long ago that copies made since may have been forgotten.
     """
     writable(repository)
@@ -145,7 +145,7 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | N
 
 
 class _Rows:
-    """The rows of a page.  They become Arrow's a few thousand at a time, a fifth of the size of Python's objects."""
+    """The rows of a page. They become Arrow's a few thousand at a time, a fifth of the size of Python's objects."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -218,7 +218,7 @@ def _encode_mark(mark: Mark) -> str:
 
 
 def decode_mark(token: str) -> Mark:
-    """Where a continuation token says to go on.  Raises ``ApiError`` 400 for one that is none."""
+    """Where a continuation token says to go on. Raises ``ApiError`` 400 for one that is none."""
     try:
         fields = json.loads(base64.b64decode(token, validate=True))
         copy = str(fields.get("key", ""))

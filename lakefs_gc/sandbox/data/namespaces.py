@@ -1,7 +1,7 @@
 """From storage namespaces and physical addresses to places in the sandbox's object store.
 
 With a local root (``file:///folder``) the namespace ``local://name`` is the folder ``name`` below it; with
-a root in S3 a namespace is its own URL, which must lie in the root.  Addresses outside every namespace
+a root in S3 a namespace is its own URL, which must lie in the root. Addresses outside every namespace
 (imports, staged objects) are read wherever they are in the same kind of store, and never written.
 """
 

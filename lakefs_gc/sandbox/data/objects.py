@@ -77,7 +77,7 @@ class Replacing:
 
 
 def find(sandbox: Sandbox, repository: Repository, ref: str, path: str) -> Record:
-    """The record at a path of a ref.  Raises ``NotFound``."""
+    """The record at a path of a ref. Raises ``NotFound``."""
     check_path(path)
     record = _find(sandbox, repository, sandbox.refs.resolve(repository.name, ref), path.encode())
     if record is None:
@@ -97,7 +97,7 @@ def walk(sandbox: Sandbox, repository: Repository, ref: str, start: bytes) -> It
 
 
 def open_bytes(sandbox: Sandbox, repository: Repository, entry: Entry) -> OpenedStream:
-    """The bytes of an entry, as a stream that the caller closes.  Raises ``ApiError`` 410 when they are gone."""
+    """The bytes of an entry, as a stream that the caller closes. Raises ``ApiError`` 410 when they are gone."""
     store, key = sandbox.namespaces.place(repository.storage_namespace, entry)
     try:
         return OpenedStream(store.open_read(key))
@@ -152,7 +152,7 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged
 def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
     """Refer to an object that the client uploaded to an address that it had from here.
 
-    The address is the token: signed, for a time, and for one use; a refused request does not use it up.  An address
+    The address is the token: signed, for a time, and for one use; a refused request does not use it up. An address
     outside the namespace needs none.
     """
     address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
@@ -201,7 +201,7 @@ def copy(
 ) -> Record:
     """Copy an object: its bytes to a new address of this repository, and an entry at the path.
 
-    A copy of what is staged, within its branch, shares the address instead.  ``source_repository`` is another one
+    A copy of what is staged, within its branch, shares the address instead. ``source_repository`` is another one
     than the copy's, ``replacing`` has what the copy does not take over from its source.
     """
     origin = source_repository or repository

@@ -50,7 +50,7 @@ class Presigner:
             raise ApiError(400, "operation not supported")
 
     def read_url(self, namespace: str, entry: Entry) -> str:
-        """For a GET of an entry's bytes.  Raises ``ApiError`` 400 for a store without such URLs."""
+        """For a GET of an entry's bytes. Raises ``ApiError`` 400 for a store without such URLs."""
         self.check_supported()
         store, key = self._namespaces.place(namespace, entry)
         return self._url("get_object", store.location.folder_url + key)
@@ -75,7 +75,7 @@ class Presigner:
         return str(answer["UploadId"])
 
     def copy_part(self, address: str, upload_id: str, number: int, source: str, byte_range: str) -> str:
-        """A part from another object; its ETag, in quotes.  An empty range stands for the whole."""
+        """A part from another object; its ETag, in quotes. An empty range stands for the whole."""
         fields = {"CopySourceRange": byte_range} if byte_range else {}
         upload = {**_place(address), "UploadId": upload_id, "PartNumber": number}
         answer = self._call(lambda s3: s3.upload_part_copy(**upload, **fields, CopySource=_place(source)))

@@ -82,7 +82,7 @@ def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]
 
 
 def byte_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """First and last byte that the header ``Range`` asks for, None without one.  Raises ``ApiError`` 416."""
+    """First and last byte that the header ``Range`` asks for, None without one. Raises ``ApiError`` 416."""
     if header is None:
         return None
     first, separator, last = header.removeprefix("bytes=").partition("-")

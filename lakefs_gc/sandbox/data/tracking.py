@@ -33,7 +33,7 @@ class LinkTokens:
         return self._database.connection.execute(query, (repository, signed_address)).fetchone() is not None
 
     def use(self, repository: str, signed_address: str) -> bool:
-        """Forget a token; whether it was there.  Of two requests with one token only one is told that it was."""
+        """Forget a token; whether it was there. Of two requests with one token only one is told that it was."""
         with self._database.write() as connection:
             self._forget_expired(connection, self._clock().timestamp())
             query = "DELETE FROM link_tokens WHERE repository = ? AND address = ?"

@@ -36,7 +36,7 @@ _NOTHING = hashlib.sha256().hexdigest()
 async def spooled_body(
     sent: AsyncIterator[bytes], signed: Verified, headers: Mapping[str, str]
 ) -> AsyncIterator[BinaryIO]:
-    """The whole body without AWS's framing, rewound.  ``headers`` have names in lower case.
+    """The whole body without AWS's framing, rewound. ``headers`` have names in lower case.
 
     Raises ``S3Error``: 403 for a chunk whose signature is wrong, 400 when the body is not the signed one or has
     another checksum than its sender's, 501 for another way of signing.
@@ -178,4 +178,4 @@ _CHECKSUMS: dict[str, Callable[[], _Digest]] = {
     _CHECKSUM + "sha1": _sha1,
     _CHECKSUM + "sha256": hashlib.sha256,
 }
-"""By header or trailer.  Others that AWS knows (CRC-32C, CRC-64/NVME) are let pass."""
+"""By header or trailer. Others that AWS knows (CRC-32C, CRC-64/NVME) are let pass."""

@@ -39,7 +39,7 @@ class SignedRequest:
 class Verified:
     """A request whose signature is right.
 
-    ``payload_hash`` is what it says of its body: the SHA-256 in hex, ``UNSIGNED_PAYLOAD`` or another such word.  With
+    ``payload_hash`` is what it says of its body: the SHA-256 in hex, ``UNSIGNED_PAYLOAD`` or another such word. With
     the rest the signatures of the body's chunks are checked, where each follows from the one before.
     """
 

@@ -66,7 +66,7 @@ class Uploads:
         return upload_id
 
     def facts(self, upload_id: str, place: str) -> dict[str, object]:
-        """What was kept at the beginning.  Raises ``S3Error`` 404 for an id that is not one of an upload to here."""
+        """What was kept at the beginning. Raises ``S3Error`` 404 for an id that is not one of an upload to here."""
         if _ID.fullmatch(upload_id) is None:
             raise no_such_upload()
         try:

@@ -33,7 +33,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Call:
-    """One request.  ``body`` is read whole, except that of an upload, which is in ``content`` as a stream."""
+    """One request. ``body`` is read whole, except that of an upload, which is in ``content`` as a stream."""
 
     sandbox: Sandbox
     path: Mapping[str, str]
@@ -45,17 +45,17 @@ class Call:
     queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def repository(self) -> Repository:
-        """The repository that the path names.  Raises ``NotFound``."""
+        """The repository that the path names. Raises ``NotFound``."""
         return self.sandbox.refs.repository(self.path["repository"])
 
     def checked_repository(self) -> Repository:
-        """The same, for calls that refuse a bad name as such.  Raises ``ApiError`` 400."""
+        """The same, for calls that refuse a bad name as such. Raises ``ApiError`` 400."""
         if not is_repository_name(self.path["repository"]):
             raise invalid("repository", "repository id: ")
         return self.repository()
 
     def required(self, name: str) -> str:
-        """A query parameter that must be there.  Raises ``ApiError`` 400."""
+        """A query parameter that must be there. Raises ``ApiError`` 400."""
         if name not in self.query:
             raise ApiError(400, f'parameter "{name}" in query has an error: value is required but missing')
         return self.query[name]
@@ -85,7 +85,7 @@ class Call:
     def json(self, schema: str, **types: type | tuple[type, ...]) -> dict[str, Any]:
         """The body, an object of the API's ``schema``: each field of ``types`` must have that type if it is there.
 
-        A type in a tuple is of a field that must be there.  Raises ``ApiError`` 400.
+        A type in a tuple is of a field that must be there. Raises ``ApiError`` 400.
         """
         try:
             body = json.loads(self.body) if self.body else None
@@ -152,7 +152,7 @@ def text_map(body: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def required_text(value: str, argument: str) -> str:
-    """A value that must not be empty.  Raises ``ApiError`` 400."""
+    """A value that must not be empty. Raises ``ApiError`` 400."""
     if not value:
         raise missing(argument)
     return value

@@ -78,7 +78,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it happens, or nothing.  Within another one it is part of that."""
+        """A transaction: all of it happens, or nothing. Within another one it is part of that."""
         connection = self.connection
         if connection.in_transaction:
             yield connection

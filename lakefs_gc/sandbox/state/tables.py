@@ -28,7 +28,7 @@ class RangeInfo:
 
 
 def read_range_records(data: bytes, *, file: str) -> Sequence[Record]:
-    """The records of a range, ascending.  Raises ``CorruptFileError``."""
+    """The records of a range, ascending. Raises ``CorruptFileError``."""
     pairs = read_pairs(data, file)
     return [
         Record(key, *decode_value(value, file=file))
@@ -37,7 +37,7 @@ def read_range_records(data: bytes, *, file: str) -> Sequence[Record]:
 
 
 def read_metarange_ranges(data: bytes, *, file: str) -> Sequence[RangeInfo]:
-    """The ranges of a metarange, ascending.  Raises ``CorruptFileError``."""
+    """The ranges of a metarange, ascending. Raises ``CorruptFileError``."""
     return [
         RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["entries"], row["estimated_size"])
         for row in read_metarange(data, file).to_pylist()

@@ -36,7 +36,7 @@ class RangeLimits:
 
 
 class Committed:
-    """The trees of one repository.  A tree is named by its metarange id; the empty id names the empty tree.
+    """The trees of one repository. A tree is named by its metarange id; the empty id names the empty tree.
 
     Ranges and metaranges are named by their content and never change: those read are kept for the next
     reader.
@@ -139,7 +139,7 @@ class Committed:
     def apply(self, base_id: str, changes: Iterator[Change], *, allow_empty: bool = False) -> str:
         """The tree that changes make of another one; raises ``NoChanges`` when they change nothing.
 
-        Ranges in which no change falls are used again.  A record of the same identity as the one at its
+        Ranges in which no change falls are used again. A record of the same identity as the one at its
         path is no change: the old one stays, with its address.
         """
         applied = _Applied(self, base_id, changes)

@@ -40,7 +40,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch.  Its staging area is the layers of ``tokens``, the newest first: a commit *seals* the current
+    """A branch. Its staging area is the layers of ``tokens``, the newest first: a commit *seals* the current
     token, so that uploads go on into a new one while the sealed ones are written to ranges.
     """
 
@@ -132,7 +132,7 @@ def is_tag_name(name: str) -> bool:
 
 
 class Refs:
-    """Everything with a name or an id, of all repositories.  Lists are in the order of the names' bytes."""
+    """Everything with a name or an id, of all repositories. Lists are in the order of the names' bytes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -212,7 +212,7 @@ class Refs:
         return after
 
     def delete_branch(self, repository: str, name: str) -> None:
-        """Raises ``NotFound``.  What was staged on the branch is forgotten; its commits dangle."""
+        """Raises ``NotFound``. What was staged on the branch is forgotten; its commits dangle."""
         with self._database.write() as connection:
             branch = self.branch(repository, name)
             connection.execute("DELETE FROM branches WHERE repository = ? AND name = ?", (repository, name))
@@ -221,7 +221,7 @@ class Refs:
     # -- tags
 
     def tag(self, repository: str, name: str) -> str:
-        """The commit of a tag.  Raises ``NotFound``."""
+        """The commit of a tag. Raises ``NotFound``."""
         row = self._row("SELECT commit_id FROM tags WHERE repository = ? AND name = ?", repository, name)
         if row is None:
             raise NotFound("tag")
@@ -246,7 +246,7 @@ class Refs:
     # -- commits
 
     def commit(self, repository: str, commit: str) -> CommitRecord:
-        """The commit with this whole id.  Raises ``NotFound``."""
+        """The commit with this whole id. Raises ``NotFound``."""
         row = self._row("SELECT * FROM commits WHERE repository = ? AND id = ?", repository, commit)
         if row is None:
             raise NotFound("commit")

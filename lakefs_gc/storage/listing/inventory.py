@@ -1,6 +1,6 @@
 """Inventory reports as a source of a listing: what a store wrote down about itself, instead of a request per 1000 keys.
 
-Three kinds, told apart by their manifests.  The URL to give is the folder that holds the reports of one configuration:
+Three kinds, told apart by their manifests. The URL to give is the folder that holds the reports of one configuration:
 
 =====  ===========================================================  ====================================================
 kind   folder                                                       documents that this follows
@@ -14,8 +14,8 @@ gcs    the destination folder, with                                 Google Cloud
        ``<configuration>_<time>_manifest.json``                     inventory reports"
 =====  ===========================================================  ====================================================
 
-An inventory is a listing of the past.  Its age is counted from when the store *began* to write it: what was stored
-later may be missing.  What was deleted since is listed still; deleting it again does no harm.
+An inventory is a listing of the past. Its age is counted from when the store *began* to write it: what was stored
+later may be missing. What was deleted since is listed still; deleting it again does no harm.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class InventoryFile:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A complete report.  It pickles.
+    """A complete report. It pickles.
 
     ``columns`` are those of its CSV files without a header, in order; empty where the files name their columns.
     ``records`` is how many rows all files have together, None where the manifest does not say.
@@ -116,7 +116,7 @@ def bucket_and_path(namespace: str) -> tuple[str, str]:
 
 
 def read_verified(store: ObjectStore, file: InventoryFile) -> bytes:
-    """A data file, whole.  Raises ``CorruptFileError`` when it is not as the manifest says."""
+    """A data file, whole. Raises ``CorruptFileError`` when it is not as the manifest says."""
     data = store.read(file.key)
     if file.size_bytes is not None and len(data) != file.size_bytes:
         raise CorruptFileError(

@@ -46,8 +46,8 @@ def read_inventory_file(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """One data file: how many records were read, and those of them that are objects in a namespace.
 
-    Batches of ``LISTING_SCHEMA`` with addresses relative to the namespace (a URL).  Versions that are not the latest,
-    delete markers, snapshots, folders and directory markers are left out.  Raises ``CorruptFileError`` for a file that
+    Batches of ``LISTING_SCHEMA`` with addresses relative to the namespace (a URL). Versions that are not the latest,
+    delete markers, snapshots, folders and directory markers are left out. Raises ``CorruptFileError`` for a file that
     is not as its manifest says, does not parse, lacks a column, or has a row without key, size or time.
     """
     data = read_verified(store, file)

@@ -1,12 +1,12 @@
 """Pieces of a listing, and where to cut one.
 
 S3 lists 1000 keys for a request, one page after the other, so that a large folder is one lister's job unless it is cut
-at some key.  Any text will do as a cut: nothing is lost and nothing comes twice wherever it lies.  Where it *should*
+at some key. Any text will do as a cut: nothing is lost and nothing comes twice wherever it lies. Where it *should*
 lie is found by asking for the first name after some text, a few times: first for the place in the names at which those
 that are left begin to differ, then for a character there that leaves some of them on either side.
 
-Only one level is ever cut.  Stores that walk folders (SeaweedFS) list ``a/x`` before ``a.b``, though ``.`` comes before
-``/``: across levels their order is not that of the keys, and a cut could lose some.  Within a level it is, for objects;
+Only one level is ever cut. Stores that walk folders (SeaweedFS) list ``a/x`` before ``a.b``, though ``.`` comes before
+``/``: across levels their order is not that of the keys, and a cut could lose some. Within a level it is, for objects;
 a folder may come before or after a cut, and whoever sees it hands it on.
 """
 
@@ -24,7 +24,7 @@ _SLASH = "/"
 class KeyRange:
     """What one listing covers: keys below ``prefix``, after ``start_after`` and up to ``until`` (with it).
 
-    Both bounds are whole keys, or empty: no bound.  ``one_level`` leaves out what lies in folders below ``prefix`` and
+    Both bounds are whole keys, or empty: no bound. ``one_level`` leaves out what lies in folders below ``prefix`` and
     tells the folders instead; only such a range has bounds.
     """
 

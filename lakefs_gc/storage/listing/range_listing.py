@@ -1,7 +1,7 @@
 """Listing many key ranges at once: cut where they are long, as many requests at once as the store gains by.
 
-One task of a listing runs this, with threads.  A thread that finds nothing to do cuts the range that has gone on
-longest and lists the second half.  What went on for very long is left over, cut as it is by then, for other tasks.
+One task of a listing runs this, with threads. A thread that finds nothing to do cuts the range that has gone on
+longest and lists the second half. What went on for very long is left over, cut as it is by then, for other tasks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PAGES_HANDED_OVER = 8
 class ListingLimits:
     """How a task lists.
 
-    ``requests_at_once`` is the ceiling; a task finds out how many help.  A range is cut from ``cut_after_pages`` on (0:
+    ``requests_at_once`` is the ceiling; a task finds out how many help. A range is cut from ``cut_after_pages`` on (0:
     never), and left over for other tasks after ``pages_per_range`` (0: never), together with all that was cut off it.
     """
 
@@ -51,7 +51,7 @@ class _Origin:
 
 @dataclass(eq=False)
 class _Listing:
-    """A range that waits, or is being listed.  Fields change under the lock."""
+    """A range that waits, or is being listed. Fields change under the lock."""
 
     range: KeyRange
     origin: _Origin
@@ -68,12 +68,12 @@ class _Listing:
 
 
 class RangeLister:
-    """Lists ranges of one store.  ``batches`` once, then ``left_over``."""
+    """Lists ranges of one store. ``batches`` once, then ``left_over``."""
 
     def __init__(self, store: ObjectStore, ranges: Iterable[KeyRange], limits: ListingLimits) -> None:
         self.left_over: list[KeyRange] = []
-        """What is to be listed yet: folders that one-level ranges told of, and remainders.  Folders may come twice,
-        from different ranges.  Complete when ``batches`` has ended."""
+        """What is to be listed yet: folders that one-level ranges told of, and remainders. Folders may come twice,
+        from different ranges. Complete when ``batches`` has ended."""
         self._store = store
         self._limits = limits
         self._given = iter(ranges)
@@ -92,7 +92,7 @@ class RangeLister:
         """The objects, in no order, in batches of ``fan_out.BATCH_ROWS``.
 
         The first error is raised as soon as it is known, and then, as when the iterator is closed, the threads stop
-        after the page they are at.  Raises ``StorageError`` when a range that was cut turns out not to be in order.
+        after the page they are at. Raises ``StorageError`` when a range that was cut turns out not to be in order.
         """
         return merged(self._batches())
 

@@ -49,7 +49,7 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
 
     They differ from plain ones in this: no retries of their own (``call`` makes them, for every kind of
     failure alike); checksums only where the API demands them, which older stores need; and the first one's
-    listings come unparsed (``RAW_PAGE``).  As boto3 has it, requests are in path style at a custom endpoint,
+    listings come unparsed (``RAW_PAGE``). As boto3 has it, requests are in path style at a custom endpoint,
     unless the AWS profile sets ``addressing_style = virtual``, and in virtual-host style at AWS.
 
     Raises ``ConfigurationError`` for a profile or an endpoint that boto3 cannot use.
@@ -140,7 +140,7 @@ class TooLateError(Exception):
 
 
 class RetryingClient:
-    """Calls with retries, and errors that tell the user what to do.  For one bucket, in one process."""
+    """Calls with retries, and errors that tell the user what to do. For one bucket, in one process."""
 
     def __init__(self, bucket: str, retry: RetryPolicy) -> None:
         self.lister, self.client = new_clients()
@@ -153,7 +153,7 @@ class RetryingClient:
         self.limit: RequestLimit | None = None
         """A ceiling on requests in a second, if there is one."""
         self.slow_downs = 0
-        """Answers so far that asked to slow down.  Threads count without a lock: one more or less is no matter."""
+        """Answers so far that asked to slow down. Threads count without a lock: one more or less is no matter."""
 
     def call(
         self,
@@ -166,8 +166,8 @@ class RetryingClient:
     ) -> Answer:
         """``function()``, tried again after failures that may pass; ``key`` (or prefix) is for the message.
 
-        ``tries`` overrides the policy's.  A delete of an object is sent while ``window`` is open; after that
-        ``TooLateError``.  Raises ``StorageError`` or one of its kinds.
+        ``tries`` overrides the policy's. A delete of an object is sent while ``window`` is open; after that
+        ``TooLateError``. Raises ``StorageError`` or one of its kinds.
         """
         failures, failed_with = 0, ""
         self._of_thread.window = window

@@ -95,9 +95,9 @@ def copy_object(
 ) -> bool:
     """Copy ``source`` (``Bucket``, ``Key``), whose HEAD is ``head``; False when ``if_absent`` and it was there.
 
-    ``head`` has the checksums that the store knows (``ChecksumMode``).  By them an object of this copy is told from
-    another's when the answer to its creation was lost; without one in common it passes for another's.  Raises
-    ``StorageError`` when the source changes meanwhile.  A copy in parts that fails is aborted.
+    ``head`` has the checksums that the store knows (``ChecksumMode``). By them an object of this copy is told from
+    another's when the answer to its creation was lost; without one in common it passes for another's. Raises
+    ``StorageError`` when the source changes meanwhile. A copy in parts that fails is aborted.
     """
     copy = _Copy(s3, source, bucket, key, head, if_absent)
     same = {"CopySourceIfMatch": head["ETag"]} if head.get("ETag") else {}

@@ -82,7 +82,7 @@ S3Failure = ClientError | BotoCoreError | HTTPError | ResponseParserError
 
 
 class IncompleteListingError(BotoCoreError):
-    """A page of a listing is cut off, or does not say whether there is more.  Never leaves this package."""
+    """A page of a listing is cut off, or does not say whether there is more. Never leaves this package."""
 
     fmt = "the listing is not whole: {reason}"
 

@@ -1,9 +1,9 @@
 """Pages of S3's ListObjectsV2, from XML to Arrow.
 
-Source of the format: the AWS S3 API reference, ListObjectsV2.  With boto3's XML parser one core lists 17
+Source of the format: the AWS S3 API reference, ListObjectsV2. With boto3's XML parser one core lists 17
 thousand keys a second; here the objects of a page that looks as usual are read by compiled code, over a million a
 second, and held to the same checks: the XML is whole, each object has one key, size and time, and the page says
-whether there is more.  A page that does not look as usual goes through a real XML parser.
+whether there is more. A page that does not look as usual goes through a real XML parser.
 
 obstore is as quick, but its listings end early without an error: an error document in an answer of status 200
 is an empty listing to it, and a page without a continuation token is the last, whatever ``IsTruncated`` says.
@@ -191,7 +191,7 @@ def _read_carefully(body: bytes, root: str) -> _Parts:
 
 
 def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
-    """Keys as the store has them.  S3's URL encoding writes a space as ``+``."""
+    """Keys as the store has them. S3's URL encoding writes a space as ``+``."""
     if not url_encoded:
         return names
     return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]

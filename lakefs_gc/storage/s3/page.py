@@ -1,6 +1,6 @@
 """The objects in a page of S3's ListObjectsV2, from XML to columns.
 
-Source: the AWS S3 API reference, ListObjectsV2.  Only what stores usually write is understood, each element in its
+Source: the AWS S3 API reference, ListObjectsV2. Only what stores usually write is understood, each element in its
 usual place; for anything else ``scan_objects`` says so, and a real XML parser has to read the page.
 """
 
@@ -38,8 +38,8 @@ def scan_objects(
 ) -> int:
     """Read a run of ``<Contents>`` elements; how many objects it holds, -1 if it is not written in the usual way.
 
-    ``text`` is the run and ``root`` what every key begins with, both as bytes.  Directory markers (``root`` itself, and
-    keys that end in ``/``) are left out.  Results: object i has the key ``keys[offsets[i]:offsets[i + 1]]``, decoded,
+    ``text`` is the run and ``root`` what every key begins with, both as bytes. Directory markers (``root`` itself, and
+    keys that end in ``/``) are left out. Results: object i has the key ``keys[offsets[i]:offsets[i + 1]]``, decoded,
     without ``root``; ``facts[0, i]`` is its size in bytes, ``facts[1, i]`` its time in microseconds since 1970, UTC.
     ``keys`` must be as long as ``text``, the others must have room for an object in each ``SHORTEST_OBJECT`` bytes.
     """

@@ -48,7 +48,7 @@ _MOST_PARTS = 9_000  # S3 takes 10,000
 
 
 class _Creation:
-    """One client at a time is created (boto3 demands it).  A fork may copy a lock that is held: start
+    """One client at a time is created (boto3 demands it). A fork may copy a lock that is held: start
     anew.
     """
 
@@ -99,12 +99,12 @@ class S3Store(ObjectStore):
         return sub_prefixes, pa.concat_batches(objects)
 
     def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
-        """See ``ObjectStore``.  A request for each page."""
+        """See ``ObjectStore``. A request for each page."""
         pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
 
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
-        """See ``ObjectStore``.  One request."""
+        """See ``ObjectStore``. One request."""
         for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
             names = page.objects["address"].to_pylist() + [name[:-1] for name in page.sub_prefixes]
             if names:
@@ -168,7 +168,7 @@ class S3Store(ObjectStore):
         return s3.call(get, action="GetObject", key=name)
 
     def read_end(self, key: str, size_bytes: int) -> bytes:
-        """See ``ObjectStore``.  One GET."""
+        """See ``ObjectStore``. One GET."""
         s3, name = self._s3(), self._name(key)
 
         def get() -> bytes:
@@ -184,14 +184,14 @@ class S3Store(ObjectStore):
         return s3.call(get, action="GetObject", key=name)
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``.  One HEAD for each key."""
+        """See ``ObjectStore``. One HEAD for each key."""
         facts = dict(map_unordered(self._stat, keys, concurrency))
         if None in facts.values():
             self.now()  # a HEAD cannot tell a missing key from a missing bucket; this raises for the latter
         return {key: info for key, info in facts.items() if info is not None}
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """See ``ObjectStore``.  One HEAD for each key: only that says how an object is encrypted."""
+        """See ``ObjectStore``. One HEAD for each key: only that says how an object is encrypted."""
         heads = map_unordered(self._head, keys, concurrency)
         known = ((key, checksums_of(head).get("md5")) for key, head in heads if head is not None)
         return {key: md5 for key, md5 in known if md5}
@@ -227,7 +227,7 @@ class S3Store(ObjectStore):
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """See ``ObjectStore``.
 
-        ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic.  A store that
+        ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic. A store that
         answers 501 (NotImplemented) to that header gets a plain PUT after the HEAD: there, two writers in
         the same moment may both be told True.
         """
@@ -258,7 +258,7 @@ class S3Store(ObjectStore):
         return s3.call(put_new, action="PutObject", key=name)
 
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
-        """See ``ObjectStore``.  In parts where it is large; a broken upload is aborted and leaves nothing."""
+        """See ``ObjectStore``. In parts where it is large; a broken upload is aborted and leaves nothing."""
         s3, name = self._s3(), self._name(key)
         if if_absent and self._stat(key) is not None:
             return False
@@ -271,11 +271,11 @@ class S3Store(ObjectStore):
         return True
 
     def content_facts(self, key: str) -> ContentFacts | None:
-        """See ``ObjectStore``.  One HEAD."""
+        """See ``ObjectStore``. One HEAD."""
         return content_facts(self._s3(), self._name(key))
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``.  By the store itself within one endpoint (in parts above 5 GiB), else
+        """See ``ObjectStore``. By the store itself within one endpoint (in parts above 5 GiB), else
         streamed.
         """
         s3, source = self._s3(), {"Bucket": self.bucket, "Key": self._name(key)}
@@ -295,7 +295,7 @@ class S3Store(ObjectStore):
         )
 
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-        """See ``ObjectStore``.  One request for each 1000 keys; when it raises, some keys may be gone
+        """See ``ObjectStore``. One request for each 1000 keys; when it raises, some keys may be gone
         already.
         """
         names = [self._name(key) for key in keys]
@@ -303,19 +303,19 @@ class S3Store(ObjectStore):
         return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
     def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
-        """See ``ObjectStore``.  One listing for each key."""
+        """See ``ObjectStore``. One listing for each key."""
         by_name = {self._name(each.key): each for each in doomed}
         found = find_versions(self._s3(), by_name)
         return [found[name] for name in by_name]
 
     def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
-        """See ``ObjectStore``.  Bulk deletes."""
+        """See ``ObjectStore``. Bulk deletes."""
         by_name = {self._name(each.doomed.key): each for each in found}
         answers = delete_versions(self._s3(), by_name, window)
         return [Deletion(each.doomed.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
 
     def now(self) -> datetime:
-        """See ``ObjectStore``.  From the ``Date`` header of a listing of one key."""
+        """See ``ObjectStore``. From the ``Date`` header of a listing of one key."""
         s3 = self._s3()
         answer = s3.call(
             lambda: s3.client.list_objects_v2(Bucket=self.bucket, Prefix=self.root, MaxKeys=1),
@@ -331,7 +331,7 @@ class S3Store(ObjectStore):
             ) from error
 
     def keeps_deleted_bytes(self) -> str:
-        """See ``ObjectStore``.  Needs ``s3:GetBucketVersioning``."""
+        """See ``ObjectStore``. Needs ``s3:GetBucketVersioning``."""
         return bytes_kept(self._s3(), self.root)
 
     # -- helpers ---------------------------------------------------------------------------------------------

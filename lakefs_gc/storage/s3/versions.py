@@ -128,8 +128,8 @@ def delete_versions(
 ) -> dict[str, Deletion]:
     """Delete the versions that were found of each name, for good; one outcome for each name.
 
-    Each goes by its id: what was written after the listing stays.  ``NEWER``, and all of its versions stay, when
-    something was written before that.  ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
+    Each goes by its id: what was written after the listing stays. ``NEWER``, and all of its versions stay, when
+    something was written before that. ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
     one could not for another reason, or ``window`` was over; the others of its versions are gone then all the same.
     Raises as ``delete_targets``.
     """
@@ -207,7 +207,7 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
 def deletion(key: str, error: str) -> Deletion:
     """The outcome of a plain delete that ended with this error, or '' when the store deleted the key.
 
-    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why.  A
+    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why. A
     refusal in words that are not known to be about a lock is a failure.
     """
     if _says_locked(error):

@@ -16,7 +16,7 @@ from lakefs_gc.formats.sstable.snappy import SLACK_BYTES, decompress
 
 
 def decompressed(body: bytes, size: int) -> bytes | None:
-    """What our decoder makes of a Snappy block without its length; None if it refuses.  Checks that it keeps bounds."""
+    """What our decoder makes of a Snappy block without its length; None if it refuses. Checks that it keeps bounds."""
     source = np.frombuffer(body + b"\xaa" * SLACK_BYTES, np.uint8)
     target = np.full(size + SLACK_BYTES + 64, 0x55, np.uint8)
     well = decompress(int(source.ctypes.data), int(source.ctypes.data) + len(body), int(target.ctypes.data), size)

@@ -37,7 +37,7 @@ class Rclone:
         }
 
     def run(self, *arguments: str, sent: bytes = b"", status: int = 0) -> str:
-        """Its output.  No retries: what fails once has failed."""
+        """Its output. No retries: what fails once has failed."""
         done = subprocess.run(
             [str(_PROGRAM), *arguments, "--retries", "1", "--low-level-retries", "1"],
             env=self._environment,
