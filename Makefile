@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint ui clean
+.PHONY: demo test lint ui docs clean
 
 demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible server
 	$(BIN)/lakefs-gc demo
@@ -17,8 +17,12 @@ test: $(STAMP)  ## lint, type check and test
 ui: $(STAMP)  ## the Dagster UI, with this configuration
 	$(BIN)/dagster dev -w workspace.yaml
 
+docs: $(VENV)/.docs-installed  ## regenerate the reference pages, and build the site in site/
+	$(BIN)/python -m lakefs_gc_tests.docs
+	$(BIN)/zensical build --clean --strict
+
 clean:
-	rm -rf $(VENV) .dagster build *.egg-info
+	rm -rf $(VENV) .dagster build site .cache *.egg-info
 
 $(STAMP): pyproject.toml
 	@echo "== setting up $(VENV) (first time: a few minutes)"
@@ -26,3 +30,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
+
+$(VENV)/.docs-installed: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
