@@ -20,7 +20,10 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 
-BUCKET = "lakefs-gc-tests"
+_BUCKET = "lakefs-gc-tests"
+
+# pytest shows the values of an assertion that fails in a test module; so it does in what test modules share.
+pytest.register_assert_rewrite("lakefs_gc_tests.support")
 
 # No test is timed, and on a busy machine the first example of one may take longer than Hypothesis likes.
 hypothesis.settings.register_profile("lakefs-gc", deadline=None)
@@ -66,13 +69,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
-    """A real S3 server with the bucket ``BUCKET``, for the whole test session."""
+    """A real S3 server with the bucket ``lakefs-gc-tests``, for the whole test session."""
     try:
         weed_program()
     except ConfigurationError as error:
         pytest.skip(error.message)
     with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
-        server.client().create_bucket(Bucket=BUCKET)
+        server.client().create_bucket(Bucket=_BUCKET)
         yield server
 
 
@@ -83,7 +86,7 @@ def s3_namespace(s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> Store
         monkeypatch.delenv(name, raising=False)
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    return StoreLocation(f"s3://{BUCKET}/{uuid.uuid4().hex}/repository")
+    return StoreLocation(f"s3://{_BUCKET}/{uuid.uuid4().hex}/repository")
 
 
 @pytest.fixture(scope="session")

@@ -8,68 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, AssetSpec, DagsterInstance, DefaultSensorStatus, Definitions, in_process_executor
+from dagster import AssetKey, DagsterInstance, DefaultSensorStatus, Definitions, in_process_executor
 
 from lakefs_gc.config import ScheduleSettings, Settings, SweepSettings
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-
-# Asset: group, kinds, and what it is made from.
-GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
-    "store_listing": ("collect", {"spark", "s3"}, set()),
-    "uncommitted": ("collect", {"spark", "lakefs"}, {"store_listing"}),
-    "active_ranges": ("collect", {"spark", "lakefs"}, {"store_listing", "uncommitted"}),
-    "committed": ("collect", {"spark", "lakefs"}, {"store_listing", "active_ranges"}),
-    "foreign_references": ("collect", {"spark", "lakefs"}, {"store_listing"}),
-    "unmatched": (
-        "decide",
-        {"spark"},
-        {"store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"},
-    ),
-    "missing": ("decide", {"spark"}, {"committed", "store_listing", "uncommitted", "unmatched"}),
-    "kept": ("decide", {"spark", "lakefs"}, {"store_listing", "uncommitted", "unmatched"}),
-    "candidates": ("decide", {"spark"}, {"store_listing", "active_ranges", "unmatched", "kept"}),
-    "mark": (
-        "decide",
-        {"lakefs", "parquet"},
-        {
-            "store_listing",
-            "uncommitted",
-            "active_ranges",
-            "committed",
-            "foreign_references",
-            "missing",
-            "kept",
-            "candidates",
-        },
-    ),
-    "backup": ("undo", {"spark", "s3"}, {"mark"}),
-    "sweep_approval": ("delete", {"lakefs"}, {"mark"}),
-    "sweep": ("delete", {"spark", "s3"}, {"mark", "sweep_approval"}),
-}
-JOBS = {
-    "gc_mark": {
-        "store_listing",
-        "uncommitted",
-        "active_ranges",
-        "committed",
-        "foreign_references",
-        "unmatched",
-        "missing",
-        "kept",
-        "candidates",
-        "mark",
-    },
-    "gc_backup": {"backup"},
-    "gc_approve": {"sweep_approval"},
-    "gc_sweep": {"sweep"},
-}
-
-
-def specs(definitions: Definitions) -> dict[str, AssetSpec]:
-    return {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS, specs
 
 
 def test_graph_is_the_one_that_people_know() -> None:

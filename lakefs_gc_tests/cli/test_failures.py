@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.cli.test_main import Run, run
-from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, name_server, with_garbage
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.commands import Run
 from lakefs_gc_tests.support.faulty_store import StoreInS3, levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lake_fixtures import name_server
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, with_garbage
 
-__all__ = ["levelled_s3", "run", "store_in_s3"]
+__all__ = ["levelled_s3", "store_in_s3"]
 
 
 @pytest.fixture

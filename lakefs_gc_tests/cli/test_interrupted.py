@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.engine.conftest import lake
-from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
 from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.killing import kill_session
+from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.processes import TIMEOUT_SECONDS, CommandLine
 
 __all__ = ["lake"]

@@ -11,9 +11,7 @@ import pytest
 
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc_tests.cli.test_main import Run, lake, run
-
-__all__ = ["lake", "run"]
+from lakefs_gc_tests.support.commands import Run
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc_tests.faults.test_each_call import Scene
 from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.processes import CommandLine
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lake_fixtures import lake
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 
-__all__ = ["levelled_s3", "store_in_s3"]
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A sandbox server on local files."""
-    with Lake(tmp_path / "lake") as lake:
-        yield lake
+__all__ = ["lake", "levelled_s3", "store_in_s3"]
 
 
 @pytest.fixture

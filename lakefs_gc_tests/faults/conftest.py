@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakefs_gc_tests.engine.conftest import lake
+from lakefs_gc_tests.support.commands import run
 from lakefs_gc_tests.support.faulty_store import levelled_s3, store_in_s3
+from lakefs_gc_tests.support.lake_fixtures import lake
 
-__all__ = ["lake", "levelled_s3", "store_in_s3"]
+__all__ = ["lake", "levelled_s3", "run", "store_in_s3"]

@@ -28,65 +28,9 @@ from lakefs_gc.formats.addresses import (
 )
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc_tests.golden import golden_file, scenarios
+from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
 
 NAMESPACE = "s3://bucket/é/repo"
-CANDIDATES = [
-    "data/slice/object",
-    "data/slice/object,signature",
-    "data/x",
-    "data/dummy",
-    "data/_lakefs/x",
-    "data/a/b/c",
-    "data/...",
-    "data/.hidden/x",
-    "data/a\nb",
-    "dummy2",
-    "_lakefs.txt",
-    "_lakefs_backup",
-    "data2",
-    "root object",
-    "pct%20a",
-    "%2e%2e",
-    "a?b#c;d&<>\"'\\",
-    "trailing ",
-    "...",
-    "e\u0301",
-    "tab\there",
-    "line\n",
-    "dummy\n",
-    "😀",
-]
-OTHERS = [
-    "",
-    "dummy",
-    "data",
-    "data/",
-    "data//x",
-    "data/a//b",
-    "data/a/",
-    "data/./x",
-    "data/../x",
-    "data/a/..",
-    "data/a/.",
-    "data/..",
-    "_lakefs",
-    "_lakefs/",
-    "_lakefs/retention/x",
-    "_lakefs/../data/x",
-    "other/x",
-    "other/data/x",
-    "Data/x",
-    "/data/x",
-    "/root",
-    "/",
-    ".",
-    "..",
-    "../x",
-    "./data/x",
-    "s3://bucket/x",
-    "marker/",
-    "\n/x",
-]
 
 
 @pytest.mark.parametrize("address", CANDIDATES)
@@ -123,39 +67,6 @@ def test_the_three_forms_agree_on_the_list() -> None:
     expected = [True] * len(CANDIDATES) + [False] * len(OTHERS)
     assert [re.search(CANDIDATE_ADDRESS_REGEX, address) is not None for address in both] == expected
     assert are_candidate_addresses(pa.array(both)).to_pylist() == expected
-
-
-HEX, XID = "4024870a35b7869697429ebc31187143", "dc0gu11ksdual6uirqo0"
-ISSUED = [
-    HEX,
-    "0" * 32,
-    XID,
-    "dc0gu11ksdual6uirqog",
-    f"{HEX}-00001",
-    *(f"{id_}{suffix}" for id_ in (HEX, XID) for suffix in (".part_00017", ".multipart", "_id", "_size")),
-]
-STRANGERS = [
-    "terraform.tfstate",
-    "README.md",
-    "root",
-    "_lakefs.txt",
-    "dummy\n",
-    "data.txt",
-    "0f8fad5b-d9cb-469f-a165-70867728950e",  # a UUID as lakeFS never writes it
-    HEX.upper(),
-    HEX[:-1],
-    f"{HEX}0",
-    f"{HEX}\n",
-    f"{HEX}.csv",
-    f"{HEX}-1",
-    f"{HEX}_ids",
-    f"{XID[:-1]}1",  # an xid ends in one bit
-    f"{XID}-00001",
-    f"{XID},{'a' * 43}",
-    "datasetnamingcatalog",  # a word
-    "terraformstatebackup",
-    "zc0gu11ksdual6uirqo0",
-]
 
 
 @pytest.mark.parametrize("address", ISSUED)

@@ -19,16 +19,7 @@ from lakefs_gc.formats.entry import (
 )
 from lakefs_gc.formats.range_data import RangeData, decode_range_data, encode_range_data
 from lakefs_gc_tests.support import dumps
-
-ENTRY = Entry(
-    address="data/a/b",
-    address_type=AddressType.RELATIVE,
-    size_bytes=12,
-    last_modified_ns=1_790_000_000_123_456_789,
-    e_tag="e",
-    metadata={"z": "", "a": "é"},
-    content_type="text/plain",
-)
+from lakefs_gc_tests.support.sample_tables import ENTRY
 
 
 @pytest.mark.parametrize("path", dumps.tables("ranges"))

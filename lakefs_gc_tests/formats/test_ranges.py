@@ -25,10 +25,9 @@ from lakefs_gc.formats.ranges import (
 from lakefs_gc.formats.sstable.crc32c import masked_crc32c
 from lakefs_gc.formats.sstable.reader import read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import write_range, write_table
-from lakefs_gc_tests.formats.sstable.test_reader import with_block
-from lakefs_gc_tests.formats.test_entry import ENTRY
 from lakefs_gc_tests.golden import big
 from lakefs_gc_tests.support import dumps
+from lakefs_gc_tests.support.sample_tables import ENTRY, with_block
 
 RANGES = dumps.tables("ranges")
 METARANGES = dumps.tables("metaranges")

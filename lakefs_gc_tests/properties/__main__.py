@@ -93,7 +93,7 @@ def _run(seeds: range, log: Path, move: str) -> int:
         os.chdir(folder)
         spark = start_spark(SPARK_CONFIG | {"spark.local.dir": folder})
         for seed in seeds:
-            outcome = run_history(spark, seed, move)
+            outcome = run_history(spark, seed, MOVES, move)
             with log.open("ab") as file:  # one write: jobs share the file
                 file.write(json.dumps(outcome.to_json()).encode() + b"\n")
             if outcome.violation:

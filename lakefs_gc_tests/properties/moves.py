@@ -1,8 +1,4 @@
-"""The moves: what happens to a repository, its neighbours and its collector beside what users do.
-
-Each takes a history with a past, and gives the names of what it has drawn.  It raises ``AssertionError`` when something
-live is gone, or the collector goes on where it could not look.
-"""
+"""The moves: what happens to a repository, its neighbours and its collector beside what users do."""
 
 from __future__ import annotations
 
@@ -52,12 +48,10 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
-from lakefs_gc_tests.properties.seeded import SeededHistory, ViolationError, clock_off_by
+from lakefs_gc_tests.properties.seeded import Move, SeededHistory, ViolationError, clock_off_by
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import CORES, STAGES, keys_below, marked
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
-
-Move = Callable[[SeededHistory], list[str]]
 
 _OTHERS = "other_repositories_were_read"
 _NEIGHBOUR = (SafetyError, OtherRepositoryError)
@@ -585,18 +579,16 @@ def meanwhile(h: SeededHistory) -> list[str]:
 
 
 MOVES: dict[str, Move] = {
-    "approvals": approvals,
-    "clocks": clocks,
-    "folders, told": folders,
-    "folders, untold": folders,
-    "killed": killed,
-    "meanwhile": meanwhile,
-    "metadata": metadata,
-    "neighbours": neighbours,
-    "rewritten marks": rewritten_marks,
-    "server": server,
-    "workspace": workspace,
+    "approvals": Move(approvals),
+    "clocks": Move(clocks),
+    "folders, told": Move(folders, {"issues_folder_addresses": True}),
+    "folders, untold": Move(folders),
+    "killed": Move(killed),
+    "meanwhile": Move(meanwhile),
+    "metadata": Move(metadata),
+    "neighbours": Move(neighbours),
+    "rewritten marks": Move(rewritten_marks),
+    "server": Move(server),
+    "workspace": Move(workspace),
 }
 """By the name of each; a seed draws one."""
-OPTIONS: dict[str, dict[str, Any]] = {"folders, told": {"issues_folder_addresses": True}}
-"""Of the sandbox, by move."""

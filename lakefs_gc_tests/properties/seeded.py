@@ -8,11 +8,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import DagsterInstance, Failure
@@ -23,11 +24,11 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc_tests.pipeline.assets.conftest import name_server
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 from lakefs_gc_tests.properties.history import History, Operation
 from lakefs_gc_tests.properties.plain_collector import PlainCollector
 from lakefs_gc_tests.support.collector import STAGES
+from lakefs_gc_tests.support.lake_fixtures import name_server
 
 logger = logging.getLogger(__name__)
 
@@ -213,31 +214,40 @@ def clock_off_by(seconds: float) -> Iterator[None]:
         yield
 
 
-def move_of(seed: int) -> str:
-    """The move that a seed draws: each comes as often as the others."""
-    from lakefs_gc_tests.properties.moves import MOVES
+@dataclass(frozen=True)
+class Move:
+    """What happens to a repository, its neighbours and its collector beside what users do.
 
-    names = sorted(MOVES)
+    ``make`` takes a history with a past, and gives the names of what it has drawn.  It raises ``AssertionError`` when
+    something live is gone, or the collector goes on where it could not look.
+    """
+
+    make: Callable[[SeededHistory], list[str]]
+    sandbox: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the sandbox in which it is made."""
+
+
+def move_of(seed: int, moves: Mapping[str, Move]) -> str:
+    """The name of the move that a seed draws: each comes as often as the others."""
+    names = sorted(moves)
     return names[seed % len(names)]
 
 
-def run_history(spark: SparkSession, seed: int, move: str = "") -> Outcome:
-    """The history of a seed.  ``move``: this one, and not the one that the seed draws."""
-    from lakefs_gc_tests.properties.moves import MOVES, OPTIONS
-
+def run_history(spark: SparkSession, seed: int, moves: Mapping[str, Move], name: str = "") -> Outcome:
+    """The history of a seed.  ``name``: of the move to make, and not the one that the seed draws."""
     began, outcome = time.monotonic(), Outcome(seed)
-    name = move or move_of(seed)
+    name = name or move_of(seed, moves)
     outcome.moves.append(name)
     history: SeededHistory | None = None
     with tempfile.TemporaryDirectory(prefix="lakefs-gc-history-") as folder, ExitStack() as stack:
         try:
             instance = stack.enter_context(DagsterInstance.ephemeral())
-            options = SandboxOptions(slice_seconds=1, **OPTIONS.get(name, {}))
+            options = SandboxOptions(slice_seconds=1, **moves[name].sandbox)
             history = SeededHistory(spark, Path(folder), instance, seed, options)
             stack.callback(history.close)
             name_server(history.lake, stack.enter_context(pytest.MonkeyPatch.context()))
             history.begin_past()
-            outcome.moves += MOVES[name](history) or []
+            outcome.moves += moves[name].make(history)
             if history.finishable and history.random.random() < _WITH_A_LAST_RUN:
                 outcome.moves.append("finish")
                 history.finish(both_modes=False)

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from pyspark.sql import SparkSession
 
-from lakefs_gc_tests.pipeline.assets.conftest import name_server
 from lakefs_gc_tests.properties.history import History, Operation
 from lakefs_gc_tests.support.collector import STAGES
+from lakefs_gc_tests.support.lake_fixtures import name_server
 
 _MANY = 25
 _HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 1))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,28 +11,13 @@ import pytest
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.sandbox_place import Place, make_place
-
-
-@dataclass
-class FakeClock:
-    """A clock that stands still until it is told to go on."""
-
-    now: datetime = field(default_factory=lambda: datetime(2026, 7, 1, 12, tzinfo=UTC))
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def advance(self, **duration: float) -> None:
-        self.now += timedelta(**duration)
+from lakefs_gc_tests.support.fake_clock import FakeClock
+from lakefs_gc_tests.support.sandbox_place import Place, StartSandbox, make_place
 
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
-
-
-StartSandbox = Callable[..., SandboxServer]
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from lakefs_gc.sandbox.differences import CHOSEN, like_lakefs
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc_tests.golden import golden_file
-from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
+from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.recorded_exchanges import Replay
+from lakefs_gc_tests.support.sandbox_place import StartSandbox
 
 INSIDE = "physical address is inside the storage namespace: copy or link the object instead"
 UNSIGNED = "address is not signed: link address invalid"

@@ -25,8 +25,8 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer, serve
 from lakefs_gc.sandbox.versions.committed import RangeLimits
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
-from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, make_place, refused, sdk_client
+from lakefs_gc_tests.support.fake_clock import FakeClock
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, StartSandbox, make_place, refused, sdk_client
 
 
 def test_a_repositorys_life(place: Place) -> None:

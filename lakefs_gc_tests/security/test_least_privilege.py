@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc_tests.security.conftest import Ran
+from lakefs_gc_tests.support.recorded_run import RecordedRun
 from lakefs_gc_tests.support.request_recorder import Needed, needs
 
 README = Path(__file__).parents[2] / "README.md"
@@ -83,9 +83,9 @@ def statements(policy: dict[str, Any], places: dict[str, str]) -> list[Statement
 
 
 @pytest.fixture(scope="module")
-def places(ran: Ran) -> dict[str, str]:
-    backups = ran.backups.url.removeprefix("s3://").partition("/")[0]
-    namespace = ran.namespace.url.removeprefix("s3://").rstrip("/")
+def places(recorded_run: RecordedRun) -> dict[str, str]:
+    backups = recorded_run.backups.url.removeprefix("s3://").partition("/")[0]
+    namespace = recorded_run.namespace.url.removeprefix("s3://").rstrip("/")
     bucket = namespace.partition("/")[0]
     return {
         ":::my-bucket/my-prefix/": f":::{namespace}/",
@@ -96,9 +96,9 @@ def places(ran: Ran) -> dict[str, str]:
     }
 
 
-def asked_of_lakefs(ran: Ran) -> Iterator[tuple[str, str]]:
+def asked_of_lakefs(recorded_run: RecordedRun) -> Iterator[tuple[str, str]]:
     """Action and resource of each call in the run."""
-    for method, path in ran.asked:
+    for method, path in recorded_run.asked:
         call = f"{method} {path.removeprefix('/api/v1')}"
         found = [(re.fullmatch(pattern, call), needed) for pattern, needed in LAKEFS_ACTIONS.items()]
         matches = [(match, needed) for match, needed in found if match]
@@ -127,27 +127,27 @@ def unused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[t
     }
 
 
-def test_lakefs_policy(ran: Ran, places: dict[str, str]) -> None:
+def test_lakefs_policy(recorded_run: RecordedRun, places: dict[str, str]) -> None:
     policy, _, _ = policies()
-    needed, allowed = set(asked_of_lakefs(ran)), statements(policy, places)
+    needed, allowed = set(asked_of_lakefs(recorded_run)), statements(policy, places)
     assert len(needed) > 10
     assert refused(needed, allowed) == set()
     assert unused(needed, allowed) == set()
 
 
-def test_s3_policies(ran: Ran, places: dict[str, str]) -> None:
+def test_s3_policies(recorded_run: RecordedRun, places: dict[str, str]) -> None:
     _, policy, undo = policies()
-    needed = {(item.action, item.resource) for item in ran.needed}
+    needed = {(item.action, item.resource) for item in recorded_run.needed}
     allowed = statements(policy, places) + statements(undo, places)
     assert refused(needed, allowed) == set()
     assert unused(needed, allowed) == set(NOT_USED)
 
 
-def test_without_the_undo_the_first_policy_is_enough(ran: Ran, places: dict[str, str]) -> None:
+def test_without_the_undo_the_first_policy_is_enough(recorded_run: RecordedRun, places: dict[str, str]) -> None:
     """What it does not allow is the place of the backups, and a restore's writing of data."""
     _, policy, _ = policies()
-    needed = {(item.action, item.resource) for item in ran.needed}
-    data = f"arn:aws:s3:::{ran.namespace.folder_url.removeprefix('s3://')}data/"
+    needed = {(item.action, item.resource) for item in recorded_run.needed}
+    data = f"arn:aws:s3:::{recorded_run.namespace.folder_url.removeprefix('s3://')}data/"
     rest = refused(needed, statements(policy, places))
     assert rest
     backups = places[":::my-backups"]
@@ -158,11 +158,11 @@ def test_without_the_undo_the_first_policy_is_enough(ran: Ran, places: dict[str,
     } == set()
 
 
-def test_listings_stay_in_their_folders(ran: Ran) -> None:
+def test_listings_stay_in_their_folders(recorded_run: RecordedRun) -> None:
     """Although the policy cannot say so (see README)."""
-    places = (ran.namespace, ran.other_namespace, ran.backups)
+    places = (recorded_run.namespace, recorded_run.other_namespace, recorded_run.backups)
     folders = {place.folder_url.removeprefix("s3://") for place in places}
-    for item in ran.needed:
+    for item in recorded_run.needed:
         if item.action == "s3:ListBucket":
             asked = f"{item.resource.removeprefix('arn:aws:s3:::')}/{item.prefix}"
             assert any(asked.startswith(folder) for folder in folders), asked

@@ -15,7 +15,7 @@ from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.security.conftest import Ran
+from lakefs_gc_tests.support.recorded_run import RecordedRun
 
 
 def _hidden(secret: str, content: bytes) -> bool:
@@ -33,74 +33,78 @@ def _contents(file: Path) -> Iterator[bytes]:
             yield from (archive.read(name) for name in archive.namelist())
 
 
-def test_the_commands_ended_as_they_should(ran: Ran) -> None:
+def test_the_commands_ended_as_they_should(recorded_run: RecordedRun) -> None:
     """Or the other tests would look at nothing."""
-    codes = [step["exit_code"] for step in ran.ended]
-    assert codes[:8] == [0] * 8, ran.output.decode(errors="replace")[-3000:]
+    codes = [step["exit_code"] for step in recorded_run.ended]
+    assert codes[:8] == [0] * 8, recorded_run.output.decode(errors="replace")[-3000:]
     assert all(code in (2, 4) for code in codes[8:]), codes
-    swept = ran.ended[5]["facts"]
+    swept = recorded_run.ended[5]["facts"]
     assert swept["deleted"] == 2
-    assert ran.ended[6]["facts"]["outcomes"]["restored"]["objects"] == 2
+    assert recorded_run.ended[6]["facts"]["outcomes"]["restored"]["objects"] == 2
 
 
-def test_no_secret_in_the_output(ran: Ran) -> None:
-    assert ran.output.count(b"what to do") + ran.output.count(b"remedy") > 0
-    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, ran.output)] == []
+def test_no_secret_in_the_output(recorded_run: RecordedRun) -> None:
+    assert recorded_run.output.count(b"what to do") + recorded_run.output.count(b"remedy") > 0
+    assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, recorded_run.output)] == []
 
 
-def test_no_secret_on_a_command_line(ran: Ran) -> None:
-    lines = b"\n".join(line.replace(b"\0", b" ") for seen in ran.command_lines.values() for line in seen)
+def test_no_secret_on_a_command_line(recorded_run: RecordedRun) -> None:
+    lines = b"\n".join(line.replace(b"\0", b" ") for seen in recorded_run.command_lines.values() for line in seen)
     assert b"org.apache.spark.deploy.SparkSubmit" in lines
     assert b"lakefs_gc_tests.support.impatient_daemon" in lines, "what starts Python workers"
-    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, lines)] == []
+    assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, lines)] == []
 
 
-def test_no_secret_in_a_file_that_is_left(ran: Ran) -> None:
+def test_no_secret_in_a_file_that_is_left(recorded_run: RecordedRun) -> None:
     """Dagster's databases and storage, Spark's event log, work files, temporary files."""
     written_by_the_test = {"plan.json", "lakefs-gc.toml", ".lakectl.yaml"}
     files = [
         file
-        for file in ran.folder.rglob("*")
-        if file.is_file() and file.name not in written_by_the_test and not file.is_relative_to(ran.folder / "lake")
+        for file in recorded_run.folder.rglob("*")
+        if file.is_file()
+        and file.name not in written_by_the_test
+        and not file.is_relative_to(recorded_run.folder / "lake")
     ]
     kinds = {file.suffix for file in files}
     assert ".db" in kinds
-    assert any(file.is_relative_to(ran.folder / "events") for file in files)
+    assert any(file.is_relative_to(recorded_run.folder / "events") for file in files)
     found = [
-        (name, str(file.relative_to(ran.folder)))
+        (name, str(file.relative_to(recorded_run.folder)))
         for file in files
         for content in _contents(file)
-        for name, secret in ran.secrets.items()
+        for name, secret in recorded_run.secrets.items()
         if not _hidden(secret, content)
     ]
     assert found == []
 
 
-def test_the_event_log_of_spark_has_the_environment(ran: Ran) -> None:
+def test_the_event_log_of_spark_has_the_environment(recorded_run: RecordedRun) -> None:
     """Its page *Environment* shows the same: properties of Spark, of the JVM and of the system."""
     events = [
         json.loads(line)
-        for file in (ran.folder / "events").rglob("*")
+        for file in (recorded_run.folder / "events").rglob("*")
         if file.is_file() and not file.name.startswith((".", "appstatus"))
         for line in file.read_text().splitlines()
     ]
     (environment,) = [event for event in events if event["Event"] == "SparkListenerEnvironmentUpdate"]
     assert "spark.master" in environment["Spark Properties"]
-    assert [name for name, secret in ran.secrets.items() if not _hidden(secret, json.dumps(environment).encode())] == []
+    assert [
+        name for name, secret in recorded_run.secrets.items() if not _hidden(secret, json.dumps(environment).encode())
+    ] == []
 
 
 def test_no_secret_in_the_namespace_nor_beside_the_backup(
-    ran: Ran, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+    recorded_run: RecordedRun, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in s3_server.environment.items():
         monkeypatch.setenv(variable, value)
     seen = 0
-    for place in (ran.namespace, ran.backups):
+    for place in (recorded_run.namespace, recorded_run.backups):
         store = open_store(place)
         keys = [key for batch in store.list() for key in batch.column("address").to_pylist()]
         for _, content in store.read_many(keys):
             seen += 1
-            assert [name for name, secret in ran.secrets.items() if not _hidden(secret, content)] == []
+            assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, content)] == []
     assert seen > 20
 
 

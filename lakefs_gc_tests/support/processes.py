@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
 from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.killing import kill_session
 
 TIMEOUT_SECONDS = 300
 
@@ -112,3 +112,15 @@ def kill_workers(spark: SparkSession) -> int:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(workers)
+
+
+def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code in a new Python process that imports what this one imports."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )

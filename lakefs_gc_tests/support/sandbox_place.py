@@ -21,6 +21,9 @@ from lakefs_gc.storage.open import open_store
 
 REPOSITORY = "demo"
 
+StartSandbox = Callable[..., SandboxServer]
+"""The fixture ``start_sandbox``: start a sandbox on local files, or at ``store``."""
+
 
 @dataclass
 class Place:

@@ -12,7 +12,7 @@ from types import TracebackType
 import pyspark
 
 from lakefs_gc.engine.spark.java import ensure_java
-from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
+from lakefs_gc_tests.support.killing import kill_session
 
 _SPARK_HOME = Path(pyspark.__file__).parent
 _START_SECONDS = 120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +19,8 @@ from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.sample_mark import MARK, NOW
 
-NOW = datetime(2026, 7, 1, 12, 0, 0, 5, UTC)
-MARK = Mark(
-    mark_id="m1",
-    repository="lake",
-    namespace="local://lake/",
-    folder="_lakefs/retention/gc/unified/m1/",
-    made_by="lakefs-gc",
-    created_at=NOW,
-    cutoff=NOW,
-    digest="sha256:abc",
-    parts=(),
-    candidates=0,
-    candidate_bytes=0,
-    counts={},
-    reasons={},
-    brakes=(),
-    rules=None,
-    run={},
-    inputs={},
-    versions={},
-)
 KEY = MarkPaths.of("m1").approval
 SAFETY = SafetyParameters()
 TODAY = timedelta(0)

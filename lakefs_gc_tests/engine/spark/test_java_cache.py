@@ -11,8 +11,8 @@ import pytest
 from lakefs_gc.engine.spark import java_cache as cache
 from lakefs_gc.engine.spark.java import _from_package, java_version
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
-from lakefs_gc_tests.engine.spark.test_java import fake_java
-from lakefs_gc_tests.engine.spark.test_session import run_python
+from lakefs_gc_tests.support.fake_java import fake_java
+from lakefs_gc_tests.support.processes import run_python
 
 
 @pytest.fixture

@@ -55,17 +55,6 @@ def test_java_compiles_thoroughly_what_runs_for_long_unless_told_otherwise() -> 
         assert _java_options(configured).endswith(configured)
 
 
-def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-
-
 _SUBMITTED = """
 from lakefs_gc.pipeline.resources.spark import SparkResource
 

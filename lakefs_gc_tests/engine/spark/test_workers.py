@@ -7,15 +7,9 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker
+from lakefs_gc.engine.spark.workers import driver_errors, strings
 from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
-
-
-@worker
-def fail(batches: Batches, error: Exception) -> Batches:
-    for _ in batches:
-        raise error
-    yield pa.record_batch({"id": pa.array([], pa.int64())})
+from lakefs_gc_tests.support.failing_worker import fail
 
 
 def run(spark: SparkSession, error: Exception) -> None:

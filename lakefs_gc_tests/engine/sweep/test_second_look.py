@@ -23,7 +23,7 @@ from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, St
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import WORKER_KEY, LevelledS3, StoreInS3

@@ -26,7 +26,7 @@ from lakefs_gc.engine.sweep.sweep import wait_for_commits
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.engine.records.test_mark import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
+from lakefs_gc_tests.support.client_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3

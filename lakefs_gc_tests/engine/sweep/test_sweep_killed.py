@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,26 +16,10 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+from lakefs_gc_tests.support.killing import kill_session
 
 OBJECTS = 400
 _TIMEOUT_SECONDS = 120
-
-
-def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the process and all that it started: its JVM, and Spark's workers in groups of their own."""
-    for _ in range(2):  # once more for what was born meanwhile
-        for pid in in_session(process.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    process.wait()
-
-
-def in_session(session: int) -> Iterator[int]:
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            fields = file.read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                yield int(file.parent.name)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc")

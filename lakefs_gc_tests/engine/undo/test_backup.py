@@ -44,12 +44,12 @@ from lakefs_gc.errors import (
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
-from lakefs_gc_tests.engine.sweep.test_sweep_killed import kill_session
 from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
+from lakefs_gc_tests.support.killing import kill_session
 
 KEYS = ("data/s/one", "data/s/two", "data/t/id,signature", "data/t/é +%", "root object")
 

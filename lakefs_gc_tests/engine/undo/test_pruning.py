@@ -19,9 +19,9 @@ from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.engine.records.test_backup import complete
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.complete_backup import write_complete_backup
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 
@@ -186,7 +186,7 @@ def test_a_backup_that_does_not_say_its_namespace_stays(
 def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3, tmp_path: Path) -> None:
     server = levelled_s3
     store = open_store(StoreLocation("s3://bucket/backups"))
-    backup = complete(store, "lake")
+    backup = write_complete_backup(store, "lake")
     later = utc_now() + timedelta(days=_DAYS + 1)
     kept = f"backups/{backup.paths.objects}data/s/one"
     namespace = open_store(StoreLocation(tmp_path.as_uri()))

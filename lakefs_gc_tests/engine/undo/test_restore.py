@@ -37,9 +37,9 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.store import S3Store
-from lakefs_gc_tests.storage.s3.test_copies import IN_PARTS, MIB
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import CORES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.copy_limits import IN_PARTS, MIB
 from lakefs_gc_tests.support.faulty_s3 import error
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 

@@ -20,7 +20,7 @@ from lakefs_gc.engine.workspace import workspace as dataset
 from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
-from lakefs_gc_tests.engine.spark.test_workers import fail
+from lakefs_gc_tests.support.failing_worker import fail
 
 RUN = "lake/1"
 BEGAN = datetime(2026, 7, 1, tzinfo=UTC)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 import random
-import struct
 from typing import Any
 
 import pytest
 
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.sstable import blocks
-from lakefs_gc.formats.sstable.crc32c import masked_crc32c
 from lakefs_gc.formats.sstable.reader import PAIRS_SCHEMA, read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import TableBuilder, write_table
 from lakefs_gc_tests.golden import big
 from lakefs_gc_tests.support import dumps
+from lakefs_gc_tests.support.sample_tables import with_block
 
 ALL_TABLES = [
     path for kind in ("ranges", "metaranges") for entity in (False, True) for path in dumps.tables(kind, entity=entity)
@@ -180,14 +179,6 @@ def test_keys_ascend_over_the_border_of_blocks() -> None:
     # The first key of the second block is compared with the last one of the first.
     blob = bytes(range(256)) * 16
     assert blocks.STATUS_MESSAGES[blocks.UNORDERED_KEYS] in refusal(forged([(b"b", blob), (b"a", blob)])).message
-
-
-def with_block(data: bytes, offset: int, size: int, content: bytes, compression: int = 0) -> bytes:
-    """A table with another content of one block, of the same size, and a checksum that fits."""
-    assert len(content) == size
-    body = content + bytes([compression])
-    block = body + struct.pack("<I", masked_crc32c(body))
-    return data[:offset] + block + data[offset + len(block) :]
 
 
 VALUE = bytes(range(20))  # does not compress

@@ -11,9 +11,9 @@ from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAN
 from lakefs_gc.engine.records.mark import read_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.pipeline.approval_sensor import approval_sensor
-from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, values
-from lakefs_gc_tests.pipeline.assets.test_pipeline import RUN
+from lakefs_gc_tests.support.code_location import RUN, CodeLocation, materialized, values
 from lakefs_gc_tests.support.collector import LakeRepository
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 
 def look(location: CodeLocation) -> str:

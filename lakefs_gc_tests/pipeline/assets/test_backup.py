@@ -11,9 +11,9 @@ from dagster import DagsterInstance
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError, ConfigurationError
-from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, LIVE, CodeLocation, materialized, values
-from lakefs_gc_tests.pipeline.assets.test_pipeline import assert_numbers_plot, failure_of
+from lakefs_gc_tests.support.code_location import CodeLocation, assert_numbers_plot, failure_of, materialized, values
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 RUN = "lake/first"
 

@@ -11,8 +11,7 @@ from lakefs_gc.engine.decide.checks import BRAKES, KEPT_ONLY, protections_from_j
 from lakefs_gc.engine.records.mark import MarkPaths, read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.pipeline.session import GCSession
-from lakefs_gc_tests.pipeline.assets.conftest import CodeLocation, materialized, values
-from lakefs_gc_tests.pipeline.assets.test_pipeline import RUN, failure_of
+from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
 from lakefs_gc_tests.support.collector import LakeRepository
 
 

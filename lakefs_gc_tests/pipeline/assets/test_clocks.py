@@ -11,8 +11,7 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.sweep import sweep as sweep_stage
 from lakefs_gc.errors import ApprovalError, ClockSkewError, SafetyError
 from lakefs_gc.storage.local import LocalStore
-from lakefs_gc_tests.pipeline.assets.conftest import CodeLocation, materialized, values
-from lakefs_gc_tests.pipeline.assets.test_pipeline import RUN, failure_of
+from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, LakeRepository
 
 

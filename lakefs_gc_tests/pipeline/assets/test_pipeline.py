@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 from dagster import (
-    AssetMaterialization,
     DagsterInstance,
     DagsterRunStatus,
-    ExecuteInProcessResult,
-    FloatMetadataValue,
-    IntMetadataValue,
-    JobExecutionResult,
-    JsonMetadataValue,
     MarkdownMetadataValue,
     TimestampMetadataValue,
 )
@@ -29,39 +22,22 @@ from lakefs_gc.engine.workspace.run_folders import run_folders
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.pipeline.assets.conftest import (
-    GARBAGE,
-    LIVE,
+from lakefs_gc_tests.support.code_location import (
+    RUN,
     CodeLocation,
+    assert_numbers_plot,
+    failure_of,
     materialized,
-    name_server,
     values,
-    with_garbage,
 )
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import StoreInS3
-
-RUN = "lake/first"
-
-
-def failure_of(result: ExecuteInProcessResult | JobExecutionResult, step: str) -> dict[str, Any]:
-    """The failure of a step as the UI shows it: its description, and its metadata."""
-    assert not result.success
-    (event,) = [event for event in result.get_step_failure_events() if event.step_key == step]
-    data = event.step_failure_data.user_failure_data
-    assert data is not None, event.step_failure_data.error
-    return {"description": data.description, **{name: value.value for name, value in data.metadata.items()}}
+from lakefs_gc_tests.support.lake_fixtures import name_server
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE, with_garbage
 
 
 def parquet_rows(uri: str) -> int:
     return int(sum(pq.read_metadata(file).num_rows for file in Path(urlsplit(uri).path).glob("*.parquet")))
-
-
-def assert_numbers_plot(materialization: AssetMaterialization, *names: str) -> None:
-    """Dagster plots whole and decimal numbers over runs, and nothing else; and no value is left to machines."""
-    for name in names:
-        assert isinstance(materialization.metadata[name], IntMetadataValue | FloatMetadataValue), name
-    assert not any(isinstance(value, JsonMetadataValue) for value in materialization.metadata.values())
 
 
 def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) -> None:

@@ -11,7 +11,7 @@ from lakefs_gc.cli import archive as package
 from lakefs_gc.config import Settings
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.emr.clients import emr_request, emr_serverless_request
-from lakefs_gc_tests.test_definitions import GRAPH, JOBS, specs
+from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS, specs
 
 PYTHON = "./lakefs-gc/python/bin/python3"
 ARCHIVE = "s3://bucket/lakefs-gc.tar.gz"

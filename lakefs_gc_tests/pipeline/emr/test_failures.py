@@ -12,9 +12,9 @@ import pytest
 from dagster import DagsterInstance, ExecuteInProcessResult
 from dagster._core.pipes import utils
 
-from lakefs_gc_tests.pipeline.assets.conftest import materialized
-from lakefs_gc_tests.pipeline.emr.conftest import EMR, INSTANCES, ROLE, failure, location
+from lakefs_gc_tests.support.code_location import CodeLocation, materialized
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.emr import EMR, INSTANCES, ROLE, failure
 
 RUN = "lake/one"
 KINDS = pytest.mark.parametrize("kind", ["emr", "emr-serverless"])
@@ -52,7 +52,7 @@ def test_a_job_that_fails_silently_fails_the_run(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance, kind: str
 ) -> None:
     emr.entry_point.write_text("raise SystemExit(3)")
-    result = location(emr.settings(lake, kind), instance).run("gc_mark", RUN)
+    result = CodeLocation.of(emr.settings(lake, kind), instance).run("gc_mark", RUN)
     shown = said(result)
     assert shown["error"] == "RemoteJobError"
     assert "ended FAILED" in shown["message"]
@@ -65,7 +65,7 @@ def test_what_was_reported_before_a_failure_is_recorded(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:
     emr.entry_point.write_text(_REPORTS_ONE)
-    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
+    result = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
     assert "exit code 7" in said(result)["message"]
     assert list(materialized(result)) == ["store_listing"]
 
@@ -74,7 +74,7 @@ def test_a_job_must_report_every_asset(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:
     emr.entry_point.write_text(_REPORTS_ONE.replace("sys.exit(7)", ""))
-    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
+    result = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
     shown = said(result)
     assert shown["error"] == "RemoteJobError"
     assert "without a report of active_ranges, candidates, committed, " in shown["message"]
@@ -85,7 +85,7 @@ def test_a_job_must_report_every_asset(
 def test_the_error_of_the_job_is_the_error_of_the_run(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:
-    result = location(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", "other/one")
+    result = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", "other/one")
     shown = said(result)
     assert shown["error"] == "RepositoryNotFoundError", emr.jobs[-1].output[-3000:]
     assert shown["what_to_do"]
@@ -105,7 +105,7 @@ def test_no_second_job_of_a_repository(emr: EMR, lake: Lake, instance: DagsterIn
         aws.run_job_flow(Name=name, Instances=instances, ReleaseLabel="emr-7.9.0", Steps=[step])
     else:
         aws.start_job_run(name=name, applicationId=emr.application_id, executionRoleArn=ROLE)
-    result = location(emr.settings(lake, kind), instance).run("gc_mark", RUN)
+    result = CodeLocation.of(emr.settings(lake, kind), instance).run("gc_mark", RUN)
     assert said(result)["error"] == "RunInProgressError"
     assert len(emr.states) == 1, "nothing was started"
 
@@ -113,7 +113,7 @@ def test_no_second_job_of_a_repository(emr: EMR, lake: Lake, instance: DagsterIn
 @KINDS
 def test_an_interrupted_run_ends_its_job(emr: EMR, lake: Lake, instance: DagsterInstance, kind: str) -> None:
     emr.stop()
-    dagster = location(emr.settings(lake, kind), instance)
+    dagster = CodeLocation.of(emr.settings(lake, kind), instance)
     over = threading.Event()
 
     def interrupt() -> None:
@@ -135,7 +135,7 @@ def test_an_interrupted_run_ends_its_job(emr: EMR, lake: Lake, instance: Dagster
 
 def test_a_request_that_is_none(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
     settings = emr.settings(lake, "emr-serverless", executionTimeoutMinutes="soon")
-    shown = said(location(settings, instance).run("gc_mark", RUN))
+    shown = said(CodeLocation.of(settings, instance).run("gc_mark", RUN))
     assert shown["error"] == "ConfigurationError"
     assert "executionTimeoutMinutes" in shown["message"]
     assert emr.states == []
@@ -143,7 +143,7 @@ def test_a_request_that_is_none(emr: EMR, lake: Lake, instance: DagsterInstance)
 
 def test_what_aws_refuses(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
     settings = emr.settings(lake, "emr-serverless", applicationId="00none")
-    shown = said(location(settings, instance).run("gc_mark", RUN))
+    shown = said(CodeLocation.of(settings, instance).run("gc_mark", RUN))
     assert shown["error"] == "RemoteJobError"
     assert "00none" in shown["message"]
     assert "permissions" in shown["what_to_do"]

@@ -12,9 +12,10 @@ from dagster import DagsterInstance, ExecuteInProcessResult
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.open_mark import open_mark
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.pipeline.assets.conftest import GARBAGE, LIVE, materialized, values
-from lakefs_gc_tests.pipeline.emr.conftest import EMR, MESSAGES, failure, location
+from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.emr import EMR, MESSAGES, failure
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
 RUN = "lake/one"
 MARKED = {*STAGES, "mark"}
@@ -37,10 +38,10 @@ def objects(repository: LakeRepository) -> int:
 
 
 def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance) -> None:
-    serverless = location(with_brake(emr.settings(lake, "emr-serverless")), instance)
+    serverless = CodeLocation.of(with_brake(emr.settings(lake, "emr-serverless")), instance)
     secrets_manager = {"spark.yarn.appMasterEnv.SECRET_KEY": "EMR.secret@lakefs-gc"}
     configurations = [{"Classification": "spark-defaults", "Properties": secrets_manager}]
-    cluster = location(with_brake(emr.settings(lake, "emr", Configurations=configurations)), instance)
+    cluster = CodeLocation.of(with_brake(emr.settings(lake, "emr", Configurations=configurations)), instance)
 
     marked = serverless.run("gc_mark", RUN)
     assert not marked.success, "a brake is on"

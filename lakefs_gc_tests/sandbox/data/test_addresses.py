@@ -13,7 +13,7 @@ import pytest
 from lakefs_gc.formats.ids import is_slice_id, new_xid, reversed_id_time, xid_time
 from lakefs_gc.sandbox.data.addresses import AddressProvider, AddressSigner
 from lakefs_gc.sandbox.problems import ApiError
-from lakefs_gc_tests.sandbox.conftest import FakeClock
+from lakefs_gc_tests.support.fake_clock import FakeClock
 
 DAY_SECONDS = 86_400
 

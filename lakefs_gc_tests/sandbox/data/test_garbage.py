@@ -22,7 +22,7 @@ from lakefs_gc.sandbox.versions import branches, commits
 from lakefs_gc.sandbox.versions.commits import CommitParameters
 from lakefs_gc.sandbox.versions.refs import Repository
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.conftest import FakeClock
+from lakefs_gc_tests.support.fake_clock import FakeClock
 
 NAMESPACE = "local://demo"
 MAX_PAGES = 100

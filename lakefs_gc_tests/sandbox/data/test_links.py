@@ -12,8 +12,8 @@ from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
-from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, make_place, refused
+from lakefs_gc_tests.support.fake_clock import FakeClock
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, StartSandbox, make_place, refused
 
 USED = "link address already used: link address invalid"
 

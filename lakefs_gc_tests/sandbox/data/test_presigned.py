@@ -14,8 +14,8 @@ from lakefs.client import Client
 
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.conftest import FakeClock, StartSandbox
-from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, make_place, refused
+from lakefs_gc_tests.support.fake_clock import FakeClock
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, StartSandbox, make_place, refused
 
 PART_BYTES = 5 << 20
 

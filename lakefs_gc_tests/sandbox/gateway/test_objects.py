@@ -17,7 +17,7 @@ from lakefs_gc.sandbox.gateway.documents import read_keys_to_delete
 from lakefs_gc.sandbox.gateway.problems import S3Error
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.sandbox.conftest import FakeClock
+from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.gateway_client import refusal, s3_client
 from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 

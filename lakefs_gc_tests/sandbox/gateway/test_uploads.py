@@ -12,7 +12,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 
 from lakefs_gc.sandbox.gateway.uploads import Uploads
-from lakefs_gc_tests.sandbox.conftest import FakeClock
+from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.gateway_client import refusal
 from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 

@@ -19,14 +19,11 @@ from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.checksums import checksums_of
 from lakefs_gc.storage.s3.copy import CopyLimits
 from lakefs_gc.storage.s3.store import S3Store
-from lakefs_gc_tests.conftest import BUCKET
-
-MIB = 1024 * 1024
-IN_PARTS = CopyLimits(single_bytes=5 * MIB, part_bytes=5 * MIB, parts_at_once=2)
+from lakefs_gc_tests.support.copy_limits import IN_PARTS, MIB
 
 
 def s3_name(store: S3Store, key: str) -> dict[str, str]:
-    return {"Bucket": BUCKET, "Key": store.root + key}
+    return {"Bucket": store.bucket, "Key": store.root + key}
 
 
 @pytest.mark.parametrize("call", ["PutObject", "CopyObject", "CompleteMultipartUpload"])
@@ -72,7 +69,7 @@ def test_a_copy_in_parts_that_fails_leaves_nothing(
     with pytest.raises(StorageError):
         store.copy_to("data/s/big", store, "backup/big")
     assert store.content_facts("backup/big") is None
-    uploads = s3_server.client().list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+    uploads = s3_server.client().list_multipart_uploads(Bucket=store.bucket).get("Uploads", [])
     assert [upload for upload in uploads if upload["Key"] == store.root + "backup/big"] == []
 
 

@@ -18,8 +18,8 @@ from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.addresses import is_stranger
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.engine.records.test_mark import UNIFIED, write_client_mark
-from lakefs_gc_tests.formats.test_addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
+from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
 
 STATE = "terraform.tfstate"

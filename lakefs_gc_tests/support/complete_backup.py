@@ -1,0 +1,30 @@
+"""A complete backup of one object, written without Spark."""
+
+from __future__ import annotations
+
+import json
+
+from lakefs_gc.engine.records.backup import COPIED, Backup
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.storage.base import ObjectStore
+
+
+def write_complete_backup(store: ObjectStore, repository: str, mark_id: str = "m1") -> Backup:
+    """Write a backup of one object, with its manifest, without Spark."""
+    backup = Backup(
+        mark_id=mark_id,
+        repository=repository,
+        namespace=f"local://{repository}/",
+        mark_digest="sha256:0",
+        created_at=utc_now(),
+        parts=(),
+        outcomes={COPIED: 1},
+        copied_bytes=3,
+        proofs={},
+        version="0",
+    ).sealed()
+    note = {"mark_id": mark_id, "namespace": backup.namespace, "began_at": backup.created_at.isoformat()}
+    store.put(backup.paths.began, json.dumps(note).encode())
+    store.put(backup.paths.manifest, backup.to_json())
+    store.put(f"{backup.paths.objects}data/s/one", b"one")
+    return backup
