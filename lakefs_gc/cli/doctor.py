@@ -14,7 +14,7 @@ from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.freed_space import deleted_bytes
+from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.findings import Finding, Verdict
 
@@ -134,10 +134,10 @@ def _clock(store: ObjectStore, settings: Settings) -> Finding:
 
 
 def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
-    found = deleted_bytes(store)
-    if found.fate == "go":
-        return Finding("deleted bytes", "ok", f"they {found}")
-    if found.fate == "unknown":
+    found = freed_space(store)
+    if found.state == "freed at once":
+        return Finding("deleted bytes", "ok", str(found))
+    if found.state == "unknown":
         return Finding(
             "deleted bytes",
             "warn",

@@ -1,12 +1,11 @@
-"""The interface to an object store: what the collector needs of one, and nothing else.
+"""The interface of an object store: the operations that the collector needs, and no others.
 
-A store is opened at a folder (a lakeFS storage namespace, or a prefix above it); all keys are relative to
-that folder, exactly as the store has them: no URL decoding, no Unicode normalisation. A store that is open
-never leaves its folder: a key that is empty, absolute or holds a ``..`` or ``.`` part is refused with
-``NamespaceError``.
+A store is opened at a folder (a lakeFS storage namespace, or a prefix above it). All keys are relative to that folder,
+exactly as the store has them: no URL decoding, no Unicode normalisation. An open store never leaves its folder: a key
+that is empty, absolute, or has a ``..`` or ``.`` part raises ``NamespaceError``.
 
-Clients hold sockets and threads that survive neither a fork nor pickling: pass a ``StoreLocation`` to a
-Spark worker and open the store there.
+Clients hold sockets and threads that survive neither a fork nor pickling. Pass a ``StoreLocation`` to a Spark worker
+and open the store there.
 """
 
 from __future__ import annotations
@@ -36,14 +35,12 @@ LISTING_SCHEMA = pa.schema(
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""Columns of a listing: the key relative to the store's folder, its size in bytes, when it was last
-modified.
-"""
+"""Columns of a listing: the key relative to the store's folder, the size in bytes, and the time of the last change."""
 
 
 @dataclass(frozen=True)
 class ListingPage:
-    """A part of a listing: objects of ``LISTING_SCHEMA``, and the folders of the level that came along with them."""
+    """A part of a listing: objects of ``LISTING_SCHEMA``, and the folders of the level that arrived with them."""
 
     objects: pa.RecordBatch
     sub_prefixes: list[str]
@@ -51,7 +48,7 @@ class ListingPage:
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object that exists: size in bytes, ETag without quotes (empty where the store has none)."""
+    """An object that exists: size in bytes, ETag without quotes (empty if the store has none)."""
 
     size_bytes: int
     last_modified: datetime
@@ -59,8 +56,8 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True)
-class Doomed:
-    """An object to delete with all its versions: what was seen of it (None: not there), and how new one may be."""
+class VersionedTarget:
+    """An object to delete with all its versions: its facts (None: it does not exist), and the latest permitted time."""
 
     key: str
     seen: ObjectInfo | None
@@ -68,23 +65,23 @@ class Doomed:
 
 
 @dataclass(frozen=True)
-class FoundVersions:
-    """What is to be deleted of an object: the ids of its versions and delete markers, none where the store has no such.
+class ObjectVersions:
+    """The ids of the versions and delete markers of an object, empty if the store keeps no versions.
 
-    ``is_newer``: something was written since, so nothing of it is to be deleted.
+    ``is_newer``: the object was written again, so none of its versions may be deleted.
     """
 
-    doomed: Doomed
+    target: VersionedTarget
     ids: tuple[str, ...] = ()
     is_newer: bool = False
 
 
 @dataclass(frozen=True)
 class ContentFacts:
-    """What a store itself says of an object's content: size in bytes, and checksums of the whole of it.
+    """The size in bytes and the checksums that a store itself reports of an object's whole content.
 
-    ``checksums`` is by algorithm: ``md5`` and ``sha256`` in hex, others (``crc64nvme``) as the store writes them.
-    Empty where the store has none, or none that is certain.
+    ``checksums`` maps the algorithm to its value: ``md5`` and ``sha256`` in hex, others (``crc64nvme``) as the store
+    writes them. Empty if the store has none that certainly covers the whole content.
     """
 
     size_bytes: int
@@ -92,19 +89,19 @@ class ContentFacts:
 
 
 class DeletionOutcome(StrEnum):
-    """What the store itself answered for one key."""
+    """The store's own answer for one key."""
 
     DELETED = "deleted"
     FAILED = "failed"
     LOCKED = "locked"
-    """An object lock or a legal hold keeps it."""
+    """An object lock or a legal hold protects the object."""
     NEWER = "newer"
-    """It was written again: nothing of it was deleted."""
+    """The object was written again: none of its versions was deleted."""
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """The outcome of one key; ``error`` is the store's code and message when it failed, else empty."""
+    """The outcome of one key; ``error`` is the store's code and message if the delete failed, else empty."""
 
     key: str
     outcome: DeletionOutcome
@@ -112,66 +109,64 @@ class Deletion:
 
     @classmethod
     def of(cls, key: str, error: str) -> Deletion:
-        """``FAILED`` with that error, or ``DELETED`` when it is empty."""
+        """Return ``FAILED`` with the error, or ``DELETED`` if the error is empty."""
         return cls(key, DeletionOutcome.FAILED if error else DeletionOutcome.DELETED, error)
 
 
 SubPrefixes = list[str]
-"""For annotations in the classes below, where ``list`` is a method."""
+"""For annotations in classes that have a method named ``list``."""
 
 Deletions = list[Deletion]
-Versions = list[FoundVersions]
+Versions = list[ObjectVersions]
 
 
 class ObjectStore(ABC):
     """A folder of an object store.
 
-    Every method raises ``AccessDeniedError``, ``StoreUnavailableError`` (after its retries) or
-    ``StorageError``. Requests that fail for a while (5xx, 429, SlowDown, broken connections) are retried
-    with backoff and are no failure. Methods may be called from several threads of the process that opened
-    the store.
+    Every method raises ``AccessDeniedError``, ``StoreUnavailableError`` (after its retries) or ``StorageError``.
+    Requests that fail temporarily (5xx, 429, SlowDown, broken connections) are retried with backoff and do not count
+    as failures. Methods may be called from several threads of the process that opened the store.
     """
 
     location: StoreLocation
 
     lists_by_page = False
-    """Whether each page of a listing is a request, and a level may be listed from any of its names on."""
+    """Whether each page of a listing is one request, and a listing of a level can start at any of its names."""
 
     @property
     def slow_downs(self) -> int:
-        """How often the store asked this process to slow down, so far."""
+        """Return how often the store has asked this process to slow down."""
         return 0
 
-    def limit_requests(self, per_second: float) -> None:  # noqa: B027 - nothing to limit, unless a store has requests
-        """Ask at most so many requests in a second, on average, from this process; 0 is no limit.
+    def limit_requests(self, per_second: float) -> None:  # noqa: B027 - a local store makes no requests
+        """Limit the average number of requests per second from this process; 0 removes the limit.
 
-        Stores that are no service have no limit.
+        A local store ignores the limit.
         """
 
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[pa.RecordBatch]:
-        """All objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.
+        """Yield all objects whose key starts with ``prefix`` and sorts after ``start_after``, at any depth.
 
-        Batches of ``LISTING_SCHEMA``, at most a few tens of thousands of rows each; in UTF-8 byte order of
-        the key on S3, in any order on a local folder and on some stores that imitate S3 (SeaweedFS walks
-        folders: with ``start_after`` in the middle of a folder it may pass over keys that byte order puts
-        later; whole slices are safe). Keys that end in ``/`` (directory markers) are left out. A prefix
-        with nothing below it gives no batch; a bucket or local folder that does not exist raises
-        ``ObjectNotFoundError``.
+        Each batch has ``LISTING_SCHEMA`` and at most a few tens of thousands of rows. The order is the UTF-8 byte order
+        of the keys on S3, and any order on a local folder and on some S3-compatible stores. SeaweedFS walks folders:
+        with ``start_after`` in the middle of a folder it may skip keys that byte order puts later; whole slices are
+        safe. Keys that end in ``/`` (directory markers) are omitted. An empty prefix yields no batch. A bucket or local
+        folder that does not exist raises ``ObjectNotFoundError``; a listing that cannot be read to its end raises too.
         """
 
     @abstractmethod
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
-        """One level: the sub-prefixes below ``prefix`` (each ends in ``/``), and the objects directly at it.
+        """Return one level: the sub-prefixes below ``prefix`` (each ends in ``/``), and the objects directly in it.
 
-        ``prefix`` is empty or ends in ``/``. Sub-prefixes are whole (``data/<slice>/`` for ``data/``).
+        ``prefix`` is empty or ends in ``/``. Sub-prefixes include it (``data/<slice>/`` for ``data/``).
         """
 
     def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
-        """``list``, or with ``one_level`` ``list_level``, piece by piece as the store gives it.
+        """Yield the pages of ``list``, or of ``list_level`` with ``one_level``, as the store returns them.
 
-        ``start_after`` is for ``one_level``: on S3 objects come in the order of their keys then. With it, stores
-        that are not ``lists_by_page`` may be slow.
+        With ``one_level``, S3 returns objects in the order of their keys after ``start_after``. Stores without
+        ``lists_by_page`` may be slow with ``start_after``.
         """
         if one_level:
             sub_prefixes, objects = self.list_level(prefix)
@@ -181,67 +176,64 @@ class ObjectStore(ABC):
             yield ListingPage(batch, [])
 
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
-        """The first key or folder (without its final slash) of the level ``prefix`` after ``start_after``.
+        """Return the first key or folder (without its final slash) of the level ``prefix`` after ``start_after``.
 
-        Only where ``lists_by_page``; a hint where to cut a listing, and nothing more.
+        Only for stores with ``lists_by_page``. The result is a hint where to cut a listing, and proves nothing.
         """
         raise NotImplementedError
 
     @abstractmethod
     def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
-        """Key and whole content of each object, in any order, ``concurrency`` requests at once, few held in
-        memory.
+        """Yield the key and the whole content of each object, in any order, with ``concurrency`` parallel requests.
 
-        Raises ``ObjectNotFoundError`` for the first key that does not exist.
+        Few contents are in memory at the same time. The first key that does not exist raises ``ObjectNotFoundError``.
         """
 
     @abstractmethod
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """Facts about each object that exists; a key that does not exist is left out of the answer."""
+        """Return facts about each object that exists; the result omits keys that do not exist."""
 
     @abstractmethod
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """MD5 (32 hex digits, lower case) of the content of each object of which it is known for certain.
+        """Return the MD5 (32 hex digits, lower case) of the content of each object for which it is certain.
 
-        Left out of the answer: objects that do not exist, and those whose ETag may be something else.
+        The result omits objects that do not exist, and objects with an ETag that may not be an MD5.
         """
 
     @abstractmethod
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Write a whole object, atomically. With ``if_absent`` return False, and write nothing, if it
-        exists.
-        """
+        """Write a whole object atomically. With ``if_absent``, write nothing and return False if it exists."""
 
     @abstractmethod
     def open_read(self, key: str) -> AbstractContextManager[BinaryIO]:
-        """One object as a stream, for those too large to hold. Raises ``ObjectNotFoundError``.
+        """Open one object as a stream, for objects too large for memory. Raise ``ObjectNotFoundError``.
 
-        A stream that breaks raises; it never just ends early.
+        A stream that breaks raises an error; it never ends early without one.
         """
 
     @abstractmethod
     def read_end(self, key: str, size_bytes: int) -> bytes:
-        """The last bytes of one object; all of them if there are fewer. Raises ``ObjectNotFoundError``."""
+        """Return the last bytes of one object, or all of them if there are fewer. Raise ``ObjectNotFoundError``."""
 
     @abstractmethod
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
-        """Write a whole object from a stream, atomically: nothing is written if ``source`` raises.
+        """Write a whole object from a stream atomically: nothing is written if ``source`` raises.
 
-        ``size_bytes`` is how much about to expect, where that is known: stores cut large objects into parts by it.
-        With ``if_absent`` return False, and write nothing, if it exists. On S3 that is a HEAD before the upload: of
-        two writers in the same moment both may be told True.
+        ``size_bytes`` is the approximate size, if known: stores choose the size of the parts of an upload by it.
+        With ``if_absent``, write nothing and return False if the object exists. On S3 this is a HEAD before the
+        upload, so of two simultaneous writers both may get True.
         """
 
     def content_facts(self, key: str) -> ContentFacts | None:
-        """What the store says of an object's content, without reading it; None when it does not exist."""
+        """Return what the store reports of an object's content, without reading it; None if it does not exist."""
         info = self.stat_many([key]).get(key)
         return ContentFacts(info.size_bytes, {}) if info else None
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
-        """Copy one object: by the store itself where both are one kind and place, else by streaming.
+        """Copy one object: by the store itself if source and destination share a store, otherwise as a stream.
 
-        Raises ``ObjectNotFoundError``. The destination has the object whole, or not at all. With ``if_absent``
-        return False, and write nothing, if it exists.
+        Raise ``ObjectNotFoundError``. The destination has the whole object, or nothing. With ``if_absent``, write
+        nothing and return False if it exists.
         """
         retry = RetryPolicy()
         facts = self.stat_many([key]).get(key)
@@ -250,7 +242,7 @@ class ObjectStore(ABC):
                 with self.open_read(key) as source:
                     size_bytes = facts.size_bytes if facts else 0
                     return destination.put_stream(destination_key, source, if_absent=if_absent, size_bytes=size_bytes)
-            except StoreUnavailableError:  # the stream broke on its way: once more from the start
+            except StoreUnavailableError:  # the stream broke: start again from the first byte
                 if failures >= retry.tries:
                     raise
                 time.sleep(retry.pause_seconds(failures))
@@ -258,47 +250,46 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-        """Delete, and say for each key, in the order given, what the store answered.
+        """Delete objects, and return the store's answer for each key, in the order of ``keys``.
 
-        Deleting a key that does not exist succeeds (``DELETED``): stores do not tell the difference. One key
-        that makes the store refuse a whole batch is isolated and is the only one to fail. Asking to slow
-        down is no failure: it is waited out.
+        Deleting a key that does not exist succeeds (``DELETED``), because stores do not report the difference. If one
+        key makes the store refuse a whole batch, it is isolated and only that key fails. A request to slow down is
+        not a failure: the delete waits and is sent again.
 
-        ``window`` is asked just before each try, also of a part of the keys: once it is over, what is left is
-        ``FAILED`` and not tried. Its ``unanswered`` is set when the end of a try is not known.
+        ``window`` is checked before each try, also of a part of the keys. Once it is over, the remaining keys are
+        ``FAILED`` and not tried. ``window.unanswered`` is set if the result of a try is unknown.
         """
 
-    def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
-        """Every version and delete marker of each object, where the store keeps such, in the order given.
+    def find_versions(self, targets: Sequence[VersionedTarget]) -> Versions:
+        """Return every version and delete marker of each object, in the order of ``targets``.
 
-        ``is_newer`` is one with a version that is newer than it may be, or with another current version than was seen.
+        An object ``is_newer`` if it has a version later than permitted, or another current version than was seen.
         """
-        return [FoundVersions(each) for each in doomed]
+        return [ObjectVersions(target) for target in targets]
 
-    def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
-        """Delete what ``find_versions`` found, for good, and nothing that was written after that.
+    def delete_versions(self, versions: Sequence[ObjectVersions], window: DeleteWindow | None = None) -> Deletions:
+        """Delete the listed versions permanently, and nothing that was written after they were listed.
 
-        Otherwise as ``delete_many``; ``LOCKED`` for an object with a version that a lock holds, and ``NEWER`` for one
-        that ``is_newer``.
+        As ``delete_many``, but ``LOCKED`` for an object with a locked version, and ``NEWER`` if ``is_newer``.
         """
-        keys = [each.doomed.key for each in found]
-        seen = [each.doomed.key for each in found if each.doomed.seen]
+        keys = [each.target.key for each in versions]
+        seen = [each.target.key for each in versions if each.target.seen]
         answers = {answer.key: answer for answer in self.delete_many(seen, window)}
         return [answers.get(key) or Deletion.of(key, "") for key in keys]
 
     @abstractmethod
     def now(self) -> datetime:
-        """The time on the store's own clock, UTC."""
+        """Return the time of the store's own clock, in UTC."""
 
-    def keeps_deleted_bytes(self) -> str:
-        """Why the bytes of a deleted object stay, e.g. because the bucket keeps versions; empty when they go.
+    def space_not_freed(self) -> str:
+        """Return why a delete frees no space, e.g. because the bucket keeps versions; empty if it frees space.
 
-        Raises ``AccessDeniedError`` when the credentials do not allow to ask.
+        Raise ``AccessDeniedError`` if the credentials do not permit the question.
         """
         return ""
 
     def read(self, key: str) -> bytes:
-        """Whole content of one object. Raises ``ObjectNotFoundError``."""
+        """Return the whole content of one object. Raise ``ObjectNotFoundError``."""
         for _, data in self.read_many([key]):
             return data
-        raise AssertionError("read_many gave no answer")  # unreachable: it yields or raises
+        raise AssertionError("unreachable")  # read_many yields or raises

@@ -1,4 +1,4 @@
-"""Many calls at once, few results held."""
+"""Many parallel calls with few results in memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ Result = TypeVar("Result")
 def map_unordered(
     function: Callable[[Item], Result], items: Iterable[Item], concurrency: int, *, wait_for_all: bool = False
 ) -> Iterator[tuple[Item, Result]]:
-    """``(item, function(item))`` in order of completion, by ``concurrency`` threads.
+    """Yield ``(item, function(item))`` in order of completion, computed by ``concurrency`` threads.
 
-    At most ``concurrency`` results exist that the caller has not taken. The first error is raised at once;
-    what has not begun by then, or when the iterator is closed, is dropped. With ``wait_for_all`` what has begun is
-    waited for even then.
+    At most ``concurrency`` results wait for the caller. The first error is raised at once. Calls that have not begun by
+    then, or when the iterator is closed, are dropped. With ``wait_for_all``, calls that have begun are waited for.
     """
     source = iter(items)
     executor = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="store")
@@ -38,7 +37,7 @@ def map_unordered(
         while pending:
             future = finished.get()
             item, result = pending.pop(future), future.result()
-            # Before the caller is at work on this one: else calls that end together are followed by none meanwhile.
+            # Before the yield: otherwise no call would run while the caller works on this result.
             begin_next()
             yield item, result
     finally:

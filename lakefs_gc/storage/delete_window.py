@@ -1,4 +1,4 @@
-"""How long a delete may be tried, and after how long a restore takes one for dead: both numbers, side by side."""
+"""The time limits of deletes: how long a delete is tried, and when a restore may assume that it has ended."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Callable
 
 CONNECT_TIMEOUT_SECONDS = 10
 READ_TIMEOUT_SECONDS = 60
-"""Of each request: to connect, and without a byte of the answer. They do not bound an answer that trickles."""
+"""Limits of each request: to connect, and without a byte of the answer. They do not limit an answer that trickles."""
 
 DELETE_DEADLINE_SECONDS = 90
-"""No try of a delete is sent later than this after the moment before its intent was written. It leaves room for one
-try that times out and another one, or for a minute of SlowDown."""
+"""No try of a delete is sent later than this, counted from just before its intent was written. The time is enough for
+one try that times out and a second one, or for a minute of SlowDown."""
 
-_STORE_GOES_ON_SECONDS = 60
-"""How long the store may still carry out a request that the client has given up; clocks of whole seconds included."""
+_STORE_CONTINUES_SECONDS = 60
+"""How long the store may still execute a request that the client gave up, including clocks of whole seconds."""
 
-DEAD_AFTER_SECONDS = DELETE_DEADLINE_SECONDS + CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _STORE_GOES_ON_SECONDS
-"""A delete without a known end whose intent is older than this, by the store's clock, is under way no more."""
+DEAD_AFTER_SECONDS = DELETE_DEADLINE_SECONDS + CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _STORE_CONTINUES_SECONDS
+"""A delete without a known result has ended if its intent is older than this, by the store's clock."""
 
 NOT_TRIED = (
-    f"not tried: {DELETE_DEADLINE_SECONDS} s had passed since its intent was begun (the next sweep tries; where "
-    "requests are slow or limited lower sweep.objects_per_request)"
+    f"not tried: {DELETE_DEADLINE_SECONDS} s had passed since its intent was begun. The next sweep tries again; if "
+    "requests are slow or limited, lower sweep.objects_per_request"
 )
 """The error of a key for which no try began in time."""
 
 
 class DeleteWindow:
-    """The time in which what one intent names may be deleted; it opens when this is made, before the intent is written.
+    """The time in which the objects of one intent may be deleted.
 
-    ``wall`` and ``steady`` are clocks of this machine, in seconds.
+    It begins when this object is created, before the intent is written. ``wall`` and ``steady`` are clocks of this
+    machine, in seconds.
     """
 
     def __init__(
@@ -42,11 +43,11 @@ class DeleteWindow:
         self._seconds, self._wall, self._steady = seconds, wall or time.time, steady or time.monotonic
         self._opened_wall, self._opened_steady = self._wall(), self._steady()
         self.unanswered = False
-        """Whether a try ended without the store's answer: the store may carry it out later still."""
+        """Whether a try ended without the store's answer, so that the store may still execute it."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no further try may be sent."""
-        # The one may be set back meanwhile, the other stands still while a machine sleeps.
+        """Return whether no further try may be sent."""
+        # The wall clock may be set back; the steady clock stops while a machine sleeps.
         passed = max(self._wall() - self._opened_wall, self._steady() - self._opened_steady)
         return passed >= self._seconds

@@ -1,4 +1,4 @@
-"""Listing much at once."""
+"""Listings of many prefixes in parallel."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ import pyarrow as pa
 from lakefs_gc.storage.base import ObjectStore
 
 BATCH_ROWS = 32_000
-"""Rows from which small batches are handed on as one: enough that Arrow's cost for each batch is lost in
-it.
-"""
+"""Rows from which small batches are merged into one: large enough that Arrow's cost per batch is negligible."""
 
 
 def list_concurrently(store: ObjectStore, prefixes: Iterable[str], concurrency: int = 16) -> Iterator[pa.RecordBatch]:
-    """The objects below each prefix, ``concurrency`` prefixes at once, as batches of about ``BATCH_ROWS``
-    rows.
+    """Yield the objects below each prefix in batches of about ``BATCH_ROWS`` rows, listing prefixes in parallel.
 
-    In no order. The prefixes are taken one by one, when a thread is free for them; at most 2 ×
-    ``concurrency`` batches wait for the caller. The first error, of the store or of ``prefixes``, is raised
-    as soon as it is known, and then, as when the iterator is closed, the threads stop after the page they
-    are at.
+    The order is arbitrary. A prefix is taken when a thread is free for it; at most 2 × ``concurrency`` batches wait for
+    the caller. The first error, of the store or of ``prefixes``, is raised as soon as it is known. After an error, or
+    when the iterator is closed, the threads stop after their current page.
     """
     return merged(_list_all(store, prefixes, max(1, concurrency)))
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about ``BATCH_ROWS``."""
+    """Yield the same rows in batches of about ``BATCH_ROWS``."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

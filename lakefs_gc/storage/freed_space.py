@@ -1,4 +1,4 @@
-"""Whether a delete gives the bytes back: versions, soft delete and object lock keep them."""
+"""Whether a delete frees space: versions, soft delete and object lock keep the bytes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from lakefs_gc.storage.base import ObjectStore
 
 
 @dataclass(frozen=True)
-class DeletedBytes:
-    """``fate`` of the bytes of a deleted object, and why; ``unknown`` where the credentials may not ask."""
+class FreedSpace:
+    """Whether a delete frees space at once, and why; ``unknown`` if the credentials do not permit the question."""
 
-    fate: Literal["go", "stay", "unknown"]
+    state: Literal["freed at once", "not freed", "unknown"]
     why: str
 
     def __str__(self) -> str:
-        return f"{self.fate}: {self.why}"
+        return f"{self.state}: {self.why}"
 
 
-def deleted_bytes(store: ObjectStore) -> DeletedBytes:
-    """What becomes of the bytes when an object of this store is deleted. Raises nothing for a store that refuses."""
+def freed_space(store: ObjectStore) -> FreedSpace:
+    """Return whether a delete in this store frees space at once; ``unknown`` if the store refuses to answer."""
     try:
-        why = store.keeps_deleted_bytes()
+        why = store.space_not_freed()
     except StorageError as error:
-        return DeletedBytes("unknown", error.message)
-    return DeletedBytes("stay", why) if why else DeletedBytes("go", "the store keeps no versions")
+        return FreedSpace("unknown", error.message)
+    return FreedSpace("not freed", why) if why else FreedSpace("freed at once", "the store keeps no versions")

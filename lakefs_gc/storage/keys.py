@@ -1,4 +1,4 @@
-"""Which keys a store accepts: everything that cannot lead out of its folder."""
+"""The keys that a store accepts: all that cannot lead out of its folder."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from lakefs_gc.errors import NamespaceError
 
 
 def check_key(key: str) -> str:
-    """``key`` itself, if it names an object inside the store's folder.
+    """Return ``key`` if it names an object inside the store's folder, else raise ``NamespaceError``.
 
-    Refused with ``NamespaceError``: the empty key, an absolute one, one with a ``.`` or ``..`` part (HTTP
-    clients resolve those parts before they send a request, so the request would reach another object), and
-    one that is not valid Unicode. An empty part inside (``a//b``) is a key like any other on S3.
+    Refused are the empty key, absolute keys, keys that are not valid Unicode, and keys with a ``.`` or ``..`` part:
+    HTTP clients resolve these parts before they send a request, so the request would reach another object. An empty
+    part inside (``a//b``) is permitted, because S3 has such keys.
     """
     if not key:
-        raise NamespaceError("the empty key names no object", remedy="give a key relative to the namespace")
+        raise NamespaceError("An empty key does not name an object", remedy="Pass a key relative to the namespace")
     return check_prefix(key)
 
 
 def check_prefix(prefix: str) -> str:
-    """``prefix`` itself, if every key that starts with it lies in the store's folder; else
-    ``NamespaceError``.
-    """
+    """Return ``prefix`` if every key that starts with it is in the store's folder, else raise ``NamespaceError``."""
     if prefix.startswith("/") or not {".", ".."}.isdisjoint(prefix.split("/")):
         raise NamespaceError(
-            f"the key {prefix!r} leaves the namespace",
-            remedy="give a key relative to the namespace, without '.' and '..' parts",
+            f"The key {prefix!r} leaves the namespace",
+            remedy="Pass a key relative to the namespace, without '.' and '..' parts",
             key=prefix,
         )
     try:
         prefix.encode()
     except UnicodeEncodeError as error:
-        raise NamespaceError(f"the key {prefix!r} is not valid UTF-8", remedy="give the key as it is") from error
+        raise NamespaceError(
+            f"The key {prefix!r} is not valid UTF-8", remedy="Pass the key exactly as the store has it"
+        ) from error
     return prefix

@@ -1,4 +1,4 @@
-"""A folder of this machine, or of a file system it mounts, as an object store."""
+"""A local folder, or a folder of a mounted file system, as an object store."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ _TEMPORARY = re.compile(r"\.lakefs-gc-[0-9a-f]{32}\.tmp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 Rows = list[tuple[str, os.stat_result]]
 _GONE = (errno.ENOENT, errno.ENOTDIR)
-_UNANSWERED = (errno.EIO, errno.ETIMEDOUT)  # of a file system that a server has
+_UNANSWERED = (errno.EIO, errno.ETIMEDOUT)  # from the server of a mounted file system
 _NO_LINKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM, errno.EMLINK)
 
 
 class LocalStore(ObjectStore):
     """Files below a folder; the key is the path.
 
-    Symbolic links below the folder are not followed, and a listing that meets one fails: what it leads to may be an
-    object or a metadata file that was moved away. The folder itself, or one above it, may be a link.
-    Folders that a delete empties are removed; other empty folders do not matter. Files still being written
-    carry a name of their own (``.lakefs-gc-<32 hex digits>.tmp``), which is no key.
+    Symbolic links below the folder are not followed, and a listing that finds one fails: its target may be an object or
+    a metadata file that was moved away. The folder itself, or one above it, may be a link. Folders that a delete
+    empties are removed; other empty folders do not matter. Files that are still being written have a temporary name
+    (``.lakefs-gc-<32 hex digits>.tmp``), which is not a key.
     """
 
     def __init__(self, location: StoreLocation) -> None:
-        """Raises ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
+        """Raise ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
         self.location = location
         path = location.url.removeprefix(SCHEME).rstrip("/")
         if not location.url.startswith(SCHEME + "/") or not path:
             raise ConfigurationError(
-                f"{location.url!r} is no folder of this machine", remedy="write file:///absolute/folder"
+                f"{location.url!r} is not the URL of a local folder", remedy="Write file:///absolute/folder"
             )
         self.folder = Path(path)
 
@@ -99,7 +99,7 @@ class LocalStore(ObjectStore):
 
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
         if check_prefix(prefix) and not prefix.endswith("/"):
-            raise ConfigurationError(f"a level is a prefix that ends in '/', not {prefix!r}", remedy="add the '/'")
+            raise ConfigurationError(f"The prefix of a level must end in '/': {prefix!r}", remedy="Add the '/'")
         sub_prefixes: SubPrefixes = []
         rows: Rows = []
         for name, is_folder, facts in self._scan(prefix):
@@ -110,7 +110,7 @@ class LocalStore(ObjectStore):
         return sub_prefixes, _batch(rows)
 
     def _scan(self, level: str) -> Iterator[tuple[str, bool, os.stat_result | None]]:
-        """Name, whether it is a folder, and (for a file) its facts, of each entry of one folder."""
+        """Yield the name of each entry of one folder, whether it is a folder, and (for a file) its facts."""
         with self._errors(level):
             try:
                 with self._open_folder(level) as descriptor, os.scandir(descriptor) as entries:
@@ -129,7 +129,7 @@ class LocalStore(ObjectStore):
                 self._refuse_link_above(level)
 
     def _refuse_link_above(self, level: str) -> None:
-        """A level that cannot be opened is an empty one, unless a symbolic link stands in its way."""
+        """Raise an error if a level cannot be opened because of a symbolic link; otherwise the level is empty."""
         parts = level.split("/")[:-1]
         for depth in range(len(parts)):
             with suppress(OSError), self._open_folder("".join(f"{part}/" for part in parts[:depth])) as folder:
@@ -138,9 +138,10 @@ class LocalStore(ObjectStore):
 
     def _link_error(self, key: str) -> NamespaceError:
         return NamespaceError(
-            f"{self.location.folder_url}{key} is a symbolic link. Links are not followed, so what it leads to would "
-            "pass for lost",
-            remedy="replace the link by the file or folder that it leads to; the namespace's own folder may be a link",
+            f"{self.location.folder_url}{key} is a symbolic link. Links are not followed, so the objects behind it "
+            "would count as missing",
+            remedy="Replace the link with the file or folder that it leads to. The namespace's own folder may be a "
+            "link",
         )
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class LocalStore(ObjectStore):
             return file.read()
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``. In this thread: a look at a file is quicker than a thread's start."""
+        """See ``ObjectStore``. Uses this thread only: reading a file's facts is faster than starting a thread."""
         self._require_folder()
         found = {}
         for key in keys:
@@ -193,8 +194,9 @@ class LocalStore(ObjectStore):
     # -- writing ---------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``. On disk (fsync) when it returns; makes the store's folder if it is not
-        there. On a file system without hard links ``if_absent`` is a look and then a rename (``_name_new``).
+        """See ``ObjectStore``. The data is on disk (fsync) when this returns; a missing store folder is created.
+
+        On a file system without hard links, ``if_absent`` is a check followed by a rename (``_name_new``).
         """
         return self._write(key, BytesIO(data), if_absent)
 
@@ -202,7 +204,7 @@ class LocalStore(ObjectStore):
         return self._write(key, source, if_absent)
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``. Between folders by the kernel, which on some file systems moves no byte."""
+        """See ``ObjectStore``. The kernel copies between local folders, on some file systems without moving data."""
         if not isinstance(destination, LocalStore):
             return super().copy_to(key, destination, destination_key, if_absent=if_absent)
         with self.open_read(key) as source:
@@ -215,8 +217,9 @@ class LocalStore(ObjectStore):
                 folder, temporary = self._new_file(level, source, whole_file)
             except NotADirectoryError as error:
                 raise StorageError(
-                    f"{self.location.folder_url}{key}: a file or a symbolic link is where a folder must be",
-                    remedy="move it away, or choose another key",
+                    f"{self.location.folder_url}{key}: a part of the path is a file or a symbolic link, and must be a "
+                    "folder",
+                    remedy="Move that file or link away, or choose another key",
                 ) from error
             try:
                 if if_absent:
@@ -236,11 +239,10 @@ class LocalStore(ObjectStore):
         return True
 
     def _new_file(self, level: str, source: BinaryIO, whole_file: bool = False) -> tuple[int, str]:
-        """The descriptor of the folder ``level``, and the name in it of a new file that holds ``source``, on
-        disk.
+        """Write ``source`` to a new temporary file; return the descriptor of the folder ``level`` and the file's name.
 
-        The folder stays while the file is in it. Until then a delete that empties the folder may remove it:
-        the file cannot be made, and the folder is made anew.
+        The folder stays while the file is in it. Before that, a delete that empties the folder may remove it; then the
+        file cannot be created, and the folder is created again.
         """
         temporary = f".lakefs-gc-{uuid.uuid4().hex}.tmp"
         while True:
@@ -299,13 +301,11 @@ class LocalStore(ObjectStore):
                 with self._open_folder(parent) as folder:
                     os.rmdir(name, dir_fd=folder)
             except OSError:
-                return  # not empty, gone, or not ours to remove: an empty folder does no harm
+                return  # not empty, already removed, or not permitted: an empty folder does no harm
             level = parent
 
     def now(self) -> datetime:
-        """See ``ObjectStore``. The file system's clock, which for a mounted one is its server's: from a
-        new file.
-        """
+        """See ``ObjectStore``. The time of a new file: the clock of the file system, or of the server that it is on."""
         self._require_folder()
         with self._errors("a new file"):
             folder, temporary = self._new_file("", BytesIO(b"t"))
@@ -319,7 +319,7 @@ class LocalStore(ObjectStore):
 
     @contextmanager
     def _open_folder(self, level: str) -> Iterator[int]:
-        """A descriptor of a folder below the store's; no part of the way may be a symbolic link."""
+        """Open a folder below the store's folder as a descriptor; no part of its path may be a symbolic link."""
         descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
         try:
             for part in level.split("/")[:-1]:
@@ -330,7 +330,7 @@ class LocalStore(ObjectStore):
             os.close(descriptor)
 
     def _make_folder(self, level: str) -> int:
-        """The same, with the folders made where they are missing; the caller closes it."""
+        """Open a folder as a descriptor, and create missing folders; the caller closes it."""
         while True:
             self.folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.folder, _FOLDER & ~os.O_NOFOLLOW)
@@ -349,7 +349,7 @@ class LocalStore(ObjectStore):
                 return descriptor
 
     def _require_folder(self) -> None:
-        """A folder that is not there (not mounted, misspelt) must not pass for an empty one."""
+        """Raise an error if the folder does not exist (not mounted, misspelt): it must not count as an empty folder."""
         with self._errors(""), self._open_folder(""):
             pass
 
@@ -364,17 +364,19 @@ class LocalStore(ObjectStore):
         where = f"{self.location.folder_url}{key}"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return AccessDeniedError(
-                f"{where}: {error.strerror}", remedy=f"give this user read and write access to {self.folder}"
+                f"{where}: {error.strerror}", remedy=f"Give this user read and write access to {self.folder}"
             )
         if error.errno in _GONE:
-            return ObjectNotFoundError(f"{where} does not exist", remedy="check the namespace; is it mounted?")
+            return ObjectNotFoundError(
+                f"{where} does not exist", remedy="Check the namespace, and that its file system is mounted"
+            )
         if error.errno == errno.ELOOP:
             return self._link_error(key)
-        return StorageError(f"{where}: {error.strerror}", remedy="check the disk, then run again")
+        return StorageError(f"{where}: {error.strerror}", remedy="Check the disk, then run again")
 
 
 def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
-    """Copy a file that nothing was read of yet; False, and nothing is written, where the kernel cannot."""
+    """Copy an unread file in the kernel; return False, with nothing written, if the kernel cannot."""
     copied_bytes = 0
     while True:
         try:
@@ -385,16 +387,16 @@ def _copied_by_kernel(source: BinaryIO, descriptor: int) -> bool:
                 raise
             return False
         if not step:
-            # Some file systems (/proc, some FUSE) say the end at once: an empty answer proves nothing.
+            # Some file systems (/proc, some FUSE) report the end at once, so an empty answer proves nothing.
             return copied_bytes > 0
         copied_bytes += step
 
 
 def _name_new(folder: int, temporary: str, name: str) -> None:
-    """Give a written file its name; raises ``FileExistsError`` when that is taken.
+    """Give a written file its final name; raise ``FileExistsError`` if the name is taken.
 
-    Atomic by a hard link. A file system that has none (gcsfuse, blobfuse) gets a look and then a rename: there, of two
-    writers in the same moment both may be told that the name was free, and the later one's file stays.
+    A hard link makes this atomic. On a file system without hard links (gcsfuse, blobfuse) it is a check followed by a
+    rename: of two simultaneous writers both may find the name free, and the later one's file stays.
     """
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -410,11 +412,11 @@ def _name_new(folder: int, temporary: str, name: str) -> None:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Folder (empty, or ending in '/') and name. Refuses what no file name can be."""
+    """Return the folder (empty, or ending in '/') and the name. Raise ``NamespaceError`` if it is not a file name."""
     check_key(key)
     parts = key.split("/")
     if "" in parts or "\0" in key or _TEMPORARY.fullmatch(parts[-1]):
-        raise NamespaceError(f"the key {key!r} is no file name", remedy="give a key without empty parts")
+        raise NamespaceError(f"The key {key!r} cannot be a file name", remedy="Use a key without empty parts")
     level = key[: len(key) - len(parts[-1])]
     return level, parts[-1]
 
@@ -424,13 +426,13 @@ def _text(name: str) -> str:
         name.encode()
     except UnicodeEncodeError as error:
         raise StorageError(
-            f"the file name {name!r} is not valid UTF-8, so it is no key", remedy="rename or remove that file"
+            f"The file name {name!r} is not valid UTF-8, so it cannot be a key", remedy="Rename or remove that file"
         ) from error
     return name
 
 
 def _time(facts: os.stat_result) -> datetime:
-    """Modification time, cut to microseconds: rounding up could put it after now."""
+    """Return the modification time, truncated to microseconds: rounding up could put it after the current time."""
     seconds, microseconds = divmod(facts.st_mtime_ns // 1000, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
 

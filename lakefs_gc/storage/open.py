@@ -1,4 +1,4 @@
-"""From a storage namespace to a store."""
+"""Open the store of a storage namespace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import store as s3
 
-_NOT_YET = {
+_UNSUPPORTED = {
     "azure": "Azure Blob Storage",
     "abfs": "Azure Blob Storage",
     "abfss": "Azure Blob Storage",
@@ -20,23 +20,23 @@ _NOT_YET = {
 
 
 def open_store(location: StoreLocation, *, retry: RetryPolicy | None = None) -> ObjectStore:
-    """The store at ``location``; nothing is sent to it yet.
+    """Return the store at ``location``, without sending a request to it.
 
-    ``retry`` says how long a failing S3 call is tried again. Raises ``ConfigurationError`` for a URL that
-    names no store of this version.
+    ``retry`` says how long a failing S3 call is repeated. Raise ``ConfigurationError`` if this version does not support
+    the URL.
     """
     scheme, separator, _ = location.url.partition("://")
     if location.url.startswith(s3.SCHEME):
         return s3.S3Store(location, retry)
     if location.url.startswith(local.SCHEME):
         return local.LocalStore(location)
-    if separator and (scheme in _NOT_YET or ".blob.core.windows.net/" in location.url):
-        name = _NOT_YET.get(scheme, "Azure Blob Storage")
+    if separator and (scheme in _UNSUPPORTED or ".blob.core.windows.net/" in location.url):
+        name = _UNSUPPORTED.get(scheme, "Azure Blob Storage")
         raise ConfigurationError(
             f"{location.url!r}: {name} is not supported in this version",
-            remedy="collect repositories whose storage namespace is s3:// or file://",
+            remedy="Collect only repositories with a storage namespace that begins with s3:// or file://",
         )
     raise ConfigurationError(
-        f"{location.url!r} is no storage namespace that can be opened",
-        remedy="write s3://bucket/prefix or file:///absolute/folder",
+        f"Cannot open the storage namespace {location.url!r}: unknown kind of URL",
+        remedy="Write s3://bucket/prefix or file:///absolute/folder",
     )

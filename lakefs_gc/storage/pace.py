@@ -1,4 +1,4 @@
-"""How many requests to have under way: more while that makes it quicker, half as many when the store says so."""
+"""The number of parallel requests: it grows while that is faster, and is halved when the store answers SlowDown."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 
 _FIRST = 4
 _GAIN = 1.1
-"""Twice as many requests at once must bring a tenth more, or they only wait for each other."""
-_LEAST_SECONDS = 0.25
-_ROUNDS_BEFORE_NEXT_TRY = 20
+"""Twice as many parallel requests must be at least 10 % faster; otherwise they only wait for each other."""
+_SHORTEST_ROUND_SECONDS = 0.25
+_ROUNDS_BEFORE_NEXT_DOUBLING = 20
 
 
 class Pace:
-    """Lets at most ``limit`` requests run at once, and adapts ``limit`` between 1 and ``ceiling``.
+    """Permits at most ``limit`` parallel requests, and adapts ``limit`` between 1 and ``ceiling``.
 
-    After each round (a few requests for each place) it compares what came in a second with the round before: a limit
-    that was doubled and brought a gain is doubled again, one that did not is taken back. A SlowDown halves the
-    limit, which then grows by one each round. ``clock`` is in seconds.
+    After each round (a few requests per slot) it compares the work per second with that of the previous round. A limit
+    that was doubled and was faster is doubled again; one that was not faster is restored. A SlowDown halves the limit,
+    which then grows by one each round. ``clock`` is in seconds.
     """
 
     def __init__(self, ceiling: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,13 +39,13 @@ class Pace:
 
     @contextmanager
     def request(self) -> Iterator[Callable[[int, int], None]]:
-        """A place for one request at a time, waited for.
+        """Wait for a slot, and hold it for one request at a time.
 
-        Call what it gives, within and after each request, with the work that was done (keys) and the store's
-        ``slow_downs`` so far. Whoever makes many should ``give_way`` between them.
+        Call the yielded function after each request with the work that was done (keys) and the store's ``slow_downs``.
+        Between many requests in one slot, call ``give_way``.
         """
         with self._changed:
-            self._take_place()
+            self._take_slot()
         try:
             yield self._done
         finally:
@@ -55,23 +55,23 @@ class Pace:
 
     @property
     def room(self) -> int:
-        """How many more could have a place."""
+        """Return the number of free slots."""
         return max(0, self.limit - self._running)
 
     def give_way(self) -> None:
-        """Wait, for one who has a place, if the limit has fallen below the number of places."""
+        """Release the caller's slot and wait for a new one if the limit has fallen below the number of used slots."""
         with self._changed:
             if self._running > self.limit and not self._stopped:
                 self._running -= 1
-                self._take_place()
+                self._take_slot()
 
-    def _take_place(self) -> None:
+    def _take_slot(self) -> None:
         while self._running >= self.limit and not self._stopped:
             self._changed.wait(0.1)
         self._running += 1
 
     def stop(self) -> None:
-        """Let everybody through: the work is over."""
+        """Let every waiting caller pass, because the work is over."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -82,13 +82,13 @@ class Pace:
             self._work += work
             seconds = self._clock() - self._round_began
             if slow_downs > self._slow_downs:
-                # Those that are under way were sent at the old pace: one halving for all of them.
-                if seconds >= _LEAST_SECONDS or self._slow_downs == 0:
+                # Requests in progress were sent at the old pace, so all their SlowDowns halve the limit once.
+                if seconds >= _SHORTEST_ROUND_SECONDS or self._slow_downs == 0:
                     self._change(max(1, self.limit // 2))
                     self._careful = True
                     self._begin_round()
                 self._slow_downs = slow_downs
-            elif self._requests >= 2 * self.limit and seconds >= _LEAST_SECONDS:
+            elif self._requests >= 2 * self.limit and seconds >= _SHORTEST_ROUND_SECONDS:
                 self._end_round(self._work / seconds)
                 self._begin_round()
 
@@ -96,8 +96,8 @@ class Pace:
         if self._careful:
             self._change(min(self._ceiling, self.limit + 1))
         elif self._limit_before and rate < self._rate_before * _GAIN:
-            self._change(self._limit_before)  # it was not worth it
-            self._limit_before, self._rounds_to_wait = 0, _ROUNDS_BEFORE_NEXT_TRY
+            self._change(self._limit_before)  # not faster
+            self._limit_before, self._rounds_to_wait = 0, _ROUNDS_BEFORE_NEXT_DOUBLING
         elif self._rounds_to_wait:
             self._rounds_to_wait -= 1
         elif self.limit < self._ceiling:
@@ -114,7 +114,7 @@ class Pace:
 
 
 class RequestLimit:
-    """A ceiling on requests in a second: whoever comes too early waits for its turn. ``clock`` is in seconds."""
+    """A maximum of requests per second: a caller waits until its turn. ``clock`` is in seconds."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class RequestLimit:
         self._next = clock()
 
     def wait(self) -> None:
-        """Until the next request may be sent."""
+        """Wait until the next request may be sent."""
         with self._lock:
             turn = max(self._next, self._clock())
             self._next = turn + 1 / self.per_second

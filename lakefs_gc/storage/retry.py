@@ -1,4 +1,4 @@
-"""How often, and after which pauses, a call to a store is made again."""
+"""How often, and after which pauses, a failed call to a store is repeated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class RetryPolicy:
     """Exponential backoff with full jitter: the pause after try n is random in 0 … ``base_seconds`` · 2ⁿ⁻¹.
 
-    ``tries`` counts the first call too. The defaults wait 13 seconds on average, 26 at most, before they
-    give up. ``tries_when_slow`` counts where the store only asked to slow down: many callers at once can keep each
-    other from their turn for a minute.
+    ``tries`` includes the first call. The defaults wait 13 seconds on average, and 26 at most, before they give up.
+    ``tries_when_slow`` applies if the store only asked to slow down: many parallel callers can delay each other for a
+    minute.
     """
 
     tries: int = 8
@@ -21,5 +21,5 @@ class RetryPolicy:
     max_seconds: float = 20.0
 
     def pause_seconds(self, failures: int) -> float:
-        """The pause after ``failures`` (>= 1) failed tries."""
+        """Return the pause in seconds after ``failures`` (>= 1) failed tries."""
         return random.uniform(0, min(self.max_seconds, self.base_seconds * 2 ** (failures - 1)))

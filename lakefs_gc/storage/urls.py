@@ -1,4 +1,4 @@
-"""URLs as they may be shown."""
+"""URLs without credentials, as they may be shown and logged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _USER_INFO = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def has_credentials(url: str) -> bool:
-    """Whether there is something before an ``@`` in front of the host, as in ``https://user:password@host``."""
+    """Return whether a URL has user information before its host, as in ``https://user:password@host``."""
     return _USER_INFO.search(url) is not None
 
 
 def shown(text: str) -> str:
-    """``text`` with what is before the ``@`` of each URL in it masked."""
+    """Return ``text`` with the user information of each URL in it masked."""
     return _USER_INFO.sub("***@", text)

@@ -23,7 +23,7 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert set(made) == expected | {"not_lakefs", "not_lakefs_bytes", "named_at_root"}
     assert (made["not_lakefs"], made["not_lakefs_bytes"], made["named_at_root"]) == (0, 0, "")
     assert made["brakes"] == []
-    assert made["deleted_bytes"] == "go: the store keeps no versions"
+    assert made["deleted_bytes"] == "freed at once: the store keeps no versions"
     assert made["repository"] == REPOSITORY
     assert made["location"] == f"local://{REPOSITORY}/_lakefs/retention/gc/unified/{made['mark_id']}/"
     assert made["candidates"] > 0

@@ -38,7 +38,7 @@ from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_US, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.freed_space import deleted_bytes
+from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -115,7 +115,7 @@ def write_mark(
         rules=rules,
         run=run.to_facts()
         | {
-            "deleted_bytes": str(deleted_bytes(store)),
+            "deleted_bytes": str(freed_space(store)),
             "unreadable": sorted(unreadable),
             "not_asked": sorted(not_asked),
             "protections": protections.model_dump(mode="json") if protections else None,

@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.listing.existence import still_there
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import notes_in
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.storage.base import DeletionOutcome, Doomed, ObjectInfo, ObjectStore
+from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.location import StoreLocation
@@ -162,7 +162,7 @@ def _delete_chunk(
     """False, and nothing is deleted, when it is over once the intent is written: that too may take long."""
     records: list[tuple[str, int | None, str, str]] = []
     expected: dict[str, tuple[int | None, str]] = {}  # size, and what it will be when it is gone
-    doomed: list[Doomed] = []
+    doomed: list[VersionedTarget] = []
     for planned in chunk:
         info = there.get(planned.address)
         newest = (planned.last_modified or cutoff) + _CLOCK_GRAIN
@@ -180,14 +180,14 @@ def _delete_chunk(
             outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
             if delete_versions:  # its versions may still be there
                 expected[planned.address] = (planned.size, outcome)
-                doomed.append(Doomed(planned.address, None, newest))
+                doomed.append(VersionedTarget(planned.address, None, newest))
             else:
                 records.append((planned.address, planned.size, outcome, ""))
         elif info.last_modified > newest:
             records.append((planned.address, planned.size, ledger.RESURRECTED, "written again since the mark"))
         else:
             expected[planned.address] = (info.size_bytes, ledger.DELETED)
-            doomed.append(Doomed(planned.address, info, newest))
+            doomed.append(VersionedTarget(planned.address, info, newest))
     # Listings take long, and need not be done in the time that deletes have.
     found = store.find_versions(doomed) if delete_versions else []
     window = DeleteWindow()  # before the intent: a restore counts from when the store has got that

@@ -1,6 +1,6 @@
-"""Inventory reports as a source of a listing: what a store wrote down about itself, instead of a request per 1000 keys.
+"""Inventory reports as the source of a listing: a store's own report instead of one request per 1,000 keys.
 
-Three kinds, told apart by their manifests. The URL to give is the folder that holds the reports of one configuration:
+There are three kinds, which differ in their manifests. The URL is the folder with the reports of one configuration:
 
 =====  ===========================================================  ====================================================
 kind   folder                                                       documents that this follows
@@ -14,8 +14,8 @@ gcs    the destination folder, with                                 Google Cloud
        ``<configuration>_<time>_manifest.json``                     inventory reports"
 =====  ===========================================================  ====================================================
 
-An inventory is a listing of the past. Its age is counted from when the store *began* to write it: what was stored
-later may be missing. What was deleted since is listed still; deleting it again does no harm.
+An inventory lists the past. Its age is counted from the time when the store *began* to write it: objects that were
+stored later may be missing. It still lists objects that were deleted since; deleting them again does no harm.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MANIFEST = re.compile(
     r"|(?P<azure>(?:.*/)?\d{4}/\d\d/\d\d/\d\d-\d\d-\d\d/(?P<rule>[^/]+)/(?P=rule)-manifest\.json)"
     r"|(?P<gcs>[^/]+_manifest\.json)"
 )
-_REMEDY = 'wait for the next report, or list the store itself: source = "store" in [listing]'
+_REMEDY = 'Wait for the next report, or list the store itself: set source = "store" in [listing]'
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class InventoryFile:
-    """A data file: its key in the inventory's folder, its size and MD5 (hex) where the manifest says them."""
+    """A data file: its key in the inventory's folder, and its size and MD5 (hex) if the manifest has them."""
 
     key: str
     size_bytes: int | None = None
@@ -55,10 +55,10 @@ class InventoryFile:
 
 @dataclass(frozen=True)
 class Inventory:
-    """A complete report. It pickles.
+    """A complete report; it pickles.
 
-    ``columns`` are those of its CSV files without a header, in order; empty where the files name their columns.
-    ``records`` is how many rows all files have together, None where the manifest does not say.
+    ``columns`` are the columns of CSV files without a header, in order; empty if the files name their columns.
+    ``records`` is the number of rows of all files together; None if the manifest does not have it.
     """
 
     kind: Kind
@@ -73,11 +73,11 @@ class Inventory:
 
 
 def newest_inventory(store: ObjectStore, namespace: str) -> Inventory:
-    """The newest complete report in a folder, for the bucket (or container) of a namespace (a URL).
+    """Return the newest complete report in a folder, for the bucket (or container) of a namespace (a URL).
 
-    A report is complete when its manifest is there, and its checksum where the kind has one: stores write them last.
-    Raises ``ObjectNotFoundError`` when there is none, ``CorruptFileError`` for a manifest that is damaged or that does
-    not cover the namespace, and whatever the store raises.
+    A report is complete if it has its manifest and, if its kind has one, its checksum: stores write these last. Raise
+    ``ObjectNotFoundError`` if no report is complete, ``CorruptFileError`` if the manifest is damaged or does not cover
+    the namespace, and the errors of the store.
     """
     keys = {key for batch in store.list() for key in batch.column("address").to_pylist()}
     kinds: dict[str, Kind] = {}
@@ -88,9 +88,9 @@ def newest_inventory(store: ObjectStore, namespace: str) -> Inventory:
                 kinds[key] = kind
     if not kinds:
         raise ObjectNotFoundError(
-            f"{store.location.folder_url} holds no complete inventory report",
-            remedy="set inventory_url in [listing] to the folder of one inventory configuration; a first report takes "
-            "up to two days",
+            f"{store.location.folder_url} has no complete inventory report",
+            remedy="Set inventory_url in [listing] to the folder of one inventory configuration. The first report can "
+            "take two days",
         )
     reports = [_read_manifest(store, key, kind) for key, kind in _newest_of_each_kind(kinds).items()]
     inventory = max(reports, key=lambda report: report.began_at)
@@ -98,14 +98,14 @@ def newest_inventory(store: ObjectStore, namespace: str) -> Inventory:
     if inventory.bucket and inventory.bucket != bucket:
         raise CorruptFileError(
             inventory.manifest,
-            f"it is about the bucket {inventory.bucket!r}, not about {bucket!r}, where the namespace is",
-            remedy="set inventory_url in [listing] to the reports of the namespace's own bucket",
+            f"the report is about the bucket {inventory.bucket!r}, and the namespace is in {bucket!r}",
+            remedy="Set inventory_url in [listing] to the reports of the namespace's own bucket",
         )
     return inventory
 
 
 def bucket_and_path(namespace: str) -> tuple[str, str]:
-    """Bucket (or container) of a namespace, and the beginning of all keys in it: empty, or ending in ``/``."""
+    """Return the bucket (or container) of a namespace, and the prefix of all its keys: empty, or ending in ``/``."""
     parts = urlsplit(namespace.rstrip("/"))
     below = parts.path.strip("/")
     if parts.scheme in ("http", "https"):  # https://account.blob.core.windows.net/container/prefix
@@ -116,19 +116,19 @@ def bucket_and_path(namespace: str) -> tuple[str, str]:
 
 
 def read_verified(store: ObjectStore, file: InventoryFile) -> bytes:
-    """A data file, whole. Raises ``CorruptFileError`` when it is not as the manifest says."""
+    """Return the content of a data file. Raise ``CorruptFileError`` if it differs from its manifest."""
     data = store.read(file.key)
     if file.size_bytes is not None and len(data) != file.size_bytes:
         raise CorruptFileError(
-            file.key, f"it has {len(data)} bytes, and its manifest says {file.size_bytes}", remedy=_REMEDY
+            file.key, f"the file has {len(data)} bytes, and its manifest says {file.size_bytes}", remedy=_REMEDY
         )
     if file.md5 and _md5(data) != file.md5:
-        raise CorruptFileError(file.key, "its MD5 is not the one in its manifest", remedy=_REMEDY)
+        raise CorruptFileError(file.key, "the MD5 of the file differs from its manifest", remedy=_REMEDY)
     return data
 
 
 def _newest_of_each_kind(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
-    """The manifest with the latest time in its name, of each kind: only those are read."""
+    """Return the manifest with the latest time in its name, of each kind: only these are read."""
     newest: dict[Kind, str] = {}
     for key, kind in kinds.items():
         if kind not in newest or _time_in(key) > _time_in(newest[kind]):
@@ -137,9 +137,9 @@ def _newest_of_each_kind(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
 
 
 def _time_in(key: str) -> str:
-    """The digits of the time in a manifest's name; they sort as the times do."""
-    found = re.findall(r"\d{4}[-/]\d\d[-/]\d\d[T/]\d\d[-:]\d\d(?:[-:]\d\d)?", key)
-    return re.sub(r"\D", "", found[-1]) if found else ""
+    """Return the digits of the time in a manifest's name; they sort in the order of the times."""
+    times = re.findall(r"\d{4}[-/]\d\d[-/]\d\d[T/]\d\d[-:]\d\d(?:[-:]\d\d)?", key)
+    return re.sub(r"\D", "", times[-1]) if times else ""
 
 
 def _checksum_key(manifest_key: str) -> str:
@@ -151,7 +151,7 @@ def _read_manifest(store: ObjectStore, key: str, kind: Kind) -> Inventory:
     if kind != "gcs":
         checksum = store.read(_checksum_key(key)).decode("ascii", "replace").strip().lower()
         if not _MD5.fullmatch(checksum) or _md5(data) != checksum:
-            raise CorruptFileError(key, "its MD5 is not the one in its checksum file", remedy=_REMEDY)
+            raise CorruptFileError(key, "the MD5 of the manifest differs from its checksum file", remedy=_REMEDY)
     read: dict[Kind, Callable[[ObjectStore, str, dict[str, Any]], Inventory]]
     read = {"s3": _s3_inventory, "azure": _azure_inventory, "gcs": _gcs_inventory}
     try:
@@ -159,11 +159,11 @@ def _read_manifest(store: ObjectStore, key: str, kind: Kind) -> Inventory:
         inventory = read[kind](store, key, content)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptFileError(
-            key, f"it is no manifest of an inventory ({type(error).__name__}: {error})", remedy=_REMEDY
+            key, f"not a valid inventory manifest ({type(error).__name__}: {error})", remedy=_REMEDY
         ) from error
     names = [file.key for file in inventory.files]
     if len(set(names)) != len(names):
-        raise CorruptFileError(key, "it names a file twice", remedy=_REMEDY)
+        raise CorruptFileError(key, "the manifest names a file twice", remedy=_REMEDY)
     return inventory
 
 
@@ -189,26 +189,26 @@ def _s3_inventory(store: ObjectStore, key: str, content: dict[str, Any]) -> Inve
 
 def _azure_inventory(store: ObjectStore, key: str, content: dict[str, Any]) -> Inventory:
     if content["status"] != "Succeeded":
-        raise StorageError(f"{key}: the inventory run ended as {content['status']!r}", remedy=_REMEDY)
+        raise StorageError(f"{key}: the inventory run ended with status {content['status']!r}", remedy=_REMEDY)
     rule = content["ruleDefinition"]
     if rule["objectType"] != "blob":
-        raise ValueError(f"objectType {rule['objectType']!r}: it is no inventory of blobs")
+        raise ValueError(f"objectType {rule['objectType']!r}: not an inventory of blobs")
     file_format = rule["format"].lower()
     if file_format not in ("csv", "parquet"):
         raise ValueError(f"format {file_format!r}")
     filters = rule.get("filters") or {}
     if "blockBlob" not in filters.get("blobTypes", ["blockBlob"]):
-        raise ValueError("its rule leaves block blobs out")
+        raise ValueError("the inventory rule excludes block blobs")
     for name in ("prefixMatch", "excludePrefix", "creationTime"):
-        # What a rule leaves out looks like lost data; a container of its own has no need of it.
+        # Objects that a rule excludes would count as missing. A rule may name whole containers.
         if name == "prefixMatch" and all("/" not in prefix.strip("/") for prefix in filters.get(name) or []):
             continue
         if filters.get(name):
-            raise ValueError(f"its rule has {name}, so that it may leave out a part of the namespace")
+            raise ValueError(f"the inventory rule has {name}, so it may exclude a part of the namespace")
     return Inventory(
         kind="azure",
         manifest=key,
-        bucket="",  # rows say their container
+        bucket="",  # each row names its container
         began_at=_time(content["inventoryStartTime"]),
         file_format=file_format,
         columns=(),
@@ -220,7 +220,7 @@ def _azure_inventory(store: ObjectStore, key: str, content: dict[str, Any]) -> I
 def _gcs_inventory(store: ObjectStore, key: str, content: dict[str, Any]) -> Inventory:
     names = content["report_shards_file_names"]
     if int(content["shard_count"]) != len(names):
-        raise ValueError(f"it has {content['shard_count']} shards and names {len(names)}")
+        raise ValueError(f"the report has {content['shard_count']} shards and names {len(names)}")
     config = content["report_config"]
     csv = config.get("csvOptions")
     if csv is not None and not csv.get("headerRequired"):
@@ -242,7 +242,7 @@ def _gcs_inventory(store: ObjectStore, key: str, content: dict[str, Any]) -> Inv
 
 
 def _below_folder(store: ObjectStore, key: str) -> str:
-    """A file's key relative to the inventory's folder; manifests have it from the bucket's root on."""
+    """Return a file's key relative to the inventory's folder; manifests have it relative to the bucket."""
     parts = [part for part in urlsplit(store.location.folder_url).path.split("/") if part]
     for begin in range(len(parts) + 1):
         folder = "/".join(parts[begin:])
@@ -252,7 +252,7 @@ def _below_folder(store: ObjectStore, key: str) -> str:
 
 
 def _snake_case(name: str) -> str:
-    """``LastModifiedDate`` as ORC and Parquet files have it: ``last_modified_date``."""
+    """Return ``LastModifiedDate`` as ORC and Parquet files write it: ``last_modified_date``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip()).lower()
 
 

@@ -1,4 +1,4 @@
-"""The rows of inventory files, as rows of a listing."""
+"""Read the rows of inventory files as rows of a listing."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _BLOCK_BYTES = 8 * 1024**2
 _COLUMNS: dict[Kind, dict[str, tuple[str, ...]]] = {
     "s3": {"name": ("key",), "size": ("size",), "time": ("last_modified_date",), "bucket": ("bucket",)},
     "azure": {"name": ("Name",), "size": ("Content-Length",), "time": ("Last-Modified", "LastModified"), "bucket": ()},
-    # The time of the last change of an object's metadata is the later one: objects only look younger by it.
+    # "updated" also changes with an object's metadata, so an object may only appear newer than it is.
     "gcs": {"name": ("name",), "size": ("size",), "time": ("updated", "timeCreated"), "bucket": ("bucket",)},
 }
-"""Where each fact is, by kind: the first of these columns that a file has."""
+"""The columns of each fact, by kind; the first that a file has is used."""
 
 _ONLY_IF: dict[Kind, dict[str, str]] = {
     "s3": {"is_latest": "true", "is_delete_marker": "false"},
     "azure": {"IsCurrentVersion": "true", "Deleted": "false", "hdi_isfolder": "false", "Snapshot": ""},
     "gcs": {"timeDeleted": ""},
 }
-"""Which rows are objects that a reader of the bucket sees: each column, where a file has it, is this or empty."""
+"""The rows that are current objects, by kind: each of these columns, if a file has it, has this value or is empty."""
 
 
 def read_inventory_file(
     store: ObjectStore, inventory: Inventory, file: InventoryFile, namespace: str
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """One data file: how many records were read, and those of them that are objects in a namespace.
+    """Yield, for each part of one data file, the number of its records and those that are objects in a namespace.
 
-    Batches of ``LISTING_SCHEMA`` with addresses relative to the namespace (a URL). Versions that are not the latest,
-    delete markers, snapshots, folders and directory markers are left out. Raises ``CorruptFileError`` for a file that
-    is not as its manifest says, does not parse, lacks a column, or has a row without key, size or time.
+    Batches have ``LISTING_SCHEMA``, with addresses relative to the namespace (a URL). Older versions, delete markers,
+    snapshots, folders and directory markers are omitted. Raise ``CorruptFileError`` if the file differs from its
+    manifest, cannot be parsed, lacks a column, or has a row without key, size or time.
     """
     data = read_verified(store, file)
     bucket, root = bucket_and_path(namespace)
@@ -56,7 +56,7 @@ def read_inventory_file(
         for table in _tables(data, inventory, file):
             yield table.num_rows, _objects(table, inventory, file, bucket, root)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
-        raise CorruptFileError(file.key, f"it does not parse as {inventory.file_format} ({error})") from error
+        raise CorruptFileError(file.key, f"cannot be parsed as {inventory.file_format} ({error})") from error
 
 
 def _tables(data: bytes, inventory: Inventory, file: InventoryFile) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ def _tables(data: bytes, inventory: Inventory, file: InventoryFile) -> Iterator[
             yield stripes.read_stripe(number, columns=columns)
         return
     stream = pa.CompressedInputStream(source, "gzip") if data[:2] == b"\x1f\x8b" else source
-    # All as text: what a column of numbers looks like in its first block says nothing of the next.
+    # All columns as text: Arrow would infer a type from the first block, and later blocks may differ.
     names = list(inventory.columns) or _header(data, inventory)
     yield from arrow_csv.open_csv(
         stream,
@@ -121,21 +121,23 @@ def _objects(
         buckets = pc.unique(_column(table, kind, "bucket", file)).to_pylist()
         if buckets != [bucket]:
             raise CorruptFileError(
-                file.key, f"it has rows of the bucket {sorted(map(str, buckets))}, not of {bucket!r}"
+                file.key, f"the file has rows of the bucket {sorted(map(str, buckets))}, not of {bucket!r}"
             )
     inside = pc.and_not(pc.starts_with(names, folder), pc.ends_with(names, "/"))
     table, names = table.filter(inside), names.filter(inside)
     addresses = pc.utf8_slice_codeunits(names, start=len(folder))
     columns = [addresses, _column(table, kind, "size", file), _column(table, kind, "time", file)]
     if any(column.null_count for column in columns) or (inventory.file_format == "csv" and _any_empty(columns)):
-        raise CorruptFileError(file.key, "an object has no size or no time: add both to the inventory's fields")
+        raise CorruptFileError(
+            file.key, "an object has no size or no time. Add both fields to the inventory's configuration"
+        )
     return pa.RecordBatch.from_arrays(
         [columns[0], columns[1].cast(pa.int64()), _times(columns[2])], schema=LISTING_SCHEMA
     )
 
 
 def _url_decoded(names: pa.Array) -> pa.Array:
-    """S3 writes keys into CSV as it does into listings: a space is ``+``."""
+    """Decode the URL encoding that S3 uses in CSV files and listings: a space is ``+``."""
     decoded = [unquote_to_bytes(name.replace(b"+", b" ")) for name in names.cast(pa.binary()).to_pylist()]
     return pa.array(decoded, pa.binary()).cast(pa.string())
 
@@ -147,8 +149,8 @@ def _column(table: pa.RecordBatch, kind: Kind, fact: str, file: InventoryFile) -
             return table[name]
     raise CorruptFileError(
         file.key,
-        f"it has no column {choice[0]}",
-        remedy="add the field to the inventory's configuration, or list the store itself",
+        f"the file has no column {choice[0]}",
+        remedy="Add the field to the inventory's configuration, or list the store itself",
     )
 
 
@@ -157,7 +159,7 @@ def _any_empty(columns: list[pa.Array]) -> bool:
 
 
 def _times(values: pa.Array) -> pa.Array:
-    """UTC, in microseconds, from text (ISO 8601), timestamps of any unit, or milliseconds since 1970."""
+    """Convert text (ISO 8601), timestamps of any unit, or milliseconds since 1970 to microseconds in UTC."""
     if pa.types.is_integer(values.type):
         values = values.cast(pa.int64()).cast(pa.timestamp("ms"))
     if pa.types.is_timestamp(values.type):

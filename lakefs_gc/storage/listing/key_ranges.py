@@ -1,13 +1,13 @@
-"""Pieces of a listing, and where to cut one.
+"""Key ranges of a listing, and where to cut one.
 
-S3 lists 1000 keys for a request, one page after the other, so that a large folder is one lister's job unless it is cut
-at some key. Any text will do as a cut: nothing is lost and nothing comes twice wherever it lies. Where it *should*
-lie is found by asking for the first name after some text, a few times: first for the place in the names at which those
-that are left begin to differ, then for a character there that leaves some of them on either side.
+S3 lists 1,000 keys per request, one page after the other, so a large folder keeps one lister busy unless it is cut at
+some key. Any text is a valid cut: no key is omitted or repeated, wherever the cut is. A *useful* cut is found with a
+few requests for the first name after some text: first for the position at which the remaining names begin to differ,
+then for a character there that has names on both sides.
 
-Only one level is ever cut. Stores that walk folders (SeaweedFS) list ``a/x`` before ``a.b``, though ``.`` comes before
-``/``: across levels their order is not that of the keys, and a cut could lose some. Within a level it is, for objects;
-a folder may come before or after a cut, and whoever sees it hands it on.
+Only one level is ever cut. Stores that walk folders (SeaweedFS) list ``a/x`` before ``a.b``, although ``.`` comes
+before ``/``: across levels their order is not that of the keys, and a cut could omit some. Within a level, objects are
+in the order of the keys. A folder may appear before or after a cut; each range that sees it passes it on.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SLASH = "/"
 
 @dataclass(frozen=True)
 class KeyRange:
-    """What one listing covers: keys below ``prefix``, after ``start_after`` and up to ``until`` (with it).
+    """The keys that one listing covers: below ``prefix``, after ``start_after``, up to and including ``until``.
 
-    Both bounds are whole keys, or empty: no bound. ``one_level`` leaves out what lies in folders below ``prefix`` and
-    tells the folders instead; only such a range has bounds.
+    Both bounds are whole keys, or empty for no bound. ``one_level`` omits the objects in folders below ``prefix`` and
+    returns the folders instead; only such a range has bounds.
     """
 
     prefix: str
@@ -35,12 +35,11 @@ class KeyRange:
 
 
 def find_cuts(first_name_after: Callable[[str], str | None], position: str, until: str, most: int) -> list[str]:
-    """Up to ``most`` texts between ``position`` and ``until``, ascending, that cut the names there; empty if none was
-    found.
+    """Return up to ``most`` texts between ``position`` and ``until``, in ascending order, at which to cut the names.
 
-    There are names on both sides of the last; between two of them there may be none.
-    All are names within one level, without its prefix; ``until`` may be empty, for no bound.
-    ``first_name_after(text)`` is the first name that sorts after a text, ``until`` or not.
+    The result is empty if no cut is found. The last cut has names on both sides; between two cuts there may be none.
+    All texts are names within one level, without its prefix; ``until`` may be empty, for no bound.
+    ``first_name_after(text)`` returns the first name that sorts after a text, even beyond ``until``.
     """
 
     def first_after(text: str) -> str | None:
@@ -48,7 +47,7 @@ def find_cuts(first_name_after: Callable[[str], str | None], position: str, unti
         return name if name is not None and (not until or name <= until) else None
 
     shared = _shared_length(position, until) if until else 0
-    # The shortest beginning of the position beyond which there are names: they differ in its last character.
+    # Find the shortest beginning of the position that has names after it: they differ in its last character.
     low, high, beyond = shared + 1, len(position), None
     while low <= high:
         middle = (low + high) // 2
@@ -71,28 +70,28 @@ def find_cuts(first_name_after: Callable[[str], str | None], position: str, unti
             between = {_cut_text(stem, code) for code in range(middle, first, -step)}
             return sorted(between)
         high = middle - 1
-    # All names beyond begin alike: those on one side, the rest of the position's own kind on the other.
+    # All later names begin alike: cut between them and the names that begin like the position.
     cut = _cut_text(stem, first)
     return [cut] if position < cut and (not until or cut < until) else []
 
 
 def _shared_length(one: str, other: str) -> int:
     length = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
+    for left, right in zip(one, other, strict=False):
+        if left != right:
             break
         length += 1
     return length
 
 
 def _successor(text: str) -> str:
-    """A text after nearly all that begin with ``text``."""
+    """Return a text that sorts after nearly all texts that begin with ``text``."""
     code = ord(text[-1])
     return _cut_text(text[:-1], code + 1) if code < _LAST else text
 
 
 def _cut_text(stem: str, code: int) -> str:
-    """``stem`` and the character, or the next that may stand in a cut: no half of a pair, no slash."""
+    """Return ``stem`` and the character, or the next one that a cut may contain: no surrogate, no slash."""
     if 0xD800 <= code <= 0xDFFF:
         code = 0xE000
     return stem + chr(code + 1 if chr(code) == _SLASH else code)

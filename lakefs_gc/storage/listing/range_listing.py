@@ -1,7 +1,7 @@
-"""Listing many key ranges at once: cut where they are long, as many requests at once as the store gains by.
+"""Parallel listing of many key ranges: long ranges are cut, and the number of requests adapts to the store.
 
-One task of a listing runs this, with threads. A thread that finds nothing to do cuts the range that has gone on
-longest and lists the second half. What went on for very long is left over, cut as it is by then, for other tasks.
+One task of a listing runs this with threads. A thread without work cuts the range with the most pages and lists its
+second part. A range with very many pages is left over, as it is cut by then, for other tasks.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from lakefs_gc.storage.pace import Pace
 
 _FREE_PROBES = 16
 _PAGES_PER_PROBE = 6
-"""Looking for cuts may take one request for so many pages, beyond the first few: they are the price of the gain."""
+"""The search for cuts may make one request per this many pages, beyond the first few requests."""
 _PAGES_HANDED_OVER = 8
-"""At once, from a thread to whoever takes them: each time two threads take turns at the interpreter."""
+"""The pages that a thread passes on together, because each transfer switches threads at the interpreter."""
 
 
 @dataclass(frozen=True)
 class ListingLimits:
-    """How a task lists.
+    """The limits of a task's listing.
 
-    ``requests_at_once`` is the ceiling; a task finds out how many help. A range is cut from ``cut_after_pages`` on (0:
-    never), and left over for other tasks after ``pages_per_range`` (0: never), together with all that was cut off it.
+    ``requests_at_once`` is the maximum; a task finds the useful number itself. A range is cut after ``cut_after_pages``
+    (0: never), and left over for other tasks after ``pages_per_range`` (0: never), together with its cut parts.
     """
 
     requests_at_once: int = 32
@@ -43,7 +43,7 @@ class ListingLimits:
 
 @dataclass
 class _Origin:
-    """A range as it was given, for all that is cut off it."""
+    """The pages of one given range and of all parts that were cut off it."""
 
     pages: int = 0
     was_cut: bool = False
@@ -51,7 +51,7 @@ class _Origin:
 
 @dataclass(eq=False)
 class _Listing:
-    """A range that waits, or is being listed. Fields change under the lock."""
+    """A range that waits or is being listed. Fields change under the lock only."""
 
     range: KeyRange
     origin: _Origin
@@ -62,18 +62,18 @@ class _Listing:
     in_folders: bool = False
     being_cut: bool = False
     ended: bool = False
-    """All of it was listed or left over: nothing can be cut off it any more."""
+    """The range was listed or left over completely, so it cannot be cut any more."""
     uncuttable_until: int = 0
-    """No cut was found; not to be tried again before so many pages."""
+    """No cut was found; the search is not repeated before this many pages."""
 
 
 class RangeLister:
-    """Lists ranges of one store. ``batches`` once, then ``left_over``."""
+    """Lists ranges of one store. Read ``batches`` once, then ``left_over``."""
 
     def __init__(self, store: ObjectStore, ranges: Iterable[KeyRange], limits: ListingLimits) -> None:
         self.left_over: list[KeyRange] = []
-        """What is to be listed yet: folders that one-level ranges told of, and remainders. Folders may come twice,
-        from different ranges. Complete when ``batches`` has ended."""
+        """The ranges that remain to be listed: folders that one-level ranges returned, and remainders. A folder may
+        appear twice, from different ranges. Complete when ``batches`` has ended."""
         self._store = store
         self._limits = limits
         self._given = iter(ranges)
@@ -89,10 +89,10 @@ class RangeLister:
         self._pace = Pace(limits.requests_at_once)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The objects, in no order, in batches of ``fan_out.BATCH_ROWS``.
+        """Yield the objects in arbitrary order, in batches of ``fan_out.BATCH_ROWS``.
 
-        The first error is raised as soon as it is known, and then, as when the iterator is closed, the threads stop
-        after the page they are at. Raises ``StorageError`` when a range that was cut turns out not to be in order.
+        The first error is raised as soon as it is known. After an error, or when the iterator is closed, the threads
+        stop after their current page. Raise ``StorageError`` if a range that was cut is not in the order of its keys.
         """
         return merged(self._batches())
 
@@ -154,7 +154,7 @@ class RangeLister:
                 continue
 
     def _next(self) -> _Listing | None:
-        """A range to list: one that waits, or a part of one that is long; None at the end."""
+        """Return a range to list: a waiting one, or a part of a long one; None at the end."""
         while True:
             with self._lock:
                 if self._stop.is_set():
@@ -188,11 +188,11 @@ class RangeLister:
             again = self._list_from(listing, again)
 
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
-        """List as asked; a range to go on with from here, as one level, where that is what is wanted now."""
+        """List a range; return the one-level range to continue with, if the listing should change to one level."""
         pages = self._store.pages(asked.prefix, start_after=asked.start_after, one_level=asked.one_level)
         held: list[pa.RecordBatch] = []
         try:
-            # One place for all pages: to hand it on after each of them takes a tenth of the processor time.
+            # One slot for all pages: releasing it after each page takes 10 % of the processor time.
             with self._pace.request() as done:
                 while not self._stop.is_set():
                     page = next(pages, None)
@@ -215,22 +215,22 @@ class RangeLister:
                 self._hand_over(held)
 
     def _take(self, listing: _Listing, page: ListingPage) -> tuple[pa.RecordBatch, bool, bool]:
-        """Note a page; what of it belongs to the range, whether that is all, and whether to go on by level."""
+        """Record a page; return its objects in the range, whether the range ends, and whether to continue by level."""
         prefix, names = listing.range.prefix, page.objects["address"]
         cut_after = self._limits.cut_after_pages
-        # Arrow gives up the interpreter, so nothing of it is done under the lock: all would wait for one who waits.
-        # What is read here only this thread changes.
+        # Arrow releases the interpreter, so Arrow is not called under the lock: all threads would wait for one.
+        # Only this thread changes the fields that are read here.
         in_order = _ascending(names, prefix + listing.position if listing.position else "")
         in_folders = not listing.range.one_level and listing.pages <= cut_after and _any_in_folder(names, prefix)
         last_name = names[-1].as_py() if page.objects.num_rows else ""
-        # A folder may come before an object that sorts before it: its name tells how far the listing is.
+        # A folder may arrive before an object that sorts before it, so its name shows how far the listing is.
         last = max([folder[:-1] for folder in page.sub_prefixes] + [last_name])
         with self._lock:
             until, one_level = listing.range.until, listing.range.one_level
             if not in_order and (listing.origin.was_cut or listing.range.start_after):
                 raise StorageError(
                     f"{self._store.location.folder_url}{prefix}: the store does not list in the order of the keys",
-                    remedy="set cut_after_pages = 0 in [listing], so that no listing is cut into parts",
+                    remedy="Set cut_after_pages = 0 in [listing], so that no listing is cut into parts",
                 )
             listing.in_order &= in_order
             listing.in_folders |= in_folders
@@ -245,7 +245,7 @@ class RangeLister:
             if as_level:
                 listing.range = KeyRange(prefix, start_after=prefix + listing.position, one_level=True)
             spent = 0 < self._limits.pages_per_range <= listing.origin.pages
-            at_object = page.objects.num_rows and last == last_name  # else the last folder would come again
+            at_object = page.objects.num_rows and last == last_name  # otherwise the last folder would be repeated
             if can_be_cut and spent and not ends and listing.range.one_level and at_object:
                 self.left_over.append(KeyRange(prefix, prefix + listing.position, until, one_level=True))
                 ends = True
@@ -256,7 +256,7 @@ class RangeLister:
     # -- cutting
 
     def _longest(self) -> _Listing | None:
-        """The range to cut: the one that has gone on longest of those that can be cut, if its parts have room."""
+        """Return the range to cut: of those that can be cut, the one with the most pages, if a slot is free."""
         least = self._limits.cut_after_pages
         if not self._pace.room:
             return None
@@ -274,7 +274,7 @@ class RangeLister:
         return max(fit, key=lambda listing: listing.pages, default=None)
 
     def _cut(self, listing: _Listing) -> None:
-        """Cut a running range into as many parts as threads are idle, unless it ends meanwhile."""
+        """Cut a running range into as many parts as there are idle threads, unless it ends meanwhile."""
         prefix = listing.range.prefix
         with self._lock:
             position, until = listing.position, listing.range.until[len(prefix) :]
@@ -282,7 +282,7 @@ class RangeLister:
 
         def first_name_after(text: str) -> str | None:
             with self._pace.request() as done:
-                self._probes += 1  # by several threads: about is enough
+                self._probes += 1  # by several threads without a lock: approximate is enough
                 name = None if self._stop.is_set() else self._store.first_name_after(prefix, prefix + text)
                 done(0, self._store.slow_downs)
             return None if name is None else name[len(prefix) :]
@@ -292,7 +292,7 @@ class RangeLister:
             listing.being_cut = False
             if not cuts:
                 listing.uncuttable_until = 2 * listing.pages
-            # The range has moved on, and a store may say whatever it likes: no cut but within what is left.
+            # The range has moved on, and a store may answer anything, so accept only cuts in the remaining part.
             until = listing.range.until
             cuts = [cut for cut in cuts if cut > listing.position and (not until or prefix + cut < until)]
             if cuts and listing in self._running and not listing.ended:
@@ -307,7 +307,7 @@ class RangeLister:
 
 
 def _any_in_folder(names: pa.StringArray, prefix: str) -> bool:
-    """Whether any of names that all begin with ``prefix`` goes on with a folder."""
+    """Return whether any of the names, which all begin with ``prefix``, is in a folder below it."""
     if not len(names):
         return False
     offsets = np.frombuffer(names.buffers()[1], np.int32)[names.offset : names.offset + len(names) + 1]
@@ -316,7 +316,7 @@ def _any_in_folder(names: pa.StringArray, prefix: str) -> bool:
 
 
 def _ascending(names: pa.Array, after: str) -> bool:
-    """Whether names are in ascending byte order, without repetition, and all after a text."""
+    """Return whether names are in ascending byte order, without repetition, and all after a text."""
     if not len(names):
         return True
     if after and names[0].as_py().encode() <= after.encode():

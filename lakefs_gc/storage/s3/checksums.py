@@ -1,7 +1,7 @@
-"""What S3 itself knows of an object's content.
+"""The checksums that S3 itself reports of an object's content.
 
-Source: AWS S3 API reference, HeadObject (``x-amz-checksum-mode``, ``x-amz-checksum-type``) and "ETag": the MD5 of an
-object that was not uploaded in parts and is stored plain or with SSE-S3; with SSE-C and SSE-KMS it is something else.
+Source: AWS S3 API reference, HeadObject (``x-amz-checksum-mode``, ``x-amz-checksum-type``) and "ETag". The ETag is the
+MD5 of an object that was not uploaded in parts and is stored plain or with SSE-S3; with SSE-C and SSE-KMS it is not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECKSUMS = ("ChecksumSHA256", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumCR
 
 
 def content_facts(s3: RetryingClient, name: str) -> ContentFacts | None:
-    """Size and checksums of an object; None when it does not exist."""
+    """Return the size and checksums of an object; None if it does not exist."""
     try:
         head = s3.head(name, ChecksumMode="ENABLED")
     except ObjectNotFoundError:
@@ -30,19 +30,19 @@ def content_facts(s3: RetryingClient, name: str) -> ContentFacts | None:
 
 
 def checksums_of(head: Mapping[str, Any]) -> dict[str, str]:
-    """Checksums of the whole content, by algorithm; a checksum of checksums of parts is left out."""
-    found: dict[str, str] = {}
+    """Return the checksums of the whole content, by algorithm; omit checksums of the checksums of parts."""
+    checksums: dict[str, str] = {}
     e_tag = str(head.get("ETag", "")).strip('"').lower()
     encrypted = head.get("ServerSideEncryption", "AES256") != "AES256" or "SSECustomerAlgorithm" in head
     if _MD5.fullmatch(e_tag) and not encrypted:
-        found["md5"] = e_tag
+        checksums["md5"] = e_tag
     for field in _CHECKSUMS:
         value = str(head.get(field, ""))
         if not value or "-" in value or head.get("ChecksumType") == "COMPOSITE":
             continue
         algorithm = field.removeprefix("Checksum").lower()
-        found[algorithm] = _hex(value) if algorithm == "sha256" else value
-    return found
+        checksums[algorithm] = _hex(value) if algorithm == "sha256" else value
+    return checksums
 
 
 def _hex(text: str) -> str:

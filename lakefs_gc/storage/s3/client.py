@@ -1,4 +1,4 @@
-"""boto3 clients for the store, and the retries around their calls."""
+"""The boto3 clients of the store, and the retries around their calls."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.errors import (
     describe,
     is_answered,
+    is_only_slow_down,
     is_retryable,
     is_slow_down,
-    is_well_but_slow,
     storage_error,
 )
 from lakefs_gc.storage.urls import has_credentials, shown
@@ -38,21 +38,21 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 RAW_PAGE = "RawPage"
-"""Where ``list_objects_v2`` of the first client puts the page's body: bytes, XML as the store sent it."""
+"""The field in which ``list_objects_v2`` of the first client returns the body of a page: bytes of the store's XML."""
 
 S3_FAILURES = (ClientError, BotoCoreError, HTTPError, ResponseParserError)
 
 
 def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
-    """Two boto3 S3 clients, one for listings and one for the rest, by the standard AWS chain: credentials,
-    region, endpoint, CA bundle, proxies.
+    """Return two boto3 S3 clients, one for listings and one for all other calls.
 
-    They differ from plain ones in this: no retries of their own (``call`` makes them, for every kind of
-    failure alike); checksums only where the API demands them, which older stores need; and the first one's
-    listings come unparsed (``RAW_PAGE``). As boto3 has it, requests are in path style at a custom endpoint,
-    unless the AWS profile sets ``addressing_style = virtual``, and in virtual-host style at AWS.
+    Credentials, region, endpoint, CA bundle and proxies come from the standard AWS chain. The clients differ from
+    default ones in three ways. They do not retry, because ``call`` does, for every kind of failure. They send checksums
+    only if the API requires them, because older stores reject others. The first client returns listings unparsed
+    (``RAW_PAGE``). As usual in boto3, requests are in path style at a custom endpoint, unless the AWS profile sets
+    ``addressing_style = virtual``, and in virtual-host style at AWS.
 
-    Raises ``ConfigurationError`` for a profile or an endpoint that boto3 cannot use.
+    Raise ``ConfigurationError`` for a profile or an endpoint that boto3 cannot use.
     """
     config = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
@@ -60,8 +60,8 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
         connect_timeout=CONNECT_TIMEOUT_SECONDS,
         read_timeout=READ_TIMEOUT_SECONDS,
         request_checksum_calculation="when_required",
-        # A text of our own, and not an addition to botocore's: it puts that together anew, twice for each request
-        # (0.2 ms of the 2 ms that a page takes).
+        # A complete text, not an addition to botocore's own: botocore would build that twice for each request, which
+        # takes 0.2 ms of the 2 ms of a page.
         user_agent=f"lakefs-gc Boto3/{boto3.__version__}",
     )
     try:
@@ -71,20 +71,20 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
         rest: Any = session.client("s3", region_name=region, config=config)
     except (ProfileNotFound, InvalidConfigError, ValueError) as error:
         raise ConfigurationError(
-            f"boto3 cannot be set up: {shown(str(error))}",
-            remedy="check AWS_PROFILE, AWS_ENDPOINT_URL_S3, AWS_REGION and ~/.aws/config",
+            f"Cannot set up boto3: {shown(str(error))}",
+            remedy="Check AWS_PROFILE, AWS_ENDPOINT_URL_S3, AWS_REGION and ~/.aws/config",
         ) from None
     if has_credentials(rest.meta.endpoint_url):
         raise ConfigurationError(
-            "the endpoint of S3 has credentials in its URL, which is shown and logged",
-            remedy="remove what is before the @ in AWS_ENDPOINT_URL_S3; the keys go to AWS_ACCESS_KEY_ID and so on",
+            "The URL of the S3 endpoint contains credentials, and URLs are shown and logged",
+            remedy="Remove the part before the @ in AWS_ENDPOINT_URL_S3, and set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY instead",
         )
     if _is_custom(rest.meta.endpoint_url):
         rest.meta.events.register("before-sign.s3.DeleteObjects", _add_content_md5)
     lister.meta.events.register("before-parse.s3.ListObjectsV2", _hide_page)
     lister.meta.events.register("after-call.s3.ListObjectsV2", _hand_over_page)
-    # botocore parses every answer to see whether it is an error in spite of its 200, which parse_page sees
-    # too.
+    # botocore would parse every answer to detect errors with status 200; parse_page detects them too.
     if handler := getattr(handlers, "_handle_200_error", None):
         lister.meta.events.unregister("before-parse.s3.*", handler)
     return lister, rest
@@ -92,12 +92,12 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
 
 @lru_cache
 def _loader() -> Any:
-    """botocore's descriptions of services: to read them takes 55 ms, and each repository has clients of its own."""
+    """Return botocore's descriptions of services, read once (55 ms): each repository has its own clients."""
     return botocore.session.get_session().get_component("data_loader")
 
 
 def _session() -> boto3.Session:
-    # Not one session for all: credentials in files may have changed.
+    # Not one session for all clients: credentials in files may have changed.
     core = botocore.session.get_session()
     loader = _loader()
     core.register_component("data_loader", loader)
@@ -112,13 +112,13 @@ def _is_custom(endpoint_url: str) -> bool:
 
 
 def _add_content_md5(request: Any, **_: Any) -> None:
-    """Stores that predate S3's CRC checksums demand an MD5 of a bulk delete; the others ignore it."""
+    """Add an MD5 to a bulk delete: stores older than S3's CRC checksums require it, and others ignore it."""
     digest = hashlib.md5(request.body, usedforsecurity=False).digest()
     request.headers["Content-MD5"] = base64.b64encode(digest).decode()
 
 
 def _hide_page(response_dict: dict[str, Any], **_: Any) -> None:
-    """Keep botocore from parsing a page, at 70 times the cost of ``parse_page``."""
+    """Hide a page from botocore, which would need 70 times as long as ``parse_page`` to parse it."""
     if response_dict["status_code"] == 200:
         response_dict["body"] = b""
 
@@ -129,9 +129,9 @@ def _hand_over_page(http_response: Any, parsed: dict[str, Any], **_: Any) -> Non
 
 
 class TooLateError(Exception):
-    """A delete was not sent, because its window is over; ``error`` is what its try before ended with, or ''.
+    """A delete was not sent, because its window is over; ``error`` is the result of its previous try, or ''.
 
-    Never leaves this package.
+    This error is used within this package only.
     """
 
     def __init__(self, error: str = "") -> None:
@@ -140,7 +140,7 @@ class TooLateError(Exception):
 
 
 class RetryingClient:
-    """Calls with retries, and errors that tell the user what to do. For one bucket, in one process."""
+    """Calls with retries and errors with remedies, for one bucket in one process."""
 
     def __init__(self, bucket: str, retry: RetryPolicy) -> None:
         self.lister, self.client = new_clients()
@@ -151,9 +151,9 @@ class RetryingClient:
         for operation in ("DeleteObject", "DeleteObjects"):
             self.client.meta.events.register(f"before-send.s3.{operation}", self._refuse_late)
         self.limit: RequestLimit | None = None
-        """A ceiling on requests in a second, if there is one."""
+        """The maximum of requests per second, if one is set."""
         self.slow_downs = 0
-        """Answers so far that asked to slow down. Threads count without a lock: one more or less is no matter."""
+        """The number of answers that asked to slow down, counted without a lock because approximate is enough."""
 
     def call(
         self,
@@ -164,10 +164,10 @@ class RetryingClient:
         tries: int | None = None,
         window: DeleteWindow | None = None,
     ) -> Answer:
-        """``function()``, tried again after failures that may pass; ``key`` (or prefix) is for the message.
+        """Return ``function()``, repeated after temporary failures; ``key`` (or a prefix) appears in the message.
 
-        ``tries`` overrides the policy's. A delete of an object is sent while ``window`` is open; after that
-        ``TooLateError``. Raises ``StorageError`` or one of its kinds.
+        ``tries`` overrides the policy's number. A delete is sent only while ``window`` is open; afterwards raise
+        ``TooLateError``. Raise ``StorageError`` or a subclass for all other failures.
         """
         failures, failed_with = 0, ""
         self._of_thread.window = window
@@ -183,46 +183,46 @@ class RetryingClient:
                 if window and not is_answered(error):
                     window.unanswered = True
                 self.slow_downs += is_slow_down(error)
-                most = tries or (self.retry.tries_when_slow if is_well_but_slow(error) else self.retry.tries)
+                most = tries or (self.retry.tries_when_slow if is_only_slow_down(error) else self.retry.tries)
                 if not is_retryable(error) or failures >= most:
                     raise self.explain(error, action=action, key=key) from error
                 self.pause(failures, f"s3:{action} {key}: {failed_with}")
 
     def _refuse_late(self, **_: Any) -> None:
-        """Before each send, redirected ones too: by then credentials were got and other requests waited for."""
+        """Check the window before each send, including redirects: credentials and waiting for a slot take time."""
         window: DeleteWindow | None = getattr(self._of_thread, "window", None)
         if window and window.is_over:
             raise TooLateError
 
     def head(self, name: str, **parameters: Any) -> Mapping[str, Any]:
-        """Facts about the object ``name`` of the bucket, its size and time among them.
+        """Return the facts about the object ``name`` of the bucket, which include its size and time.
 
-        Raises ``StorageError`` when the store leaves out one of these, and what ``call`` raises.
+        Raise ``StorageError`` if the answer lacks one of these, and the errors of ``call``.
         """
 
         def ask() -> Mapping[str, Any]:
             try:
                 answer: Mapping[str, Any] = self.client.head_object(Bucket=self.bucket, Key=name, **parameters)
-            except ValueError as error:  # botocore's, for a header that is no number or no date
-                raise self.not_told(name, f"what can be read ({error})") from None
+            except ValueError as error:  # from botocore, for a header that is not a number or not a date
+                raise self.incomplete_answer(name, f"has an invalid header ({error})") from None
             return answer
 
         answer = self.call(ask, action="GetObject", key=name)
         for fact in ("ContentLength", "LastModified"):
-            self.told(answer, fact, key=name)
+            self.required(answer, fact, key=name)
         return answer
 
-    def told(self, answer: Mapping[str, Any], fact: str, *, key: str) -> Any:
-        """What the store says under this name; raises ``StorageError`` when it does not say it."""
+    def required(self, answer: Mapping[str, Any], fact: str, *, key: str) -> Any:
+        """Return a fact of the store's answer. Raise ``StorageError`` if the answer does not have it."""
         if fact not in answer:
-            raise self.not_told(key, fact)
+            raise self.incomplete_answer(key, f"does not have {fact}")
         return answer[fact]
 
-    def not_told(self, key: str, fact: str) -> StorageError:
-        """For an answer without ``fact``."""
+    def incomplete_answer(self, key: str, problem: str) -> StorageError:
+        """Return the error for a successful answer that ``problem`` (a verb and its object) makes unusable."""
         return StorageError(
-            f"s3://{self.bucket}/{key} at {self.endpoint}: the answer is a success, and does not have {fact}",
-            remedy="see whether a proxy stands before the store, and what it does to answers; then run again",
+            f"s3://{self.bucket}/{key} at {self.endpoint}: the answer is a success, but {problem}",
+            remedy="Check whether a proxy in front of the store changes its answers, then run again",
         )
 
     def pause(self, failures: int, why: str) -> None:
@@ -232,5 +232,5 @@ class RetryingClient:
         time.sleep(seconds)
 
     def explain(self, error: Any, *, action: str, key: str) -> Exception:
-        """The error of this project for one of boto3's."""
+        """Return the ``StorageError`` for an error of boto3."""
         return storage_error(error, action=action, bucket=self.bucket, key=key, endpoint=self.endpoint)

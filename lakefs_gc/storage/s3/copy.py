@@ -1,4 +1,4 @@
-"""Copies within one S3 endpoint, made by the store itself: no byte comes here.
+"""Copies within one S3 endpoint, made by the store itself, so that no data passes through this process.
 
 Source: AWS S3 API reference (CopyObject, up to 5 GiB; UploadPartCopy for what is larger, 5 MiB to 5 GiB a part).
 """
@@ -22,13 +22,13 @@ from lakefs_gc.storage.s3.errors import error_code, http_status
 log = logging.getLogger(__name__)
 
 _GIB = 1024**3
-# What CreateMultipartUpload has to be told; CopyObject takes it along by itself.
+# Headers that CreateMultipartUpload needs; CopyObject copies them itself.
 _HEADERS = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Metadata")
 
 
 @dataclass(frozen=True)
 class CopyLimits:
-    """How large copies are made: in one call up to ``single_bytes``, else in parts of ``part_bytes``."""
+    """Copies up to ``single_bytes`` are made in one call, larger ones in parts of ``part_bytes``."""
 
     single_bytes: int = 5 * _GIB
     part_bytes: int = _GIB // 2  # 10,000 parts of it are 5 TB, the largest object
@@ -45,7 +45,7 @@ class _Copy:
     if_absent: bool
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """One request about the copy, retried."""
+        """Send one request about the copy, with retries."""
         return self.s3.call(
             lambda: getattr(self.s3.client, method)(Bucket=self.bucket, Key=self.key, **parameters),
             action=f"GetObject of s3://{self.source['Bucket']}/{self.source['Key']} and s3:PutObject",
@@ -53,10 +53,10 @@ class _Copy:
         )
 
     def create(self, method: str, **parameters: Any) -> bool:
-        """The request by which the object comes to be; False when another was there and must not be.
+        """Send the request that creates the object; return False if another object exists and ``if_absent`` is set.
 
-        After a broken connection the object that is in the way may be our own: one that the store says to have the
-        source's content is taken for it.
+        After a broken connection the existing object may be the one from an earlier try. It counts as this copy if the
+        store reports the same content as the source's.
         """
         if not self.if_absent:
             self.call(method, **parameters)
@@ -66,21 +66,21 @@ class _Copy:
         except StorageError as error:
             cause = error.__cause__
             if isinstance(cause, ClientError) and (http_status(cause) == 501 or error_code(cause) == "NotImplemented"):
-                self.call(method, **parameters)  # the caller has looked whether it is there
+                self.call(method, **parameters)  # the caller has checked that it does not exist
                 return True
             if isinstance(cause, ClientError) and http_status(cause) == 412:
-                there = content_facts(self.s3, self.key)
-                if there is not None:
-                    return self.is_of_source(there)
+                existing = content_facts(self.s3, self.key)
+                if existing is not None:
+                    return self.has_content_of_source(existing)
             raise
         return True
 
-    def is_of_source(self, there: ContentFacts) -> bool:
-        """Whether the store says the same of that object as of the source: its size, and checksums of both."""
+    def has_content_of_source(self, existing: ContentFacts) -> bool:
+        """Return whether the store reports the same size and the same common checksums as for the source."""
         known = checksums_of(self.head)
-        common = known.keys() & there.checksums.keys()
-        same = bool(common) and all(known[algorithm] == there.checksums[algorithm] for algorithm in common)
-        return same and there.size_bytes == self.head["ContentLength"]
+        common = known.keys() & existing.checksums.keys()
+        same = bool(common) and all(known[algorithm] == existing.checksums[algorithm] for algorithm in common)
+        return same and existing.size_bytes == self.head["ContentLength"]
 
 
 def copy_object(
@@ -93,18 +93,18 @@ def copy_object(
     limits: CopyLimits,
     if_absent: bool = False,
 ) -> bool:
-    """Copy ``source`` (``Bucket``, ``Key``), whose HEAD is ``head``; False when ``if_absent`` and it was there.
+    """Copy ``source`` (``Bucket``, ``Key``); return False if ``if_absent`` is set and the destination existed.
 
-    ``head`` has the checksums that the store knows (``ChecksumMode``). By them an object of this copy is told from
-    another's when the answer to its creation was lost; without one in common it passes for another's. Raises
-    ``StorageError`` when the source changes meanwhile. A copy in parts that fails is aborted.
+    ``head`` is the HEAD of the source with the store's checksums (``ChecksumMode``). If the answer to the creation is
+    lost, they tell an object of this copy from another writer's; without a common checksum it counts as another
+    writer's. Raise ``StorageError`` if the source changes meanwhile. A failed copy in parts is aborted.
     """
     copy = _Copy(s3, source, bucket, key, head, if_absent)
     same = {"CopySourceIfMatch": head["ETag"]} if head.get("ETag") else {}
     if head["ContentLength"] <= limits.single_bytes:
         return copy.create("copy_object", CopySource=source, **same)
     headers = {name: head[name] for name in _HEADERS if head.get(name)}
-    upload = s3.told(copy.call("create_multipart_upload", **headers), "UploadId", key=key)
+    upload = s3.required(copy.call("create_multipart_upload", **headers), "UploadId", key=key)
     try:
         parts = _copy_parts(copy, upload, head["ContentLength"], same, limits)
         return _complete(copy, upload, parts)
@@ -129,21 +129,21 @@ def _copy_parts(
             CopySourceRange=f"bytes={start}-{end}",
             **same,
         )
-        return str(copy.s3.told(answer.get("CopyPartResult", {}), "ETag", key=copy.key))
+        return str(copy.s3.required(answer.get("CopyPartResult", {}), "ETag", key=copy.key))
 
     done = map_unordered(part, enumerate(starts, start=1), limits.parts_at_once)
     return [{"PartNumber": number, "ETag": e_tag} for (number, _), e_tag in sorted(done)]
 
 
 def _complete(copy: _Copy, upload: str, parts: list[dict[str, Any]]) -> bool:
-    made = copy.create("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts})
-    if not made:
+    created = copy.create("complete_multipart_upload", UploadId=upload, MultipartUpload={"Parts": parts})
+    if not created:
         _abort(copy, upload)
-    return made
+    return created
 
 
 def _abort(copy: _Copy, upload: str) -> None:
     try:
         copy.call("abort_multipart_upload", UploadId=upload)
-    except StorageError as error:  # the error that led here is the one to show
-        log.warning("a copy in parts could not be aborted: key=%s error=%s", copy.key, error.message)
+    except StorageError as error:  # only logged: the caller raises the error that led here
+        log.warning("cannot abort a copy in parts: key=%s error=%s", copy.key, error.message)

@@ -1,4 +1,4 @@
-"""Bulk delete on S3, with an outcome for each key that the store itself gave."""
+"""Bulk deletes on S3, with the store's own answer for each key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakefs_gc.storage.s3.errors import (
 log = logging.getLogger(__name__)
 
 MAX_KEYS = 1000
-"""Most keys of one DeleteObjects request (AWS S3 API reference)."""
+"""Maximum number of keys in one DeleteObjects request (AWS S3 API reference)."""
 
 _NOT_FOR_XML = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _GONE_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
@@ -32,14 +32,14 @@ _NO_ANSWER = "the store's answer does not mention the key"
 
 
 class Target(NamedTuple):
-    """What one delete is about: a key, or with ``version`` one version of it (a delete marker, too) for good."""
+    """The object of one delete: a key, or with ``version`` one of its versions or delete markers, permanently."""
 
     name: str
     version: str = ""
 
 
 def delete_keys(s3: RetryingClient, names: Sequence[str], window: DeleteWindow | None = None) -> dict[str, str]:
-    """``delete_targets`` for keys: the error for each name, or ''."""
+    """Delete keys as ``delete_targets`` does; return the error for each name, or ''."""
     errors = delete_targets(s3, map(Target, names), window)
     return {target.name: error for target, error in errors.items()}
 
@@ -47,17 +47,16 @@ def delete_keys(s3: RetryingClient, names: Sequence[str], window: DeleteWindow |
 def delete_targets(
     s3: RetryingClient, targets: Iterable[Target], window: DeleteWindow | None = None
 ) -> dict[Target, str]:
-    """Delete, and say for each target the store's error, or '' when it is gone.
+    """Delete targets; return the store's error for each target, or '' if it is deleted.
 
-    - A name with a control character, which XML does not carry, gets a request of its own.
-    - When the store refuses a whole request as malformed, it is halved until the target that spoils it is
-      alone.
-    - Targets that the store failed for the moment (SlowDown, InternalError) are tried again after a pause.
+    - A name with a control character, which XML cannot contain, is deleted in its own request.
+    - If the store refuses a whole request as malformed, it is halved until the target that causes it is alone.
+    - Targets that failed temporarily (SlowDown, InternalError) are tried again after a pause.
     - A target that the answer does not mention is a failure.
-    - Once ``window`` is over no try is sent, of the whole or of a half: what is left is a failure.
+    - Once ``window`` is over, no try of the whole request or of a half is sent; the remaining targets are failures.
 
-    Raises ``AccessDeniedError``, ``ObjectNotFoundError`` (the bucket) or ``StoreUnavailableError`` when a
-    whole request fails for a reason that no choice of names would change.
+    Raise ``AccessDeniedError``, ``ObjectNotFoundError`` (the bucket) or ``StoreUnavailableError`` if a whole request
+    fails for a reason that is the same for any choice of names.
     """
     errors: dict[Target, str] = {}
     plain = []
@@ -90,15 +89,13 @@ def _delete_batch(s3: RetryingClient, targets: list[Target], window: DeleteWindo
 
 
 def _not_tried(error: str) -> str:
-    return f"{NOT_TRIED}; the try before it ended with {error}" if error else NOT_TRIED
+    return f"{NOT_TRIED}. The previous try ended with {error}" if error else NOT_TRIED
 
 
 def _request(
     s3: RetryingClient, targets: list[Target], window: DeleteWindow | None
 ) -> dict[Target, tuple[str, str]] | None:
-    """Code and message for each target ('' and '' when it is gone); None if the store refuses these
-    together.
-    """
+    """Return the code and message for each target ('' and '' if it is deleted); None if the store refuses the batch."""
     request = {"Objects": [_parameters(target) for target in targets], "Quiet": False}
 
     def delete() -> dict[str, Any] | None:
@@ -119,9 +116,9 @@ def _request(
     deleted = {_mentioned(entry, of_versions) for entry in answer.get("Deleted", [])}
     outcomes = {}
     for target in targets:
-        if target in failed:  # wins over a mention as deleted
+        if target in failed:  # takes precedence over a mention as deleted
             code, message = str(failed[target].get("Code", "")), str(failed[target].get("Message", ""))
-            text = ": ".join(part for part in (code, message) if part) or "the store names no reason"
+            text = ": ".join(part for part in (code, message) if part) or "the store gave no reason"
             outcomes[target] = ("", "") if code in _GONE_CODES else (code, text)
         else:
             outcomes[target] = ("", "" if target in deleted else _NO_ANSWER)
@@ -135,9 +132,9 @@ def _parameters(target: Target) -> dict[str, str]:
 
 
 def _mentioned(entry: dict[str, Any], of_versions: bool) -> Target:
-    """What an entry of the answer is about.
+    """Return the target of an entry of the answer.
 
-    After a plain delete a store may name the version that stays behind; of a delete marker that is gone some name only
+    After a plain delete a store may name the version that remains; for a deleted delete marker some stores name only
     ``DeleteMarkerVersionId``.
     """
     version = entry.get("VersionId") or entry.get("DeleteMarkerVersionId", "")
@@ -149,7 +146,7 @@ def _action(target: Target) -> str:
 
 
 def _is_about_request(error: ClientError) -> bool:
-    """True when smaller requests would fail in the same way: credentials, rights, bucket, region, clock."""
+    """Return whether smaller requests would fail in the same way: credentials, permissions, bucket, region, clock."""
     return error_code(error) in NOT_ABOUT_KEYS or http_status(error) in (401, 403, 404, 405) or is_retryable(error)
 
 
@@ -161,7 +158,7 @@ def _delete_halves(s3: RetryingClient, targets: list[Target], window: DeleteWind
 
 
 def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None) -> str:
-    """DeleteObject, which carries the name in its URL; the error for this target, or ''."""
+    """Delete one target with DeleteObject, which has the name in its URL; return its error, or ''."""
     try:
         s3.call(
             lambda: s3.client.delete_object(Bucket=s3.bucket, **_parameters(target)),

@@ -1,4 +1,4 @@
-"""What an S3 client's errors mean: which to try again, and what to tell the user about the others."""
+"""The meaning of an S3 client's errors: which calls to repeat, and the message and remedy of the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RETRYABLE_CODES = frozenset(
         "XMinioServerNotInitialized",
     }
 )
-"""Codes, of a whole answer or of one key in a bulk delete, after which the same call may succeed."""
+"""Codes of an answer, or of one key in a bulk delete, after which the same call may succeed."""
 
 SLOW_DOWN_CODES = frozenset(
     {
@@ -65,7 +65,7 @@ SLOW_DOWN_CODES = frozenset(
         "TooManyRequestsException",
     }
 )
-"""Those of them that say: fewer requests."""
+"""The retryable codes that ask for fewer requests."""
 
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 BAD_CREDENTIALS_CODES = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
@@ -75,42 +75,41 @@ WRONG_REGION_CODES = frozenset(
 CLOCK_CODES = frozenset({"RequestTimeTooSkewed"})
 
 NOT_ABOUT_KEYS = EXPIRED_CODES | BAD_CREDENTIALS_CODES | WRONG_REGION_CODES | CLOCK_CODES | {"NoSuchBucket"}
-"""Codes of an answer that no choice of keys would change."""
+"""Codes of an answer that are the same for any choice of keys."""
 
 S3Failure = ClientError | BotoCoreError | HTTPError | ResponseParserError
 """Everything that boto3 raises on purpose."""
 
 
 class IncompleteListingError(BotoCoreError):
-    """A page of a listing is cut off, or does not say whether there is more. Never leaves this package."""
+    """A page of a listing is truncated, or does not state whether it is the last. Used within this package only."""
 
-    fmt = "the listing is not whole: {reason}"
+    fmt = "the listing is incomplete: {reason}"
 
 
 def error_code(error: BaseException) -> str:
-    """S3's code (``SlowDown``), the HTTP status where the answer has no body, or ''."""
+    """Return S3's code (``SlowDown``), the HTTP status if the answer has no body, or ''."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def http_status(error: BaseException) -> int:
-    """The HTTP status of the answer, 0 when there was none."""
+    """Return the HTTP status of the answer, or 0 if there was no answer."""
     if not isinstance(error, ClientError):
         return 0
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def is_answered(error: BaseException) -> bool:
-    """True when the store itself has refused: it does not carry the request out later.
+    """Return whether the store itself refused the request, so that it will not execute it later.
 
-    A broken connection does not say that, nor does a time-out, the client's or a proxy's: any 5xx but SlowDown.
+    A broken connection proves no refusal. Neither does a time-out of the client or a proxy, that is, any 5xx except
+    SlowDown.
     """
-    return isinstance(error, ClientError) and (http_status(error) < 500 or is_well_but_slow(error))
+    return isinstance(error, ClientError) and (http_status(error) < 500 or is_only_slow_down(error))
 
 
 def is_retryable(error: BaseException) -> bool:
-    """True when the same call may succeed a little later: 5xx but 501, 429, throttling, broken
-    connections.
-    """
+    """Return whether the same call may succeed later: 5xx except 501, 429, throttling, broken connections."""
     if isinstance(error, ClientError):
         status = http_status(error)
         return error_code(error) in RETRYABLE_CODES or status == 429 or (status >= 500 and status != 501)
@@ -129,26 +128,26 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_tls_configuration(error: BaseException) -> bool:
-    """True for a TLS failure that stays: a certificate nobody here trusts, or no TLS at the other end."""
+    """Return whether a TLS failure is permanent: an untrusted certificate, or a server without TLS."""
     return isinstance(error, SSLError) and any(
         word in str(error) for word in ("CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER", "UNKNOWN_CA")
     )
 
 
 def is_slow_down(error: BaseException) -> bool:
-    """True when the store asks for fewer requests."""
+    """Return whether the store asks for fewer requests."""
     return error_code(error) in SLOW_DOWN_CODES or http_status(error) in (429, 503)
 
 
-def is_well_but_slow(error: BaseException) -> bool:
-    """True when that is all that the store asks for: one that is down says ``ServiceUnavailable``."""
+def is_only_slow_down(error: BaseException) -> bool:
+    """Return whether the store only asks for fewer requests; after ``ServiceUnavailable`` it may be down."""
     return error_code(error) in SLOW_DOWN_CODES - {"ServiceUnavailable"}
 
 
 def describe(error: BaseException) -> str:
-    """``Code: message`` of the store's own answer, or the kind of the failure.
+    """Return ``Code: message`` of the store's answer, or the type of the failure.
 
-    Nothing else of the answer is shown: the rest of a SignatureDoesNotMatch answer, for one, is about keys.
+    The rest of the answer is not shown, because it may contain secrets (SignatureDoesNotMatch describes keys).
     """
     if isinstance(error, ClientError):
         facts = error.response.get("Error", {})
@@ -159,7 +158,7 @@ def describe(error: BaseException) -> str:
 
 
 def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpoint: str) -> StorageError:
-    """The error to raise for ``error``, which happened in ``action`` (an IAM action without ``s3:``)."""
+    """Return the error to raise for ``error`` of the call ``action`` (an IAM action without ``s3:``)."""
     code, status, facts = error_code(error), http_status(error), describe(error)
     bucket_action = action in {"ListBucket", "ListBucketVersions", "ListBucketMultipartUploads"}
     resource = f"arn:aws:s3:::{bucket}" if bucket_action else f"arn:aws:s3:::{bucket}/{key}"
@@ -167,64 +166,70 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
     note: dict[str, Any] = {"action": f"s3:{action}", "bucket": bucket, "code": code, "status": status}
     if code == "NoSuchBucket":
         return ObjectNotFoundError(
-            f"the bucket {bucket} does not exist at {endpoint}",
-            remedy="check the bucket's name, the endpoint (AWS_ENDPOINT_URL_S3) and whose credentials these are",
+            f"The bucket {bucket} does not exist at {endpoint}",
+            remedy="Check the name of the bucket, the endpoint (AWS_ENDPOINT_URL_S3) and the credentials",
             **note,
         )
     if code in EXPIRED_CODES:
         return AccessDeniedError(
-            f"the credentials for {where} have expired ({code})", remedy="renew the credentials", **note
+            f"The credentials for {where} have expired ({code})", remedy="Renew the credentials", **note
         )
     if code in BAD_CREDENTIALS_CODES:
         return AccessDeniedError(
             f"{where} does not accept the credentials ({code})",
-            remedy="check the AWS credentials, and that they belong to this endpoint",
+            remedy="Check the AWS credentials, and that they belong to this endpoint",
             **note,
         )
     if code in CLOCK_CODES:
         return AccessDeniedError(
-            f"{where}: this machine's clock is too far from the store's ({code})",
-            remedy="set the clock",
+            f"{where}: the clocks of this machine and of the store differ too much ({code})",
+            remedy="Synchronize the clock of this machine, for example with NTP",
             **note,
         )
     if code in WRONG_REGION_CODES:
         return StorageError(
             f"{where}: the bucket is in another region ({facts})",
-            remedy="set AWS_REGION to the bucket's",
+            remedy="Set AWS_REGION to the region of the bucket",
             **note,
         )
     if status in (401, 403) or code in ("AccessDenied", "403", "401"):
         condition = f", for the prefix {key}*" if bucket_action else ""
         return AccessDeniedError(
-            f"{where}: not allowed to call s3:{action} ({facts})",
-            remedy=f"allow s3:{action} on {resource}{condition} to the credentials in use",
+            f"{where}: access denied for s3:{action} ({facts})",
+            remedy=f"Grant these credentials s3:{action} on {resource}{condition}",
             **note,
         )
     if status == 404 or code in ("NoSuchKey", "404"):
-        return ObjectNotFoundError(f"{where} does not exist", remedy="check the namespace and the key", **note)
+        return ObjectNotFoundError(f"{where} does not exist", remedy="Check the namespace and the key", **note)
     if is_retryable(error):
         return StoreUnavailableError(
-            f"{where}: the store does not answer s3:{action} properly ({facts})",
-            remedy="check that the endpoint is reachable from here and healthy, then run again; "
-            "if it asks to slow down, lower the concurrency",
+            f"{where}: s3:{action} still fails after all retries ({facts})",
+            remedy="Check that the endpoint is healthy and reachable from this machine, then run again. "
+            "If the store asks to slow down, lower requests_at_once",
             **note,
         )
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return AccessDeniedError(
-            f"no usable AWS credentials for {where} ({facts})",
-            remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the machine a role",
+            f"No usable AWS credentials for {where} ({facts})",
+            remedy="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
             **note,
         )
     if isinstance(error, SSOError | TokenRetrievalError):
-        return AccessDeniedError(f"the AWS login for {where} is not valid ({facts})", remedy="aws sso login", **note)
+        return AccessDeniedError(
+            f"The AWS login for {where} is not valid ({facts})", remedy="Run `aws sso login`", **note
+        )
     if is_tls_configuration(error):
         return StorageError(
             f"{where}: the TLS connection failed (certificate or protocol)",
-            remedy="set AWS_CA_BUNDLE to the certificate authority of the endpoint, or correct http:// and https://",
+            remedy="Set AWS_CA_BUNDLE to the certificate authority of the endpoint, or correct http:// and https://",
             **note,
         )
     if isinstance(error, ProxyConnectionError):
-        return StorageError(f"{where}: the proxy refuses", remedy="check HTTPS_PROXY, HTTP_PROXY, NO_PROXY", **note)
+        return StorageError(
+            f"{where}: the proxy refused the call", remedy="Check HTTPS_PROXY, HTTP_PROXY, NO_PROXY", **note
+        )
     return StorageError(
-        f"{where}: s3:{action} failed ({facts})", remedy="see the store's answer in this message", **note
+        f"{where}: s3:{action} failed ({facts})",
+        remedy="Correct the cause that the store names, then run again",
+        **note,
     )

@@ -1,13 +1,13 @@
-"""Pages of S3's ListObjectsV2, from XML to Arrow.
+"""Parse pages of S3's ListObjectsV2 from XML to Arrow.
 
-Source of the format: the AWS S3 API reference, ListObjectsV2. With boto3's XML parser one core lists 17
-thousand keys a second; here the objects of a page that looks as usual are read by compiled code, over a million a
-second, and held to the same checks: the XML is whole, each object has one key, size and time, and the page says
-whether there is more. A page that does not look as usual goes through a real XML parser.
+Source of the format: the AWS S3 API reference, ListObjectsV2. With boto3's XML parser one core lists 17,000 keys per
+second. Compiled code reads the objects of a page in the usual form, over 1,000,000 per second, with the same checks:
+the XML is complete, each object has one key, size and time, and the page states whether it is the last. An XML parser
+reads a page in any other form.
 
-obstore is as quick, but its listings end early without an error: an error document in an answer of status 200
-is an empty listing to it, and a page without a continuation token is the last, whatever ``IsTruncated`` says.
-It also drops the final ``/`` of a key, so that a directory marker looks like an object.
+obstore is as fast, but its listings end early without an error: it reads an error document with status 200 as an empty
+listing, and a page without a continuation token as the last one, whatever ``IsTruncated`` says. It also removes the
+final ``/`` of a key, so that a directory marker looks like an object.
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ _START = re.compile(rb"\s*(?:<\?xml[^>]*\?>)?\s*<ListBucketResult[ >]")
 
 @dataclass(frozen=True)
 class Page:
-    """One page: objects of ``LISTING_SCHEMA`` without directory markers, sub-prefixes, and what to ask for
-    next.
+    """One page: objects of ``LISTING_SCHEMA`` without directory markers, sub-prefixes, and the continuation token.
 
-    Keys and sub-prefixes are relative to the root that ``parse_page`` was given; ``next_token`` is '' at the
-    end.
+    Keys and sub-prefixes are relative to the root of ``parse_page``; ``next_token`` is '' on the last page.
     """
 
     objects: pa.RecordBatch
@@ -48,7 +46,7 @@ class Page:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a page says; names are decoded and relative to the root."""
+    """The content of a page; names are decoded and relative to the root."""
 
     objects: pa.RecordBatch
     levels: Sequence[bytes]
@@ -59,19 +57,19 @@ class _Parts:
 def parse_page(body: bytes, root: str) -> Page:
     """Parse the XML of a page whose keys all start with ``root`` (the store's folder within its bucket).
 
-    Raises ``IncompleteListingError`` for anything but a whole page: a listing must never end early unnoticed.
+    Raise ``IncompleteListingError`` unless the page is complete: a listing must never end early without an error.
     """
     try:
         return _page(_read_quickly(body, root) or _read_carefully(body, root))
     except UnicodeDecodeError as error:
-        raise IncompleteListingError(reason=f"a page holds what is no UTF-8 ({error.reason})") from error
+        raise IncompleteListingError(reason=f"a page is not valid UTF-8 ({error.reason})") from error
 
 
 def _page(parts: _Parts) -> Page:
     if parts.truncated not in (b"true", b"false"):
-        raise IncompleteListingError(reason="a page does not say whether it is the last (IsTruncated)")
+        raise IncompleteListingError(reason="a page does not state whether it is the last (IsTruncated)")
     if parts.truncated == b"true" and not parts.token:
-        raise IncompleteListingError(reason="a page is not the last, but does not say how to go on")
+        raise IncompleteListingError(reason="a page is not the last, but has no continuation token")
     return Page(
         objects=parts.objects,
         sub_prefixes=[name.decode() for name in parts.levels],
@@ -80,10 +78,10 @@ def _page(parts: _Parts) -> Page:
 
 
 def _read_quickly(body: bytes, root: str) -> _Parts | None:
-    """A page by compiled code; None for one that is not written in the usual way.
+    """Read a page with compiled code; return None if it is not in the usual form.
 
-    Usual: one run of ``<Contents>`` elements without anything between them, all else before or after it, each as
-    ``scan_objects`` knows it, with a key below ``root``.
+    The usual form is one run of ``<Contents>`` elements with nothing between them and everything else before or after
+    it. Each element has the form that ``scan_objects`` reads, and a key below ``root``.
     """
     start, end = body.find(b"<Contents>"), body.rfind(b"</Contents>") + len(b"</Contents>")
     first, rest = (body[start:end], body[:start] + body[end:]) if start >= 0 else (b"", body)
@@ -112,7 +110,7 @@ def _read_quickly(body: bytes, root: str) -> _Parts | None:
 
 
 def _scan(text: bytes, root: bytes, url_encoded: bool) -> pa.RecordBatch | None:
-    most = len(text) // SHORTEST_OBJECT  # to count them takes as long as to read them
+    most = len(text) // SHORTEST_OBJECT  # an upper bound: counting takes as long as reading
     keys = np.empty(len(text), np.uint8)
     offsets = np.empty(most + 1, np.int32)
     facts = np.empty((2, most), np.int64)
@@ -136,13 +134,11 @@ def _scan(text: bytes, root: bytes, url_encoded: bool) -> pa.RecordBatch | None:
 
 
 def _does_not_parse(error: pa.ArrowInvalid) -> IncompleteListingError:
-    return IncompleteListingError(reason=f"a key, size or time does not parse ({error})")
+    return IncompleteListingError(reason=f"a key, size or time cannot be parsed ({error})")
 
 
 def _single(body: bytes, name: bytes) -> bytes | None:
-    """The text of an element that a page has at most once: b'' if it has none, None if it is not that
-    simple.
-    """
+    """Return the text of an element that a page has at most once: b'' if absent, None if it is not that simple."""
     start_tag, end_tag = b"<" + name + b">", b"</" + name + b">"
     count = body.count(b"<" + name)
     if not count:
@@ -154,11 +150,11 @@ def _single(body: bytes, name: bytes) -> bytes | None:
 
 
 def _read_carefully(body: bytes, root: str) -> _Parts:
-    """A page by an XML parser."""
+    """Read a page with an XML parser."""
     try:
         document = ElementTree.fromstring(body)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise IncompleteListingError(reason=f"a page is cut off or no XML ({error})") from error
+        raise IncompleteListingError(reason=f"a page is truncated or not XML ({error})") from error
 
     def local(element: ElementTree.Element) -> str:
         return str(element.tag).rpartition("}")[2]
@@ -187,11 +183,11 @@ def _read_carefully(body: bytes, root: str) -> _Parts:
             token=page.get("NextContinuationToken", ""),
         )
     except KeyError as error:
-        raise IncompleteListingError(reason=f"an object without its {error.args[0]}") from error
+        raise IncompleteListingError(reason=f"an object has no {error.args[0]}") from error
 
 
 def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
-    """Keys as the store has them. S3's URL encoding writes a space as ``+``."""
+    """Return keys as the store has them. S3's URL encoding writes a space as ``+``."""
     if not url_encoded:
         return names
     return [unquote_to_bytes(name.replace(b"+", b" ")) for name in names]
@@ -200,7 +196,7 @@ def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:
 def _relative(names: Sequence[bytes], root: str) -> Sequence[bytes]:
     prefix = root.encode()
     if not all(name.startswith(prefix) for name in names):
-        raise IncompleteListingError(reason=f"the store answers with keys outside {root!r}")
+        raise IncompleteListingError(reason=f"the store returned keys outside {root!r}")
     return [name[len(prefix) :] for name in names]
 
 

@@ -1,7 +1,7 @@
-"""The objects in a page of S3's ListObjectsV2, from XML to columns.
+"""Read the objects of a page of S3's ListObjectsV2 from XML into columns.
 
-Source: the AWS S3 API reference, ListObjectsV2. Only what stores usually write is understood, each element in its
-usual place; for anything else ``scan_objects`` says so, and a real XML parser has to read the page.
+Source: the AWS S3 API reference, ListObjectsV2. The compiled code reads only the form that stores usually write, with
+each element in its usual position. ``scan_objects`` reports any other form, and an XML parser must read that page.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ _END_OF_TIME = b"</LastModified>"
 _SIZE = b"<Size>"
 _END_OF_SIZE = b"</Size>"
 _END_OF_OBJECT = b"</Contents>"
-_OURS = (b"Key", b"LastModified", b"Size", b"Contents")
+_USED_NAMES = (b"Key", b"LastModified", b"Size", b"Contents")
 _LONGEST_SIZE = 18
-"""Digits that surely fit into 64 bits."""
+"""Digits that fit into 64 bits."""
 _LT, _GT, _AMP, _SLASH, _PERCENT, _PLUS, _SPACE = b"<>&/%+ "
 _ZERO, _NINE = b"09"
 SHORTEST_OBJECT = len(
     b"<Contents><Key></Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"
 )
-"""Bytes that an object takes at least."""
+"""The minimum number of bytes of an object."""
 _UNUSUAL = -1
 _PLAIN = np.array([byte >= 32 and byte not in b"<>&%+" for byte in range(256)])
-"""Bytes that stand for themselves wherever they are."""
+"""Bytes that mean themselves in every encoding and element."""
 
 
 @compiled
 def scan_objects(
     text: np.ndarray, root: np.ndarray, url_encoded: bool, keys: np.ndarray, offsets: np.ndarray, facts: np.ndarray
 ) -> int:
-    """Read a run of ``<Contents>`` elements; how many objects it holds, -1 if it is not written in the usual way.
+    """Read a run of ``<Contents>`` elements; return the number of objects, or -1 if the form is not the usual one.
 
-    ``text`` is the run and ``root`` what every key begins with, both as bytes. Directory markers (``root`` itself, and
-    keys that end in ``/``) are left out. Results: object i has the key ``keys[offsets[i]:offsets[i + 1]]``, decoded,
+    ``text`` is the run and ``root`` the beginning of every key, both as bytes. Directory markers (``root`` itself, and
+    keys that end in ``/``) are omitted. Results: object i has the key ``keys[offsets[i]:offsets[i + 1]]``, decoded,
     without ``root``; ``facts[0, i]`` is its size in bytes, ``facts[1, i]`` its time in microseconds since 1970, UTC.
-    ``keys`` must be as long as ``text``, the others must have room for an object in each ``SHORTEST_OBJECT`` bytes.
+    ``keys`` must be as long as ``text``; the other arrays need one place per ``SHORTEST_OBJECT`` bytes of ``text``.
     """
-    position = used = found = 0
+    position = used = count = 0
     offsets[0] = 0
     while position < len(text):
         position = _after(text, position, _OBJECT_KEY)
@@ -64,15 +64,15 @@ def scan_objects(
             return _UNUSUAL
         if key_end > used and keys[key_end - 1] != _SLASH:
             used = key_end
-            facts[0, found], facts[1, found] = size, time_us
-            found += 1
-            offsets[found] = used
-    return found
+            facts[0, count], facts[1, count] = size, time_us
+            count += 1
+            offsets[count] = used
+    return count
 
 
 @inlined
 def _after(text: np.ndarray, position: int, expected: bytes) -> int:
-    """The place behind ``expected`` if that is what comes, else -1."""
+    """Return the position after ``expected`` if it follows here, else -1."""
     if position < 0 or position + len(expected) > len(text):
         return _UNUSUAL
     for i in range(len(expected)):
@@ -85,7 +85,7 @@ def _after(text: np.ndarray, position: int, expected: bytes) -> int:
 def _key(
     text: np.ndarray, position: int, root: np.ndarray, url_encoded: bool, keys: np.ndarray, used: int
 ) -> tuple[int, int]:
-    """Decode a key to ``keys[used:]``; the places behind both."""
+    """Decode a key to ``keys[used:]``; return the positions after the key and after its copy."""
     plain = _PLAIN
     passed = 0  # of root
     while True:
@@ -121,7 +121,7 @@ def _key(
 
 @inlined
 def _hex_digit(byte: Any) -> Any:
-    """The value of a digit; very negative for what is none."""
+    """Return the value of a hex digit, or a very negative number for any other byte."""
     if 48 <= byte <= 57:
         return byte - np.int64(48)
     if 65 <= byte <= 70:
@@ -133,7 +133,7 @@ def _hex_digit(byte: Any) -> Any:
 
 @inlined
 def _digits(text: np.ndarray, position: int, fewest: int, most: int) -> tuple[int, Any]:
-    """A number of so many digits, and the place behind it."""
+    """Return the position after a number of ``fewest`` to ``most`` digits, and the number."""
     number: Any = np.int64(0)
     count = 0
     if position < 0:
@@ -147,7 +147,7 @@ def _digits(text: np.ndarray, position: int, fewest: int, most: int) -> tuple[in
 
 @compiled
 def _time(text: np.ndarray, position: int) -> tuple[int, Any]:
-    """``2025-06-01T12:00:00.123Z`` in microseconds since 1970, and the place behind it.
+    """Read ``2025-06-01T12:00:00.123Z``; return the position after it, and the microseconds since 1970.
 
     Source of the count of days: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", ``days_from_civil``.
     """
@@ -179,7 +179,7 @@ def _time(text: np.ndarray, position: int) -> tuple[int, Any]:
 
 @compiled
 def _element(text: np.ndarray, position: int) -> int:
-    """The place behind an element of text, or of elements of text."""
+    """Return the position after an element that contains text, or elements that contain text."""
     name_end = _name_end(text, position + 1)
     if name_end < 0 or text[position] != _LT:
         return _UNUSUAL
@@ -201,13 +201,13 @@ def _text_element(text: np.ndarray, position: int) -> int:
 
 @compiled
 def _name_end(text: np.ndarray, position: int) -> int:
-    """Where the plain name of a start tag ends, if it is none of those that an object has once."""
+    """Return the end of the plain name of a start tag, or -1 for the names that an object may have only once."""
     start = position
     while position < len(text) and (65 <= text[position] <= 90 or 97 <= text[position] <= 122):
         position += 1
     if position == start or position >= len(text) or text[position] != _GT:
         return _UNUSUAL
-    for name in _OURS:
+    for name in _USED_NAMES:
         if _after(text, start, name) == position:
             return _UNUSUAL
     return position
@@ -223,7 +223,7 @@ def _text_end(text: np.ndarray, position: int) -> int:
 
 @inlined
 def _end_tag(text: np.ndarray, position: int, name: int, name_end: int) -> int:
-    """The place behind the end tag of the name at ``text[name:name_end]``."""
+    """Return the position after the end tag of the name at ``text[name:name_end]``."""
     position = _after(text, position, b"</")
     if position < 0 or position + name_end - name >= len(text):
         return _UNUSUAL

@@ -1,4 +1,4 @@
-"""S3, and every store that speaks its API."""
+"""S3, and every store with an S3-compatible API."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lakefs_gc.storage.base import (
     ContentFacts,
     Deletion,
     Deletions,
-    Doomed,
-    FoundVersions,
     ListingPage,
     ObjectInfo,
     ObjectStore,
+    ObjectVersions,
     SubPrefixes,
+    VersionedTarget,
     Versions,
 )
 from lakefs_gc.storage.concurrency import map_unordered
@@ -40,7 +40,7 @@ from lakefs_gc.storage.s3.copy import CopyLimits, copy_object
 from lakefs_gc.storage.s3.delete import delete_keys
 from lakefs_gc.storage.s3.errors import error_code, http_status
 from lakefs_gc.storage.s3.listing import Page, parse_page
-from lakefs_gc.storage.s3.versions import bytes_kept, delete_versions, deletion, find_versions
+from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versions, space_not_freed
 
 SCHEME = "s3://"
 _PART_BYTES = 8 * 1024**2
@@ -48,9 +48,7 @@ _MOST_PARTS = 9_000  # S3 takes 10,000
 
 
 class _Creation:
-    """One client at a time is created (boto3 demands it). A fork may copy a lock that is held: start
-    anew.
-    """
+    """A lock, because boto3 permits one creation of a client at a time; a fork may copy it locked, so renew it."""
 
     lock = threading.Lock()
 
@@ -65,7 +63,7 @@ os.register_at_fork(after_in_child=_Creation.renew)
 class S3Store(ObjectStore):
     """A folder of a bucket.
 
-    The client is made when it is first needed, in each process anew: a store may be used after a fork.
+    Each process creates its client when it first needs one, so a store may be used after a fork.
     """
 
     lists_by_page = True
@@ -73,9 +71,7 @@ class S3Store(ObjectStore):
     def __init__(
         self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None
     ) -> None:
-        """Raises ``ConfigurationError`` for a URL without a bucket, or with a path that is no plain
-        folder.
-        """
+        """Raise ``ConfigurationError`` for a URL without a bucket, or with a path that is not a plain folder."""
         self.location = location
         self.retry = retry or RetryPolicy()
         self.copy_limits = copy_limits or CopyLimits()
@@ -90,7 +86,7 @@ class S3Store(ObjectStore):
 
     def list_level(self, prefix: str = "") -> tuple[SubPrefixes, pa.RecordBatch]:
         if check_prefix(prefix) and not prefix.endswith("/"):
-            raise ConfigurationError(f"a level is a prefix that ends in '/', not {prefix!r}", remedy="add the '/'")
+            raise ConfigurationError(f"The prefix of a level must end in '/': {prefix!r}", remedy="Add the '/'")
         sub_prefixes: SubPrefixes = []
         objects = []
         for page in self._pages(prefix, delimiter="/"):
@@ -99,7 +95,7 @@ class S3Store(ObjectStore):
         return sub_prefixes, pa.concat_batches(objects)
 
     def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
-        """See ``ObjectStore``. A request for each page."""
+        """See ``ObjectStore``. One request per page."""
         pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
 
@@ -108,7 +104,7 @@ class S3Store(ObjectStore):
         for page in self._pages(check_prefix(prefix), start_after=start_after, delimiter="/", max_keys=1):
             names = page.objects["address"].to_pylist() + [name[:-1] for name in page.sub_prefixes]
             if names:
-                return str(min(names)) if min(names) > start_after else None  # it may not know the parameter
+                return str(min(names)) if min(names) > start_after else None  # a store may ignore StartAfter
             if not page.next_token:
                 break
         return None
@@ -125,7 +121,7 @@ class S3Store(ObjectStore):
             s3.limit = RequestLimit(per_second) if per_second else None
 
     def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
-        """All pages below a prefix; a page that is not whole is asked for again, then raised."""
+        """Yield all pages below a prefix; an incomplete page is requested again, and finally raises an error."""
         s3 = self._s3()
         request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.root + prefix, "EncodingType": "url"}
         if start_after:
@@ -146,8 +142,9 @@ class S3Store(ObjectStore):
                 return
             if page.next_token in seen:
                 raise StorageError(
-                    f"{self.location.folder_url}{prefix}: the store's listing goes round in circles",
-                    remedy="nothing was read or deleted; report it to the maker of the store",
+                    f"{self.location.folder_url}{prefix}: the store's listing repeats a continuation token, so it "
+                    "never ends",
+                    remedy="Report it to the vendor of the store. Nothing was deleted",
                 )
             seen.add(page.next_token)
             request["ContinuationToken"] = page.next_token
@@ -163,7 +160,7 @@ class S3Store(ObjectStore):
 
         def get() -> bytes:
             with closing(s3.client.get_object(Bucket=self.bucket, Key=name)["Body"]) as body:
-                return cast(bytes, body.read())  # raises when it is shorter than announced
+                return cast(bytes, body.read())  # raises if it is shorter than announced
 
         return s3.call(get, action="GetObject", key=name)
 
@@ -175,23 +172,23 @@ class S3Store(ObjectStore):
             try:
                 answer = s3.client.get_object(Bucket=self.bucket, Key=name, Range=f"bytes=-{size_bytes}")
             except ClientError as error:
-                if http_status(error) == 416:  # of nothing there is no end
+                if http_status(error) == 416:  # an empty object has no range
                     return b""
                 raise
             with closing(answer["Body"]) as body:
-                return cast(bytes, body.read())[-size_bytes:]  # not every store knows ranges
+                return cast(bytes, body.read())[-size_bytes:]  # some stores ignore the range
 
         return s3.call(get, action="GetObject", key=name)
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``. One HEAD for each key."""
+        """See ``ObjectStore``. One HEAD per key."""
         facts = dict(map_unordered(self._stat, keys, concurrency))
         if None in facts.values():
-            self.now()  # a HEAD cannot tell a missing key from a missing bucket; this raises for the latter
+            self.now()  # a HEAD does not distinguish a missing key from a missing bucket; this raises for the latter
         return {key: info for key, info in facts.items() if info is not None}
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """See ``ObjectStore``. One HEAD for each key: only that says how an object is encrypted."""
+        """See ``ObjectStore``. One HEAD per key: only its answer states how an object is encrypted."""
         heads = map_unordered(self._head, keys, concurrency)
         known = ((key, checksums_of(head).get("md5")) for key, head in heads if head is not None)
         return {key: md5 for key, md5 in known if md5}
@@ -227,9 +224,9 @@ class S3Store(ObjectStore):
     def put(self, key: str, data: bytes, *, if_absent: bool = False) -> bool:
         """See ``ObjectStore``.
 
-        ``if_absent`` is a HEAD and then a PUT with ``If-None-Match: *``, which is atomic. A store that
-        answers 501 (NotImplemented) to that header gets a plain PUT after the HEAD: there, two writers in
-        the same moment may both be told True.
+        ``if_absent`` is a HEAD, then a PUT with ``If-None-Match: *``, which is atomic. A store that answers 501
+        (NotImplemented) to that header gets a plain PUT after the HEAD: there, two simultaneous writers may both get
+        True.
         """
         s3, name = self._s3(), self._name(key)
         request: dict[str, Any] = {"Bucket": self.bucket, "Key": name, "Body": data}
@@ -250,7 +247,7 @@ class S3Store(ObjectStore):
                     s3.client.put_object(**request)
                     return True
                 if http_status(error) == 412:
-                    # After a broken connection the object that is in the way may be our own.
+                    # After a broken connection the existing object may be from an earlier try.
                     return tries > 1 and self._read(key) == data
                 raise
             return True
@@ -258,7 +255,7 @@ class S3Store(ObjectStore):
         return s3.call(put_new, action="PutObject", key=name)
 
     def put_stream(self, key: str, source: BinaryIO, *, if_absent: bool = False, size_bytes: int = 0) -> bool:
-        """See ``ObjectStore``. In parts where it is large; a broken upload is aborted and leaves nothing."""
+        """See ``ObjectStore``. Large streams are uploaded in parts; a failed upload is aborted and leaves no object."""
         s3, name = self._s3(), self._name(key)
         if if_absent and self._stat(key) is not None:
             return False
@@ -275,9 +272,7 @@ class S3Store(ObjectStore):
         return content_facts(self._s3(), self._name(key))
 
     def copy_to(self, key: str, destination: ObjectStore, destination_key: str, *, if_absent: bool = False) -> bool:
-        """See ``ObjectStore``. By the store itself within one endpoint (in parts above 5 GiB), else
-        streamed.
-        """
+        """See ``ObjectStore``. Within one endpoint the store copies (in parts above 5 GiB), otherwise as a stream."""
         s3, source = self._s3(), {"Bucket": self.bucket, "Key": self._name(key)}
         if not isinstance(destination, S3Store) or destination._s3().endpoint != s3.endpoint:
             return super().copy_to(key, destination, destination_key, if_absent=if_absent)
@@ -295,27 +290,25 @@ class S3Store(ObjectStore):
         )
 
     def delete_many(self, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-        """See ``ObjectStore``. One request for each 1000 keys; when it raises, some keys may be gone
-        already.
-        """
+        """See ``ObjectStore``. One request per 1,000 keys; if it raises, some keys may already be deleted."""
         names = [self._name(key) for key in keys]
         errors = delete_keys(self._s3(), names, window)
         return [deletion(key, errors[name]) for key, name in zip(keys, names, strict=True)]
 
-    def find_versions(self, doomed: Sequence[Doomed]) -> Versions:
-        """See ``ObjectStore``. One listing for each key."""
-        by_name = {self._name(each.key): each for each in doomed}
-        found = find_versions(self._s3(), by_name)
-        return [found[name] for name in by_name]
+    def find_versions(self, targets: Sequence[VersionedTarget]) -> Versions:
+        """See ``ObjectStore``. One listing per key."""
+        by_name = {self._name(target.key): target for target in targets}
+        versions = find_versions(self._s3(), by_name)
+        return [versions[name] for name in by_name]
 
-    def delete_versions(self, found: Sequence[FoundVersions], window: DeleteWindow | None = None) -> Deletions:
+    def delete_versions(self, versions: Sequence[ObjectVersions], window: DeleteWindow | None = None) -> Deletions:
         """See ``ObjectStore``. Bulk deletes."""
-        by_name = {self._name(each.doomed.key): each for each in found}
+        by_name = {self._name(each.target.key): each for each in versions}
         answers = delete_versions(self._s3(), by_name, window)
-        return [Deletion(each.doomed.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
+        return [Deletion(each.target.key, answers[name].outcome, answers[name].error) for name, each in by_name.items()]
 
     def now(self) -> datetime:
-        """See ``ObjectStore``. From the ``Date`` header of a listing of one key."""
+        """See ``ObjectStore``. The ``Date`` header of a listing of one key."""
         s3 = self._s3()
         answer = s3.call(
             lambda: s3.client.list_objects_v2(Bucket=self.bucket, Prefix=self.root, MaxKeys=1),
@@ -326,13 +319,13 @@ class S3Store(ObjectStore):
             return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).astimezone(UTC)
         except (KeyError, ValueError) as error:
             raise StorageError(
-                f"{self.location.folder_url}: the store does not tell the time (no Date header)",
-                remedy="make the store, or the proxy before it, send the Date header",
+                f"{self.location.folder_url}: the store's answer has no valid Date header, so its clock is unknown",
+                remedy="Configure the store, or the proxy in front of it, to send the Date header",
             ) from error
 
-    def keeps_deleted_bytes(self) -> str:
+    def space_not_freed(self) -> str:
         """See ``ObjectStore``. Needs ``s3:GetBucketVersioning``."""
-        return bytes_kept(self._s3(), self.root)
+        return space_not_freed(self._s3(), self.root)
 
     # -- helpers ---------------------------------------------------------------------------------------------
 
@@ -340,7 +333,7 @@ class S3Store(ObjectStore):
         return self.root + check_key(key)
 
     def _s3(self) -> RetryingClient:
-        """This process's client."""
+        """Return the client of this process."""
         pid = os.getpid()
         if pid not in self._clients:
             with _Creation.lock:
@@ -350,24 +343,24 @@ class S3Store(ObjectStore):
 
 
 def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:
-    """A store may not know the parameter."""
+    """Return the objects after ``start_after``, because a store may ignore the parameter."""
     return objects.filter(pc.greater(objects["address"], start_after)) if start_after else objects
 
 
 def _stream_config(size_bytes: int) -> TransferConfig:
-    """Parts for a stream of about this size; four of them are in memory at once."""
+    """Return the size of the parts for a stream of about this size; four parts are in memory at the same time."""
     config = TransferConfig(max_concurrency=2, multipart_chunksize=max(_PART_BYTES, -(-size_bytes // _MOST_PARTS)))
     config.max_in_memory_upload_chunks = 2  # ten are s3transfer's own default
     return config
 
 
 def _bucket_and_root(location: StoreLocation) -> tuple[str, str]:
-    """Bucket, and the prefix of all keys: '' or ending in '/'."""
+    """Return the bucket, and the prefix of all keys: '' or ending in '/'."""
     bucket, _, path = location.url.removeprefix(SCHEME).rstrip("/").partition("/")
     if not location.url.startswith(SCHEME) or not bucket:
-        raise ConfigurationError(f"{location.url!r} names no bucket", remedy="write s3://bucket/prefix")
+        raise ConfigurationError(f"{location.url!r} has no bucket", remedy="Write s3://bucket/prefix")
     if not path:
         return bucket, ""
     if any(part in ("", ".", "..") for part in path.split("/")):
-        raise ConfigurationError(f"{location.url!r} has an empty, '.' or '..' part", remedy="write s3://bucket/prefix")
+        raise ConfigurationError(f"{location.url!r} has an empty, '.' or '..' part", remedy="Write s3://bucket/prefix")
     return bucket, path + "/"

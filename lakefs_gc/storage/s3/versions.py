@@ -1,4 +1,4 @@
-"""Buckets that keep the bytes of what is deleted: versions, delete markers, and object lock.
+"""Buckets in which a plain delete frees no space: versions, delete markers, and object lock.
 
 Source: AWS S3 API reference (ListObjectVersions, DeleteObjects, HeadObject, GetBucketVersioning,
 GetObjectLockConfiguration, GetBucketLifecycleConfiguration).
@@ -12,37 +12,38 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError
-from lakefs_gc.storage.base import Deletion, DeletionOutcome, Doomed, FoundVersions
+from lakefs_gc.storage.base import Deletion, DeletionOutcome, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.s3.client import RetryingClient
 from lakefs_gc.storage.s3.delete import Target, delete_targets
 
 _LISTINGS_AT_ONCE = 16
-_CLOCK_GRAIN = timedelta(seconds=1)  # of HEAD, where a listing tells milliseconds
-# The whole answer, word for word: that of a missing right names roles, buckets and keys, which may be called anything.
+_CLOCK_GRAIN = timedelta(seconds=1)  # of HEAD; a listing has milliseconds
+# The complete answer: answers about a missing permission contain names of roles, buckets and keys, which can be any
+# text.
 _LOCKED_ANSWER = (
     "(?:AccessDenied: Access Denied because object protected by object lock"  # AWS
     "|AccessDenied: forbidden by object lock"  # Ceph
     r"|InvalidRequest: Object is WORM protected and cannot be overwritten)\.?"  # MinIO
 )
-# As the answer is to a bulk delete, or in the error of a single one (``storage_error``).
+# The answer to a bulk delete, or within the error of a single delete (``storage_error``).
 _SAYS_LOCKED = re.compile(
-    rf"{_LOCKED_ANSWER}|s3://.*: (?:not allowed to call s3:\w+|s3:\w+ failed) \({_LOCKED_ANSWER}\)", re.DOTALL
+    rf"{_LOCKED_ANSWER}|s3://.*: (?:access denied for s3:\w+|s3:\w+ failed) \({_LOCKED_ANSWER}\)", re.DOTALL
 )
-_MAY_BE_LOCKED = re.compile("AccessDenied|not allowed|InvalidRequest|Forbidden")
+_MAY_BE_LOCKED = re.compile("AccessDenied|access denied|InvalidRequest|Forbidden")
 
 
-def bytes_kept(s3: RetryingClient, prefix: str) -> str:
-    """Why the bytes of objects below ``prefix`` stay after a delete; empty when they go.
+def space_not_freed(s3: RetryingClient, prefix: str) -> str:
+    """Return why a delete below ``prefix`` frees no space; empty if it does.
 
-    Raises ``AccessDeniedError`` when the credentials do not allow to ask for the versioning.
+    Raise ``AccessDeniedError`` if the credentials do not permit the question whether the bucket keeps versions.
     """
     versioning = s3.call(
         lambda: s3.client.get_bucket_versioning(Bucket=s3.bucket), action="GetBucketVersioning", key=""
     ).get("Status", "")
     if not versioning:
-        return ""  # object lock needs versions
+        return ""  # object lock requires versions
     parts = [f"the bucket {s3.bucket} keeps versions (versioning: {versioning})"]
     parts += [text for text in (_lock_of_bucket(s3), _expiry(s3, prefix)) if text]
     return "; ".join(parts)
@@ -56,15 +57,15 @@ def _lock_of_bucket(s3: RetryingClient) -> str:
             key="",
         ).get("ObjectLockConfiguration", {})
     except AccessDeniedError:
-        return "whether it locks objects is unknown: not allowed to call s3:GetBucketObjectLockConfiguration"
+        return "object lock is unknown (access denied for s3:GetBucketObjectLockConfiguration)"
     except StorageError:
-        return ""  # 404: none; 501 and the like: the store has no such thing
+        return ""  # 404: no lock configured; 501 and similar: the store does not support it
     if configuration.get("ObjectLockEnabled") != "Enabled":
         return ""
     rule = configuration.get("Rule", {}).get("DefaultRetention", {})
     period = f"{rule['Days']} days" if "Days" in rule else f"{rule['Years']} years" if "Years" in rule else ""
     by_default = f", by default for {period} ({rule.get('Mode', '')})" if period else ""
-    return f"object lock is on{by_default}: what is locked cannot be deleted before its lock ends"
+    return f"object lock is on{by_default}: locked objects cannot be deleted before their lock ends"
 
 
 def _expiry(s3: RetryingClient, prefix: str) -> str:
@@ -75,7 +76,7 @@ def _expiry(s3: RetryingClient, prefix: str) -> str:
             key="",
         ).get("Rules", [])
     except AccessDeniedError:
-        return "whether a lifecycle rule expires them is unknown: not allowed to call s3:GetLifecycleConfiguration"
+        return "expiry by lifecycle rules is unknown (access denied for s3:GetLifecycleConfiguration)"
     except StorageError:
         return "no lifecycle rule expires them"
     days = [rule["NoncurrentVersionExpiration"].get("NoncurrentDays") for rule in rules if _covers(rule, prefix)]
@@ -85,7 +86,7 @@ def _expiry(s3: RetryingClient, prefix: str) -> str:
 
 
 def _covers(rule: dict[str, Any], prefix: str) -> bool:
-    """Whether a rule expires the noncurrent versions of everything below ``prefix``."""
+    """Return whether a rule expires the noncurrent versions of everything below ``prefix``."""
     condition = rule.get("Filter", {})
     narrower = set(condition) - {"Prefix"}  # tags, sizes, And
     of_rule = condition.get("Prefix", rule.get("Prefix", ""))
@@ -98,7 +99,7 @@ def _covers(rule: dict[str, Any], prefix: str) -> bool:
 
 
 class _Version(NamedTuple):
-    """A version, or a delete marker."""
+    """A version or a delete marker."""
 
     target: Target
     is_marker: bool
@@ -107,35 +108,35 @@ class _Version(NamedTuple):
     last_modified: datetime
 
 
-def find_versions(s3: RetryingClient, doomed: Mapping[str, Doomed]) -> dict[str, FoundVersions]:
+def find_versions(s3: RetryingClient, targets: Mapping[str, VersionedTarget]) -> dict[str, ObjectVersions]:
     """List the versions and delete markers of each name.
 
-    Raises ``StorageError`` for a listing that leaves out a time.
+    Raise ``StorageError`` if a listing has no time for a version.
     """
-    listed = map_unordered(lambda name: list(_versions(s3, name)), doomed, _LISTINGS_AT_ONCE)
+    listed = map_unordered(lambda name: list(_versions(s3, name)), targets, _LISTINGS_AT_ONCE)
     return {
-        name: FoundVersions(
-            doomed[name],
+        name: ObjectVersions(
+            targets[name],
             ids=tuple(version.target.version for version in versions),
-            is_newer=_is_rewritten(doomed[name], versions),
+            is_newer=_is_rewritten(targets[name], versions),
         )
         for name, versions in listed
     }
 
 
 def delete_versions(
-    s3: RetryingClient, found: Mapping[str, FoundVersions], window: DeleteWindow | None = None
+    s3: RetryingClient, listed: Mapping[str, ObjectVersions], window: DeleteWindow | None = None
 ) -> dict[str, Deletion]:
-    """Delete the versions that were found of each name, for good; one outcome for each name.
+    """Delete the listed versions of each name permanently; return one outcome for each name.
 
-    Each goes by its id: what was written after the listing stays. ``NEWER``, and all of its versions stay, when
-    something was written before that. ``LOCKED`` when a version could not go because a lock holds it, ``FAILED`` when
-    one could not for another reason, or ``window`` was over; the others of its versions are gone then all the same.
-    Raises as ``delete_targets``.
+    Each version is deleted by its id, so anything written after the listing stays. ``NEWER``: the object was written
+    again before the listing, and all its versions stay. ``LOCKED``: a lock protects one of its versions. ``FAILED``:
+    one of its versions failed for another reason, or ``window`` was over. With ``LOCKED`` and ``FAILED`` its other
+    versions are deleted. Raise the errors of ``delete_targets``.
     """
     outcomes: dict[str, Deletion] = {}
     targets: list[Target] = []
-    for name, versions in found.items():
+    for name, versions in listed.items():
         if versions.is_newer:
             outcomes[name] = Deletion(name, DeletionOutcome.NEWER, "written again since the mark")
         else:
@@ -149,12 +150,12 @@ def delete_versions(
     return outcomes
 
 
-def _is_rewritten(doomed: Doomed, versions: list[_Version]) -> bool:
+def _is_rewritten(deleted: VersionedTarget, versions: list[_Version]) -> bool:
     written = [version for version in versions if not version.is_marker]
-    if any(version.last_modified > doomed.newest for version in written):
+    if any(version.last_modified > deleted.newest for version in written):
         return True
-    # The time of an upload in parts is when it was started: what came back may look old.
-    seen = doomed.seen
+    # The time of an upload in parts is its start, so an object that was written again may look old.
+    seen = deleted.seen
     return any(
         seen is None
         or version.size_bytes != seen.size_bytes
@@ -170,7 +171,7 @@ def _versions(s3: RetryingClient, name: str) -> Iterator[_Version]:
         page = _page(s3, name, marker)
         for kind in ("Versions", "DeleteMarkers"):
             for entry in page.get(kind, []):
-                if entry["Key"] == name:  # a prefix fits longer keys, too
+                if entry["Key"] == name:  # the prefix also matches longer keys
                     yield _version(s3, entry, is_marker=kind == "DeleteMarkers")
         if not page.get("IsTruncated"):
             return
@@ -178,8 +179,8 @@ def _versions(s3: RetryingClient, name: str) -> Iterator[_Version]:
         following = {parameter: page[field] for parameter, field in names.items() if page.get(field)}
         if not following or following == marker:
             raise StorageError(
-                f"s3://{s3.bucket}/{name}: the store's listing of versions does not go on",
-                remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+                f"s3://{s3.bucket}/{name}: the store's listing of versions repeats its marker, so it never ends",
+                remedy="Set sweep.delete_versions to false, and report it to the vendor of the store",
             )
         marker = following
 
@@ -188,8 +189,8 @@ def _version(s3: RetryingClient, entry: dict[str, Any], *, is_marker: bool) -> _
     name, time = entry["Key"], entry.get("LastModified")
     if not isinstance(time, datetime):
         raise StorageError(
-            f"s3://{s3.bucket}/{name}: the store's listing of versions leaves out when one was written",
-            remedy="switch sweep.delete_versions off, and report it to the maker of the store",
+            f"s3://{s3.bucket}/{name}: the store's listing of versions has no time for a version",
+            remedy="Set sweep.delete_versions to false, and report it to the vendor of the store",
         )
     is_current = bool(entry.get("IsLatest"))
     return _Version(Target(name, entry["VersionId"]), is_marker, is_current, entry.get("Size"), time)
@@ -205,10 +206,10 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
 
 
 def deletion(key: str, error: str) -> Deletion:
-    """The outcome of a plain delete that ended with this error, or '' when the store deleted the key.
+    """Return the outcome of a plain delete with this error, or '' if the store deleted the key.
 
-    AWS hides a locked object behind a delete marker, and refuses nothing; some other stores do, and say why. A
-    refusal in words that are not known to be about a lock is a failure.
+    AWS hides a locked object behind a delete marker, without an error. Some other stores refuse the delete and give the
+    reason. A refusal with a text that is not known to be about a lock is a failure.
     """
     if _says_locked(error):
         return Deletion(key, DeletionOutcome.LOCKED, error)
@@ -216,9 +217,9 @@ def deletion(key: str, error: str) -> Deletion:
 
 
 def lock_of(s3: RetryingClient, target: Target, error: str) -> str:
-    """What holds an object that could not be deleted: until when, or a legal hold; empty when nothing is known to.
+    """Return the lock of an object that could not be deleted (its end, or a legal hold); empty if none is known.
 
-    Stores answer "AccessDenied" for a lock as for a missing right: the object's own headers tell them apart.
+    Stores answer "AccessDenied" for a lock and for a missing permission; the headers of the object distinguish them.
     """
     if not _MAY_BE_LOCKED.search(error):
         return ""

@@ -14,7 +14,7 @@ from lakefs_gc.engine.collect.listing.existence import still_there
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.deletion import DELETE, Pacing, delete_objects
-from lakefs_gc.storage.base import Deletion, Doomed, FoundVersions, ObjectInfo, ObjectStore
+from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
@@ -161,7 +161,7 @@ def test_the_listings_of_versions_take_none_of_the_time_of_deletes(
     """With a ceiling on requests they may take longer than that."""
     find, go_by = LocalStore.find_versions, goes_by(monkeypatch, "monotonic")
 
-    def slowly(store: LocalStore, doomed: Sequence[Doomed]) -> list[FoundVersions]:
+    def slowly(store: LocalStore, doomed: Sequence[VersionedTarget]) -> list[ObjectVersions]:
         go_by(2 * DELETE_DEADLINE_SECONDS)
         return find(store, doomed)
 

@@ -20,7 +20,7 @@ from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
-from lakefs_gc.storage.freed_space import deleted_bytes
+from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
@@ -60,7 +60,7 @@ def test_versions_and_locks(spark: SparkSession, locking: LakeRepository, s3_ser
     mark = collector.mark_objects(*keys)
     locking.store.delete_many(["data/s/gone"])  # its version is still there, behind a delete marker
 
-    assert deleted_bytes(locking.store).fate == "stay"
+    assert freed_space(locking.store).state == "not freed"
     result = collector.sweep(mark, live=[], objects_per_request=2, delete_versions=True, retries=0)
     assert counts(result) == {"deleted": 2, "already_gone": 1, "locked": 1}
     assert versions(s3_server, locking) == {"data/s/locked": 1}
@@ -163,6 +163,6 @@ def test_versions_stay_unless_asked_for(spark: SparkSession, locking: LakeReposi
     collector = Collector(spark, locking)
     mark = collector.mark_objects("data/s/a")
     assert "versioning: Enabled" in str(mark.run["deleted_bytes"])
-    assert str(mark.run["deleted_bytes"]).startswith("stay: ")
+    assert str(mark.run["deleted_bytes"]).startswith("not freed: ")
     assert counts(collector.sweep(mark, live=[])) == {"deleted": 1}
     assert versions(s3_server, locking) == {"data/s/a": 2}, "the version, and the delete marker before it"

@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "what a proxy answers for the store is no answer",
         "storage/s3/errors.py",
-        "isinstance(error, ClientError) and (http_status(error) < 500 or is_well_but_slow(error))",
+        "isinstance(error, ClientError) and (http_status(error) < 500 or is_only_slow_down(error))",
         "isinstance(error, ClientError)",
         "storage/test_delete_window.py",
         "only_in_time",

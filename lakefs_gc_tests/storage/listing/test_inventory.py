@@ -61,9 +61,9 @@ def test_no_report(report: Report) -> None:
     ("spoil", "message"),
     [
         (lambda report: report.write_s3("csv", sourceBucket="another"), "about the bucket 'another'"),
-        (lambda report: report.write_s3("csv", files=[{"key": "x"}]), "no manifest of an inventory"),
+        (lambda report: report.write_s3("csv", files=[{"key": "x"}]), "not a valid inventory manifest"),
         (lambda report: report.write_s3("csv", fileFormat="JSON"), "fileFormat 'json'"),
-        (lambda report: report.write_azure("csv", status="Failed"), "ended as 'Failed'"),
+        (lambda report: report.write_azure("csv", status="Failed"), "ended with status 'Failed'"),
         (
             lambda report: report.write_azure("csv", ruleDefinition={"format": "csv", "objectType": "container"}),
             "blobs",
@@ -73,10 +73,10 @@ def test_no_report(report: Report) -> None:
                 "csv",
                 ruleDefinition={"format": "csv", "objectType": "blob", "filters": {"prefixMatch": ["lake/team/x"]}},
             ),
-            "leave out a part",
+            "may exclude a part",
         ),
         (lambda report: report.write_gcs("csv", shard_count=3), "3 shards and names 2"),
-        (lambda report: report.write_gcs("csv", snapshot_time="yesterday"), "no manifest of an inventory"),
+        (lambda report: report.write_gcs("csv", snapshot_time="yesterday"), "not a valid inventory manifest"),
     ],
 )
 def test_bad_manifests_are_refused(report: Report, spoil: Callable[[Report], None], message: str) -> None:
@@ -89,7 +89,7 @@ def test_a_changed_manifest_is_refused(report: Report) -> None:
     report.write_s3("csv")
     name = f"{BEGAN:%Y-%m-%dT%H-%MZ}/manifest.json"
     report.store.put(name, report.store.read(name).replace(b"lake", b"like"))
-    with pytest.raises(CorruptFileError, match="MD5 is not the one in its checksum file"):
+    with pytest.raises(CorruptFileError, match="MD5 of the manifest differs from its checksum file"):
         report.inventory()
 
 

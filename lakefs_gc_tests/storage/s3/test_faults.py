@@ -171,7 +171,7 @@ def test_control_characters_never_reach_the_xml(server: FaultyS3, store: ObjectS
 
 def test_no_right_to_delete(server: FaultyS3, store: ObjectStore) -> None:
     server.faults.append(fail_first(99, "DeleteObjects", error(403, "AccessDenied")))
-    with pytest.raises(AccessDeniedError, match=r"allow s3:DeleteObject on arn:aws:s3:::bucket/ns/"):
+    with pytest.raises(AccessDeniedError, match=r"Grant these credentials s3:DeleteObject on arn:aws:s3:::bucket/ns/"):
         store.delete_many(fill(server, 100))
     assert len(server.requests) == 1  # no use in halving or trying again
 
@@ -242,7 +242,7 @@ def test_a_page_that_is_always_cut_off_fails_the_listing(server: FaultyS3, store
     server.faults.append(
         lambda r: Answer(body=server.page(r.query).encode()[:900], announce_length=False) if r.number > 1 else None
     )
-    with pytest.raises(StoreUnavailableError, match="not whole"):
+    with pytest.raises(StoreUnavailableError, match="the listing is incomplete"):
         listed(store)
 
 
@@ -277,7 +277,7 @@ def test_a_listing_that_goes_round_in_circles(server: FaultyS3, store: ObjectSto
     server.page_size = 20
     fill(server, 50)
     server.faults.append(lambda r: Answer(body=server.page({"prefix": "ns/data/"}).encode()))
-    with pytest.raises(StorageError, match="circles"):
+    with pytest.raises(StorageError, match="repeats a continuation token"):
         listed(store)
 
 
@@ -296,7 +296,7 @@ def test_an_error_in_spite_of_a_200(server: FaultyS3, store: ObjectStore) -> Non
     [
         (Answer(), "LastModified"),
         (Answer(headers=_TIME, announce_length=False), "ContentLength"),
-        (Answer(headers={"Last-Modified": "yesterday"}), "what can be read"),
+        (Answer(headers={"Last-Modified": "yesterday"}), "has an invalid header"),
     ],
 )
 def test_a_success_that_says_nothing_is_no_fact(
@@ -310,7 +310,7 @@ def test_a_success_that_says_nothing_is_no_fact(
         lambda: store.content_facts(key),
         lambda: store.copy_to(key, store, "copy"),
     ):
-        with pytest.raises(StorageError, match=f"{key} at .*: the answer is a success, and does not have {fact}"):
+        with pytest.raises(StorageError, match=f"{key} at .*: the answer is a success, but .*{fact}"):
             ask()
 
 
@@ -402,14 +402,14 @@ def test_a_missing_bucket_is_no_missing_key(server: FaultyS3, store: ObjectStore
 @pytest.mark.parametrize(
     ("answer", "kind", "remedy"),
     [
-        (error(403, "AccessDenied"), AccessDeniedError, "allow s3:ListBucket on arn:aws:s3:::bucket"),
-        (error(400, "ExpiredToken"), AccessDeniedError, "renew"),
-        (error(403, "InvalidAccessKeyId"), AccessDeniedError, "check the AWS credentials"),
-        (error(403, "SignatureDoesNotMatch"), AccessDeniedError, "check the AWS credentials"),
+        (error(403, "AccessDenied"), AccessDeniedError, "Grant these credentials s3:ListBucket on arn:aws:s3:::bucket"),
+        (error(400, "ExpiredToken"), AccessDeniedError, "Renew"),
+        (error(403, "InvalidAccessKeyId"), AccessDeniedError, "Check the AWS credentials"),
+        (error(403, "SignatureDoesNotMatch"), AccessDeniedError, "Check the AWS credentials"),
         (error(403, "RequestTimeTooSkewed"), AccessDeniedError, "clock"),
-        (error(404, "NoSuchBucket"), ObjectNotFoundError, "bucket's name"),
+        (error(404, "NoSuchBucket"), ObjectNotFoundError, "name of the bucket"),
         (error(400, "AuthorizationHeaderMalformed"), StorageError, "AWS_REGION"),
-        (error(501, "NotImplemented"), StorageError, "answer"),
+        (error(501, "NotImplemented"), StorageError, "Correct the cause"),
     ],
 )
 def test_refusals_say_what_to_do_and_no_secret(
