@@ -100,7 +100,7 @@ def approve(
     ] = "",
     by: ApprovedBy = "",
     override: Annotated[
-        list[str] | None, typer.Option(help="A brake that is on, and shall not keep the mark from being swept.")
+        list[str] | None, typer.Option(help="A failed check that does not block the sweep of this mark.")
     ] = None,
     why: Annotated[str, typer.Option(help="The reason for the overrides, which is recorded.")] = "",
     json: AsJSON = False,

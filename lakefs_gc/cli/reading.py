@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths, list_marks
 from lakefs_gc.engine.records.mark_overview import Overview, overview
 from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
@@ -33,7 +34,15 @@ def mark_facts(made: Mark) -> dict[str, Any]:
         "not_lakefs_bytes": made.run.get("not_lakefs_bytes"),
         "named_at_root": made.named_at_root,
         "cutoff": made.cutoff.isoformat(),
-        "brakes": [{"name": b.name, "message": b.message, "blocks": b.blocks} for b in made.brakes if not b.passed],
+        "failed_checks": [
+            {"name": check.name, "severity": check.severity.value, "message": check.message}
+            for check in failed_checks(made.checks)
+        ],
+        # The former key, for one release.
+        "brakes": [
+            {"name": check.name, "message": check.message, "blocks": check.blocks_sweep}
+            for check in failed_checks(made.checks)
+        ],
     }
 
 

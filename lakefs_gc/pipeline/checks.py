@@ -1,26 +1,29 @@
-"""The brakes as asset checks: what the Dagster UI shows of them."""
+"""The checks of a mark as Dagster's asset checks."""
 
 from __future__ import annotations
 
 from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec
 
-from lakefs_gc.engine.decide.checks import BRAKES, Brake
+from lakefs_gc.engine.records.check import CHECKS, Check
 
 
-def brake_specs(asset: str) -> list[AssetCheckSpec]:
-    """A check for each brake.  One with the severity ERROR that has not passed blocks what follows in the same run."""
-    return [AssetCheckSpec(name, asset=asset, description=says, blocking=True) for name, says in BRAKES.items()]
+def check_specs(asset: str) -> list[AssetCheckSpec]:
+    """Return the spec of each check.  A failed one of severity ERROR blocks the assets downstream in the same run."""
+    return [
+        AssetCheckSpec(name, asset=asset, description=description, blocking=True)
+        for name, description in CHECKS.items()
+    ]
 
 
-def brake_results(asset: str, brakes: tuple[Brake, ...]) -> list[AssetCheckResult]:
-    """The checks, from what a mark has."""
+def check_results(asset: str, checks: tuple[Check, ...]) -> list[AssetCheckResult]:
+    """Return the results that a mark stores, as those of asset checks."""
     return [
         AssetCheckResult(
             asset_key=asset,
-            check_name=brake.name,
-            passed=brake.passed,
-            severity=AssetCheckSeverity.ERROR if brake.blocks else AssetCheckSeverity.WARN,
-            metadata={"answer": brake.answer.value, "message": brake.message},
+            check_name=check.name,
+            passed=check.passed,
+            severity=AssetCheckSeverity(check.severity.value),
+            metadata={"answer": check.answer.value, "message": check.message},
         )
-        for brake in brakes
+        for check in checks
     ]

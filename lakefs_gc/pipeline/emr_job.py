@@ -71,7 +71,7 @@ def run_job(job: str) -> None:
     """Run a job for the Dagster that started this process.
 
     Raises ``ConfigurationError`` when none did, or for a job that is not run this way, and what the stages raise.  A
-    mark whose brakes are on is a mark all the same: Dagster gets the checks, and fails the run itself.
+    mark with a failed check is a mark all the same: Dagster gets the checks, and fails the run itself.
     """
     if not PipesMappingParamsLoader(os.environ).is_dagster_pipes_process():
         raise ConfigurationError(

@@ -78,7 +78,7 @@ class GCSession:
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
         """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise.
 
-        A mark whose brakes are on is a mark all the same, though Dagster calls its run failed.
+        A mark with a failed check is a mark all the same, though Dagster calls its run failed.
         """
         config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
         try:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.logs import configure_logging
@@ -103,9 +104,8 @@ class Output:
             ),
         ]
         self._table(("", ""), rows, header=False)
-        for brake in mark.brakes:
-            if not brake.passed:
-                self.say(f"{'BRAKE' if brake.blocks else 'note'} {brake.name}: {brake.message}")
+        for check in failed_checks(mark.checks):
+            self.say(f"{check.severity} failed check {check.name}: {check.message}")
 
     def show_overview(self, seen: Overview) -> None:
         """Where the bytes are, and some of the objects."""

@@ -62,18 +62,24 @@ def test_a_failed_delete_is_said_before_the_command_fails(
 
 def test_a_mark_is_said_whose_sweep_was_refused(repository: LakeRepository, run: Run, tmp_path: Path) -> None:
     settings = tmp_path / "lakefs-gc.toml"
-    brake = "[safety]\nmax_marked_share = 0.01\nshare_counts_from_objects = 0"
-    settings.write_text(settings.read_text().replace("[safety]", brake))
+    strict = "[safety]\nmax_marked_share = 0.01\nshare_counts_from_objects = 0"
+    settings.write_text(settings.read_text().replace("[safety]", strict))
     refused = run("run", repository.name, "--yes", "--json")
     assert refused.exit_code == 3, refused
     facts = refused.json()
     assert (facts["candidates"], facts["swept"]) == (GARBAGE, False)
-    assert {brake["name"] for brake in facts["brakes"]} == {"share_of_objects", "share_of_bytes"}
+    assert {check["name"] for check in facts["failed_checks"]} == {"share_of_objects", "share_of_bytes"}
+    assert {check["severity"] for check in facts["failed_checks"]} == {"ERROR"}
+    # The former key, for one release.
+    assert {check["name"]: check["blocks"] for check in facts["brakes"]} == dict.fromkeys(
+        ("share_of_objects", "share_of_bytes"), True
+    )
 
     who = ("approve", repository.name, "--mark", facts["mark_id"], "--digest", facts["digest"], "--by", "ada")
-    braked = run(*who)
-    assert (braked.exit_code, "--override share_of_bytes" in braked.err) == (3, True), braked.err
-    override = ("--override", "share_of_objects", "--override", "share_of_bytes")
+    blocked = run(*who)
+    assert (blocked.exit_code, "--override share_of_bytes" in blocked.err) == (3, True), blocked.err
+    # The last by its former name, which one release still accepts.
+    override = ("--override", "share_of_objects", "--override", "share_of_bytes", "--override", "nothing_shielded")
     silent = run(*who, *override)
     assert silent.exit_code == 3
     assert "`why` in the UI" in silent.err
@@ -81,3 +87,8 @@ def test_a_mark_is_said_whose_sweep_was_refused(repository: LakeRepository, run:
     assert approved.exit_code == 0, approved.err
     approval = repository.store.read(f"_lakefs/retention/gc/unified/{facts['mark_id']}/lakefs-gc/approval.json")
     assert json.loads(approval)["approved_via"] == "command line"
+    assert json.loads(approval)["overrides"].keys() == {
+        "share_of_objects",
+        "share_of_bytes",
+        "no_object_kept_unverified",
+    }

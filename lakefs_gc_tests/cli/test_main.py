@@ -19,10 +19,10 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert marked.exit_code == 0, marked.err
     made = marked.json()
     expected = {"mark_id", "repository", "location", "digest", "listed", "committed", "uncommitted", "candidates"}
-    expected |= {"candidate_bytes", "deleted_bytes", "cutoff", "brakes"}
+    expected |= {"candidate_bytes", "deleted_bytes", "cutoff", "failed_checks", "brakes"}
     assert set(made) == expected | {"not_lakefs", "not_lakefs_bytes", "named_at_root"}
     assert (made["not_lakefs"], made["not_lakefs_bytes"], made["named_at_root"]) == (0, 0, "")
-    assert made["brakes"] == []
+    assert made["failed_checks"] == []
     assert made["deleted_bytes"] == "freed at once: the store keeps no versions"
     assert made["repository"] == REPOSITORY
     assert made["location"] == f"local://{REPOSITORY}/_lakefs/retention/gc/unified/{made['mark_id']}/"
@@ -136,7 +136,7 @@ def test_doctor_refuses_a_minimum_age_that_mark_would_refuse(lake: Storyteller, 
 def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     made = run("mark", REPOSITORY, "--min-age", "0s", "--unsafe-min-age", "--json").json()
     manifest = tmp_path / "objects" / made["location"].removeprefix("local://") / "lakefs-gc.json"
-    manifest.write_bytes(manifest.read_bytes().replace(b'"format_version"', b'"version"'))
+    manifest.write_bytes(manifest.read_bytes().replace(b'"schema_version"', b'"version"'))
     listed = run("history", REPOSITORY, "--json")
     assert listed.exit_code == 0, listed.err
     [broken] = [mark for mark in listed.json()["marks"] if mark["mark_id"] == made["mark_id"]]

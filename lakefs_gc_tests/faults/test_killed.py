@@ -66,11 +66,11 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
         assert scene.repository.objects() == there
     marked = next_run("mark", "lake")
     assert marked["candidates"] == _GARBAGE
-    brakes = [brake["name"] for brake in marked["brakes"] if not brake["passed"]]
-    overrides = [option for name in brakes for option in ("--override", name)]
+    failed = [check["name"] for check in marked["failed_checks"]]
+    overrides = [option for name in failed for option in ("--override", name)]
     sweep = ("sweep", "lake", "--mark", marked["mark_id"])
     who = ("--digest", marked["digest"], "--by", "ada")
-    next_run("approve", *sweep[1:], *who, *overrides, *(["--why", "a test"] if brakes else []))
+    next_run("approve", *sweep[1:], *who, *overrides, *(["--why", "a test"] if failed else []))
     for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ():
         assert line.kill_when(when, *sweep)
         scene.check_live(f"killed at {when}")

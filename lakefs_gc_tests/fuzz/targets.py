@@ -573,9 +573,9 @@ def _read_summary(data: bytes) -> Any:
     return summary
 
 
-def _mark(format_version: int = 3) -> Any:
-    from lakefs_gc.engine.decide.checks import Brake
+def _mark(schema_version: int = 4) -> Any:
     from lakefs_gc.engine.records.answer import Answer
+    from lakefs_gc.engine.records.check import Check
     from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
 
     mark = Mark(
@@ -592,12 +592,12 @@ def _mark(format_version: int = 3) -> Any:
         candidate_bytes=30,
         counts={"store_listing": 5},
         reasons={"expired": {"objects": 2, "size_bytes": 30}},
-        brakes=(Brake("share_of_objects", Answer.SAFE, "fine"),),
+        checks=(Check("share_of_objects", Answer.SAFE, "fine"),),
         rules={"default_retention_days": 7},
         run={"run_key": "lake/one"},
         inputs={"candidates": "x"},
         versions={"lakefs-gc": "0"},
-        format_version=format_version,
+        schema_version=schema_version,
     )
     return replace(mark, digest=digest_of(mark))
 
@@ -644,7 +644,7 @@ def _read_approval(data: bytes) -> Any:
     approval = Approval.from_json(data, _FILE)
     _agree(Approval.from_json(approval.to_json(), _FILE), approval, "an approval, written and read again")
     if not all(isinstance(why, str) and why.strip() for why in approval.overrides.values()):
-        raise Finding("a brake that is overridden without a reason")
+        raise Finding("a check that is overridden without a reason")
     return approval
 
 
@@ -743,7 +743,7 @@ TARGETS: dict[str, Target] = {
         Target("inventory_parquet", _inventory_rows("parquet"), lambda: [_inventory_parquet()]),
         Target("inventory_manifest", _read_inventory_manifest, lambda: [json.dumps(_INVENTORY_MANIFEST).encode()]),
         Target("summary", _read_summary, _summary_seeds),
-        Target("mark", _read_mark, lambda: [_mark(version).to_json() for version in (3, 2)], _SEALED_JSON, sealed=True),
+        Target("mark", _read_mark, lambda: [_mark(v).to_json() for v in (4, 3, 2)], _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),
         Target("approval", _read_approval, lambda: [_approval().to_json()]),
         Target("manifest", _read_manifest, _manifest_seeds, (CorruptFileError, InputOrderError)),

@@ -256,13 +256,13 @@ _RULES_1_TO_11 = (
     never(
         7, "and keeps the mark from being swept", "engine/decide/checks.py", "seen.lost", "engine/decide/test_checks.py"
     ),
-    never(8, "a brake that is on refuses the sweep", "engine/decide/checks.py", "left", "engine/decide/test_checks.py"),
+    never(8, "a failed check refuses the sweep", "engine/decide/checks.py", "left", "engine/decide/test_checks.py"),
     Mutant(
         8,
-        "the sweep reads the brakes of its mark",
+        "the sweep reads the checks of its mark",
         "pipeline/assets/sweep.py",
-        "    brakes = found.mark.brakes\n",
-        "    brakes = ()\n",
+        "    checks = found.mark.checks\n",
+        "    checks = ()\n",
         "pipeline/assets/test_checks.py",
         "keeps",
     ),

@@ -19,14 +19,14 @@ from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
 
-OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "something_is_committed"}
-"""Brakes that may be on when all is well: in a small repository much is garbage, or all, and users change their rules.
+OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "committed_data_found"}
+"""Checks that may fail when all is well: in a small repository much is garbage, or all, and users change their rules.
 """
 MEANWHILE = {"no_head_object_marked"}
-"""Brakes that may be on when users work while a run is under way: what was garbage is on a branch again."""
+"""Checks that may fail when users work while a run is under way: what was garbage is on a branch again."""
 
 WARNINGS = {"server_list_is_complete"}
-"""Brakes that only warn and may be on: the sandbox leaves out commits as lakeFS does, by the order of their ids."""
+"""Checks that only warn and may fail: the sandbox leaves out commits as lakeFS does, by the order of their ids."""
 
 MARGIN_SECONDS = 1.5
 """Slices that were older than this are taken over by the next run."""
@@ -68,24 +68,24 @@ class AssetCollector(Collector):
         return self.mark()
 
     def mark(self, also_on: Set[str] = frozenset()) -> Mark:
-        """Raises ``AssertionError`` for a brake that has no reason to be on; ``also_on`` has one."""
+        """Raises ``AssertionError`` for a failed check that has no reason to fail; ``also_on`` may."""
         mark_id, passed = self._make_mark()
         mark = self.read_mark(mark_id)
-        on = {brake.name for brake in mark.brakes if not brake.passed and brake.blocks}
-        assert {brake.name for brake in mark.brakes if not brake.passed} - on <= WARNINGS | also_on, mark.brakes
-        assert on <= OVERRIDABLE | MEANWHILE | also_on, [brake for brake in mark.brakes if not brake.passed]
+        on = {check.name for check in mark.checks if check.blocks_sweep}
+        assert {check.name for check in mark.checks if not check.passed} - on <= WARNINGS | also_on, mark.checks
+        assert on <= OVERRIDABLE | MEANWHILE | also_on, [check for check in mark.checks if not check.passed]
         assert passed == (not on)
         return mark
 
     def _make_mark(self) -> tuple[str, bool]:
-        """Id of the mark, and whether no brake is on."""
+        """Id of the mark, and whether no check failed."""
         result = self._run("mark", raise_on_error=False)
         [event] = result.asset_materializations_for_node("mark")
         return str(event.metadata["mark_id"].value), result.success
 
     def sweep_mark(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
         """Approve and sweep; ``swept`` has the outcomes.  ``before_look`` is what else happens before each look."""
-        self.give_approval(mark, [brake.name for brake in mark.brakes if not brake.passed])
+        self.give_approval(mark, [check.name for check in mark.checks if not check.passed])
         self.sweep_approved(mark, before_look)
 
     def give_approval(self, mark: Mark, overrides: Sequence[str]) -> None:

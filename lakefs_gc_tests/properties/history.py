@@ -345,7 +345,7 @@ class History:
         self.pass_time(hours=48)
         collector = self._collector(objects_per_look=1000)
         mark = collector.collect_and_mark()
-        assert not {brake.name for brake in mark.brakes if not brake.passed} & MEANWHILE
+        assert not {check.name for check in mark.checks if not check.passed} & MEANWHILE
         self._count_hidden(collector)
         self.optimized += collector.manifest("store_listing").facts["mode"] == "optimized"
         if both_modes:

@@ -15,9 +15,9 @@ from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.config import BackupSettings, SafetyParameters
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
-from lakefs_gc.engine.decide.checks import BRAKES
 from lakefs_gc.engine.records.approval import Approval, approve
 from lakefs_gc.engine.records.backup import find_backup
+from lakefs_gc.engine.records.check import CHECKS
 from lakefs_gc.engine.records.mark import (
     PART_SCHEMA,
     Mark,
@@ -63,7 +63,7 @@ def _mark(h: SeededHistory, collector: AssetCollector, also_on: set[str] | None 
 
 def _usual_overrides(mark: Mark) -> list[str]:
     """What a person overrides in a test; never what is unknown of other repositories."""
-    return [brake.name for brake in mark.brakes if not brake.passed and brake.name != _OTHERS]
+    return [check.name for check in mark.checks if not check.passed and check.name != _OTHERS]
 
 
 def _swept(h: SeededHistory, collector: AssetCollector, mark: Mark) -> None:
@@ -146,8 +146,8 @@ def neighbours(h: SeededHistory) -> list[str]:
             h.may_fail(*(() if named else (OtherRepositoryError,))),
         ):
             mark = _mark(h, collector, {_OTHERS})
-            if not named and _OTHERS not in {brake.name for brake in mark.brakes if brake.blocks and not brake.passed}:
-                raise ViolationError("a neighbour could not be read, and no brake says so")
+            if not named and _OTHERS not in {check.name for check in mark.checks if check.blocks_sweep}:
+                raise ViolationError("a neighbour could not be read, and no check failed")
             if named:
                 collector.give_approval(mark, _usual_overrides(mark))
                 collector.sweep_approved(mark)
@@ -252,7 +252,7 @@ def metadata(h: SeededHistory) -> list[str]:
             collector.materialize(*STAGES[2:])
         else:
             collector.materialize(*STAGES)
-        mark = collector.mark(set(BRAKES))
+        mark = collector.mark(set(CHECKS))
         h.marked += 1
         if when == "between":
             damage()
@@ -413,7 +413,7 @@ def killed(h: SeededHistory) -> list[str]:
         return ["killed: nothing marked"]
     if with_backup:
         place.back_up(h.spark, collector, mark)
-    overrides = [brake.name for brake in mark.brakes if not brake.passed]
+    overrides = [check.name for check in mark.checks if not check.passed]
     collector.give_approval(mark, overrides)
     there = h.repository.objects() & marked(h.repository, mark)
     (h.lake.folder / KILL_FILE).write_text(str(h.random.randint(0, 3)))
@@ -510,7 +510,7 @@ def server(h: SeededHistory) -> list[str]:
         if when == "mark":
             patch.setattr(LakeFSClient, method, fails)
         collector.materialize(*STAGES)
-        mark = collector.mark(set(BRAKES))
+        mark = collector.mark(set(CHECKS))
         h.marked += 1
         if when == "sweep":
             if mark.candidates:
@@ -556,7 +556,7 @@ def workspace(h: SeededHistory) -> list[str]:
         if when == "mark":
             damage()
         collector.materialize(*STAGES[cut:])
-        mark = collector.mark(set(BRAKES))
+        mark = collector.mark(set(CHECKS))
         h.marked += 1
         collector.give_approval(mark, _usual_overrides(mark))
         if when == "sweep":

@@ -360,7 +360,7 @@ class Collector:
             candidates=self.dataset("candidates"),
             counts={stage: self.manifest(stage).rows for stage in STAGES[:4]},
             mark_id=mark_id,
-            brakes=evaluate(evidence, self.safety),
+            checks=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
             unreadable=foreign["unreadable"],
             not_asked=foreign["not_asked"],
@@ -423,7 +423,7 @@ class Collector:
     ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
 
-        Looks again first, unless ``live`` says what is referenced.  ``overrides`` are the brakes that the approval
+        Looks again first, unless ``live`` says what is referenced.  ``overrides`` are the checks that the approval
         overrides.  ``settings`` are of ``SweepSettings``.
         """
         run = self.begin()

@@ -1,7 +1,7 @@
 """Rule 8: what keeps a mark from being swept until a person has looked.
 
-The brakes are evaluated when the mark is made and kept in it, bound by its digest; the sweep reads them there.  An
-approval may override a brake by its name, with a reason, and the override is kept with the approval.
+The checks are evaluated when the mark is made and stored in it, bound by its digest; the sweep reads them there.  An
+approval may override a check by its name, with a reason, and the override is stored with the approval.
 
 Each has one of three answers (rule 12).  What could not be looked at, was switched off, or had nothing to look at is
 unknown, and blocks like a failure.
@@ -13,50 +13,31 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.records.answer import Answer, Unknown
+from lakefs_gc.engine.records.check import (
+    CHECKS,
+    COMMITTED_DATA_FOUND,
+    LIVE_OBJECTS_EXIST,
+    MARK_IS_RECENT,
+    NO_HEAD_OBJECT_MARKED,
+    NO_OBJECT_KEPT_UNVERIFIED,
+    NOTHING_NEWER_THAN_CUTOFF,
+    OTHER_REPOSITORIES_WERE_READ,
+    RULES_NOT_LOOSER,
+    SERVER_LIST_IS_COMPLETE,
+    SHARE_OF_BYTES,
+    SHARE_OF_OBJECTS,
+    WARNING_CHECKS,
+    Check,
+    Severity,
+)
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 
 logger = logging.getLogger(__name__)
-
-MARK_AGE = "mark_is_recent"
-RULES_NOT_LOOSER = "rules_not_looser"
-
-
-@dataclass(frozen=True)
-class Brake:
-    """One thing that was checked.  ``blocks``: the sweep is refused while it has not passed and is not overridden."""
-
-    name: str
-    answer: Answer
-    message: str
-    blocks: bool = True
-
-    @property
-    def passed(self) -> bool:
-        """Whether it is proved safe."""
-        return self.answer is Answer.SAFE
-
-
-BRAKES: Mapping[str, str] = {
-    "share_of_objects": "Not more than the configured share of the listed objects is marked.",
-    "share_of_bytes": "Not more than the configured share of the listed bytes is marked.",
-    "something_is_committed": "In a repository with metadata something is committed.",
-    RULES_NOT_LOOSER: "No branch is kept for fewer days, and nothing is protected less, than at the mark before.",
-    "nothing_newer_than_cutoff": "Every marked object is older than the cutoff.",
-    "no_head_object_marked": "No object that a branch shows, of a sample, is marked.",
-    "live_objects_are_there": "Every referenced object exists, except those that an earlier sweep deleted.",
-    "other_repositories_were_read": "The metadata of every visible repository was read.",
-    "nothing_shielded": "No object was kept only because it could not be looked up.",
-    "server_list_is_complete": "The server lists every commit that its rules retain.",
-}
-"""The brakes of a mark, by name, and what each says when it passes."""
-
-KEPT_ONLY = frozenset({"nothing_shielded", "server_list_is_complete"})
-"""Brakes whose failure says that more was kept than had to be: that only warns.  Unknown blocks here, too."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +75,7 @@ class EarlierMark:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the brakes of a mark are evaluated from; sizes in bytes, counts of objects.
+    """What the checks of a mark are evaluated from; sizes in bytes, counts of objects.
 
     What may be impossible to tell is ``Unknown`` then.  ``earlier`` is None for the first mark of a repository, and
     ``server_missed`` counts the active commits that the server does not list.
@@ -119,80 +100,71 @@ class Evidence:
     protections: Protections = field(default_factory=Protections)
 
 
-class _Problem(NamedTuple):
-    """A brake that has not passed."""
-
-    name: str
-    answer: Answer
-    message: str
-    blocks: bool = True
+def evaluate(evidence: Evidence, safety: SafetyParameters) -> tuple[Check, ...]:
+    """Return the checks of a mark, in the order of ``CHECKS``."""
+    failed = {check.name: check for check in _failed_checks(evidence, safety)}
+    return tuple(failed.get(name) or _passed(name) for name in CHECKS)
 
 
-def evaluate(evidence: Evidence, safety: SafetyParameters) -> tuple[Brake, ...]:
-    """The brakes of a mark, in the order of ``BRAKES``."""
-    problems = {problem.name: problem for problem in _problems(evidence, safety)}
-    return tuple(
-        Brake(*problems[name]) if name in problems else Brake(name, Answer.SAFE, says, name not in KEPT_ONLY)
-        for name, says in BRAKES.items()
-    )
+def _passed(name: str) -> Check:
+    severity = Severity.WARN if name in WARNING_CHECKS else Severity.ERROR
+    return Check(name, Answer.SAFE, CHECKS[name], severity)
 
 
-def _unknown(name: str, unknown: Unknown) -> _Problem:
-    return _Problem(name, Answer.UNKNOWN, unknown.reason)
+def _unknown(name: str, unknown: Unknown) -> Check:
+    return Check(name, Answer.UNKNOWN, unknown.reason)
 
 
-def _problems(seen: Evidence, safety: SafetyParameters) -> Iterator[_Problem]:
-    """What each brake that has not passed says."""
+def _failed_checks(seen: Evidence, safety: SafetyParameters) -> Iterator[Check]:
+    """Yield each check that did not pass."""
     unsafe = Answer.UNSAFE
     if seen.marked > safety.share_counts_from_objects or seen.marked_bytes > safety.share_counts_from_bytes:
         for name, part, whole, unit in (
-            ("share_of_objects", seen.marked, seen.listed, "objects"),
-            ("share_of_bytes", seen.marked_bytes, seen.listed_bytes, "bytes"),
+            (SHARE_OF_OBJECTS, seen.marked, seen.listed, "objects"),
+            (SHARE_OF_BYTES, seen.marked_bytes, seen.listed_bytes, "bytes"),
         ):
             if part > whole * safety.max_marked_share:
-                yield _Problem(
+                yield Check(
                     name, unsafe, f"{part:,} of {whole:,} {unit} are marked, more than {safety.max_marked_share:.0%}"
                 )
     if seen.marked and not seen.committed and seen.has_metadata:
-        yield _Problem(
-            "something_is_committed", unsafe, "nothing is committed, though the repository has metadata of commits"
-        )
+        yield Check(COMMITTED_DATA_FOUND, unsafe, "nothing is committed, though the repository has metadata of commits")
     yield from _rules_problem(seen)
     if seen.newest_marked is not None and seen.newest_marked >= seen.cutoff:
-        yield _Problem(
-            "nothing_newer_than_cutoff",
+        yield Check(
+            NOTHING_NEWER_THAN_CUTOFF,
             unsafe,
             f"an object of {seen.newest_marked} is marked, the cutoff is {seen.cutoff}",
         )
     yield from _head_problem(seen.heads)
     if seen.lost:
-        yield _Problem(
-            "live_objects_are_there",
+        yield Check(
+            LIVE_OBJECTS_EXIST,
             unsafe,
             f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
             "(the asset missing lists them)",
         )
     yield from _others_problem(seen.others)
     if seen.shielded:
-        yield _Problem(
-            "nothing_shielded",
+        yield Check(
+            NO_OBJECT_KEPT_UNVERIFIED,
             unsafe,
             f"{seen.shielded:,} objects were kept since too many paths would have to be looked up "
             "(raise safety.max_twin_lookups to decide them)",
-            blocks=False,
+            severity=Severity.WARN,
         )
     if isinstance(seen.server_missed, Unknown):
-        yield _unknown("server_list_is_complete", seen.server_missed)
+        yield _unknown(SERVER_LIST_IS_COMPLETE, seen.server_missed)
     elif seen.server_missed:
-        yield _Problem(
-            "server_list_is_complete",
+        yield Check(
+            SERVER_LIST_IS_COMPLETE,
             unsafe,
             f"the server's list omits {seen.server_missed:,} active commits; their objects were kept",
-            blocks=False,
+            severity=Severity.WARN,
         )
 
 
-def _rules_problem(seen: Evidence) -> Iterator[_Problem]:
+def _rules_problem(seen: Evidence) -> Iterator[Check]:
     earlier = seen.earlier
     if isinstance(earlier, Unknown):
         yield _unknown(RULES_NOT_LOOSER, earlier)
@@ -200,22 +172,22 @@ def _rules_problem(seen: Evidence) -> Iterator[_Problem]:
         looser = _looser(seen.rules, earlier.rules), _dropped(seen.protections, earlier.protections)
         if any(looser):
             message = f"since mark {earlier.mark_id} " + "; ".join(filter(None, looser))
-            yield _Problem(RULES_NOT_LOOSER, Answer.UNSAFE, message)
+            yield Check(RULES_NOT_LOOSER, Answer.UNSAFE, message)
 
 
-def _head_problem(heads: HeadSample | Unknown) -> Iterator[_Problem]:
-    name = "no_head_object_marked"
+def _head_problem(heads: HeadSample | Unknown) -> Iterator[Check]:
+    name = NO_HEAD_OBJECT_MARKED
     if isinstance(heads, Unknown):
         yield _unknown(name, heads)
     elif heads.marked:
-        yield _Problem(
+        yield Check(
             name,
             Answer.UNSAFE,
             f"{len(heads.marked)} of {heads.objects} objects that branches show are marked, e.g. {heads.marked[0]}",
         )
     elif heads.unread:
         branch, why = min(heads.unread.items())
-        yield _Problem(
+        yield Check(
             name,
             Answer.UNKNOWN,
             f"whether an object that a branch shows is marked was not checked on {len(heads.unread)} branches, "
@@ -223,13 +195,13 @@ def _head_problem(heads: HeadSample | Unknown) -> Iterator[_Problem]:
         )
 
 
-def _others_problem(others: OtherRepositories | Unknown) -> Iterator[_Problem]:
-    name = "other_repositories_were_read"
+def _others_problem(others: OtherRepositories | Unknown) -> Iterator[Check]:
+    name = OTHER_REPOSITORIES_WERE_READ
     if isinstance(others, Unknown):
         yield _unknown(name, others)
     elif others.unreadable:
         repositories = ", ".join(sorted(others.unreadable))
-        yield _Problem(
+        yield Check(
             name,
             Answer.UNKNOWN,
             f"these repositories may refer to objects of this one, and could not be read: {repositories} (restore the "
@@ -237,11 +209,11 @@ def _others_problem(others: OtherRepositories | Unknown) -> Iterator[_Problem]:
         )
     elif others.not_asked:
         repositories = ", ".join(sorted(others.not_asked))
-        yield _Problem(
+        yield Check(
             name,
             Answer.UNKNOWN,
             f"not read, because safety.repositories_not_read names them: {repositories}",
-            blocks=False,
+            severity=Severity.WARN,
         )
 
 
@@ -276,8 +248,8 @@ def _dropped(now: Protections, earlier: Protections) -> str:
     return f"safety.protect no longer has {'; '.join(dropped)}" if dropped else ""
 
 
-def refuse_braked(
-    brakes: tuple[Brake, ...],
+def refuse_failed_checks(
+    checks: tuple[Check, ...],
     overrides: Mapping[str, str],
     *,
     repository: str,
@@ -285,27 +257,27 @@ def refuse_braked(
     age: timedelta,
     safety: SafetyParameters,
 ) -> None:
-    """Raise ``SafetyError`` unless each brake that blocks is off or overridden (name to reason).
+    """Raise ``SafetyError`` unless each check that blocks the sweep is overridden (name to reason).
 
-    ``age`` is how old the mark is at most (``marks.age_of``).
+    ``age`` is the greatest age that the mark can have (``mark.age_of``).
     """
     is_recent = age <= timedelta(days=safety.max_mark_age_days)
-    recent = Brake(
-        MARK_AGE,
+    recent = Check(
+        MARK_IS_RECENT,
         Answer.SAFE if is_recent else Answer.UNSAFE,
         f"the mark is {age.days} days old, more than {safety.max_mark_age_days:g}",
     )
-    on = [brake for brake in (*brakes, recent) if brake.blocks and not brake.passed]
-    for brake in on:
-        if brake.name in overrides:
-            logger.warning("brake %s of mark %s is overridden: %s", brake.name, mark_id, overrides[brake.name])
-    left = [brake for brake in on if brake.name not in overrides]
+    blocking = [check for check in (*checks, recent) if check.blocks_sweep]
+    for check in blocking:
+        if check.name in overrides:
+            logger.warning("check %s of mark %s is overridden: %s", check.name, mark_id, overrides[check.name])
+    left = [check for check in blocking if check.name not in overrides]
     if left:
-        flags = " ".join(f"--override {brake.name}" for brake in left)
+        flags = " ".join(f"--override {check.name}" for check in left)
         raise SafetyError(
-            f"mark {mark_id} of {repository} is not swept: " + "; ".join(b.message for b in left),
+            f"mark {mark_id} of {repository} is not swept: " + "; ".join(check.message for check in left),
             remedy=f"find out why; if it is right, `lakefs-gc approve {repository} --mark {mark_id} {flags} --why ...`",
-            brakes=",".join(brake.name for brake in left),
+            failed_checks=",".join(check.name for check in left),
         )
 
 

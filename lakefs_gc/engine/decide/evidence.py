@@ -1,4 +1,4 @@
-"""What the brakes of a mark are evaluated from, gathered from its stages, the server and the marks before."""
+"""What the checks of a mark are evaluated from, gathered from its stages, the server and the marks before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.checks import (
-    RULES_NOT_LOOSER,
     EarlierMark,
     Evidence,
     HeadSample,
@@ -21,6 +20,7 @@ from lakefs_gc.engine.decide.checks import (
     rules_from_json,
 )
 from lakefs_gc.engine.records.answer import Unknown
+from lakefs_gc.engine.records.check import RULES_NOT_LOOSER
 from lakefs_gc.engine.records.mark import MarkPaths, list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -221,7 +221,7 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | 
             earlier = read_mark(store, run.repository, run.namespace, earlier_id)
         except (MarkError, CorruptFileError) as error:
             return Unknown(f"the rules of the mark before, {earlier_id}, are not known: {error.message}")
-        stopped = any(brake.name == RULES_NOT_LOOSER and not brake.passed for brake in earlier.brakes)
+        stopped = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
         if not stopped or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
             protections = protections_from_json(earlier.run.get("protections"))
             return EarlierMark(earlier_id, rules_from_json(earlier.rules), protections)

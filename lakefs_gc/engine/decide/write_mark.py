@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from lakefs_gc import __version__
 from lakefs_gc.config import MANUAL, Protections, SweepSettings
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
-from lakefs_gc.engine.decide.checks import Brake
+from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import (
     Mark,
     MarkPart,
@@ -57,7 +57,7 @@ def write_mark(
     candidates: Dataset,
     counts: dict[str, int],
     mark_id: str,
-    brakes: tuple[Brake, ...] = (),
+    checks: tuple[Check, ...] = (),
     rules: dict[str, Any] | None = None,
     unreadable: Iterable[str] = (),
     not_asked: Iterable[str] = (),
@@ -69,7 +69,7 @@ def write_mark(
     """Write the mark of a run to the namespace, and give it back.
 
     ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
-    want to know of the stages before, ``brakes`` what was checked, ``rules`` the retention rules that it went by,
+    want to know of the stages before, ``checks`` what was checked, ``rules`` the retention rules that it went by,
     ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
     ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
     a person (default: none), ``needs_backup`` that nothing of it may be swept without a backup,
@@ -111,7 +111,7 @@ def write_mark(
         candidate_bytes=sum(part.size_bytes for part in parts),
         counts=counts,
         reasons={"expired": expired, "never_committed": never_committed},
-        brakes=brakes,
+        checks=checks,
         rules=rules,
         run=run.to_facts()
         | {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lakefs_gc.config import MANUAL, SafetyParameters
-from lakefs_gc.engine.decide.checks import BRAKES, MARK_AGE, refuse_braked
+from lakefs_gc.engine.decide.checks import refuse_failed_checks
+from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
@@ -38,7 +39,7 @@ class Approval:
     approved_via: str
     approved_at: datetime
     overrides: dict[str, str] = field(default_factory=dict)
-    """Name of each brake that is overridden, and why."""
+    """Name of each check that is overridden, and why."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self) | {"approved_at": self.approved_at.isoformat()}, indent=2).encode()
@@ -53,10 +54,15 @@ class Approval:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFileError(file, f"not an approval: {error}", remedy=remedy) from None
         facts = (approval.mark_id, approval.repository, approval.digest, approval.approved_by, approval.approved_via)
-        # Type for type: what is read here lets a sweep pass its brakes.
+        # Type for type: what is read here lets a sweep pass its checks.
         if not (all(isinstance(fact, str) for fact in facts) and _are_overrides(approval.overrides)):
             raise CorruptFileError(file, "not an approval: a field is of another type", remedy=remedy)
-        return approval
+        return replace(approval, overrides=with_current_names(approval.overrides, f"the approval {file}"))
+
+
+def with_current_names(overrides: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return overrides with the current name of each check, and log a warning for each former name in ``where``."""
+    return {current_name(name, where): why for name, why in overrides.items()}
 
 
 def _are_overrides(overrides: object) -> bool:
@@ -75,11 +81,11 @@ def approve(
     safety: SafetyParameters,
     overrides: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Record that ``digest`` may be swept, and which brakes of it do not count; ``age`` is as of ``marks.age_of``.
+    """Record that ``digest`` may be swept, and which failed checks do not block; ``age`` is as of ``mark.age_of``.
 
-    Raises ``ApprovalError`` when nobody is named, when the mark has another digest, or when an override names no brake
-    or has no reason; and ``SafetyError`` while a brake of the mark is on that is not overridden.  A mark of lakeFS's
-    own client has none yet: they are computed when it is swept.
+    Raises ``ApprovalError`` when nobody is named, when the mark has another digest, or when an override names no check
+    or has no reason; and ``SafetyError`` while a failed check blocks that is not overridden.  A mark of lakeFS's
+    own client has no checks yet: they are evaluated when it is swept.
     """
     if not by.strip():
         raise ApprovalError(
@@ -91,12 +97,15 @@ def approve(
             f"no digest is named: mark {mark.mark_id} of {mark.repository} may have changed since you looked at it",
             remedy="look at the mark, and name the digest that it shows: --digest, or the field `digest` in the UI",
         )
-    for name, why in (overrides or {}).items():
-        if name not in BRAKES and name != MARK_AGE:
-            raise ApprovalError(f"{name!r} is no brake", remedy=f"the brakes are {', '.join([*BRAKES, MARK_AGE])}")
+    overrides = with_current_names(overrides or {}, "an override")
+    for name, why in overrides.items():
+        if name not in CHECKS and name not in SWEEP_CHECKS:
+            raise ApprovalError(
+                f"unknown check {name!r}", remedy=f"known checks are: {', '.join([*CHECKS, *SWEEP_CHECKS])}"
+            )
         if not why.strip():
             raise ApprovalError(
-                f"brake {name} is not overridden without a reason",
+                f"check {name} is not overridden without a reason",
                 remedy="say why: --why ..., or the field `why` in the UI",
             )
     if digest != mark.digest:
@@ -104,15 +113,15 @@ def approve(
             f"mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
             remedy="look at the mark as it is now (`lakefs-gc show`), and approve that digest",
         )
-    refuse_braked(
-        mark.brakes,
-        overrides or {},
+    refuse_failed_checks(
+        mark.checks,
+        overrides,
         repository=mark.repository,
         mark_id=mark.mark_id,
         age=age,
         safety=safety,
     )
-    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, dict(overrides or {}))
+    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, overrides)
     store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
     return approval
 

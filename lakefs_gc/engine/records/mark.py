@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakefs_gc.config import MANUAL, SafetyParameters
-from lakefs_gc.engine.decide.checks import Brake
 from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.check import FORMER_NAMES, Check, Severity, former_name
 from lakefs_gc.engine.run import ServerIdentity, refuse_other_server
 from lakefs_gc.errors import ClockSkewError, CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
@@ -32,9 +33,13 @@ from lakefs_gc.formats.report import (
 )
 from lakefs_gc.storage.base import ObjectStore
 
-_VERSION = 3
+logger = logging.getLogger(__name__)
+
+_VERSION = 4
+_BRAKES = 3
+"""The version before: it calls checks brakes, and some of them by former names.  It is still swept."""
 _TWO_ANSWERS = 2
-"""The version before: its checks have passed or not, and say nothing of what could not be looked at."""
+"""Its checks have passed or not, and say nothing of what could not be looked at.  It is read, but not swept."""
 _DIGEST_PREFIX = "sha256:"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _UNIFIED_FOLDER = "_lakefs/retention/gc/unified/"
@@ -111,12 +116,12 @@ class Mark:
     candidate_bytes: int | None
     counts: dict[str, int]
     reasons: dict[str, dict[str, int]]
-    brakes: tuple[Brake, ...]
+    checks: tuple[Check, ...]
     rules: dict[str, Any] | None
     run: dict[str, Any]
     inputs: dict[str, str]
     versions: dict[str, str]
-    format_version: int = _VERSION
+    schema_version: int = _VERSION
 
     @property
     def location(self) -> str:
@@ -136,7 +141,7 @@ class Mark:
     @property
     def is_current(self) -> bool:
         """Whether the mark records all that a sweep of this version goes by."""
-        return self.format_version == _VERSION
+        return self.schema_version > _TWO_ANSWERS
 
     @property
     def unreadable(self) -> frozenset[str]:
@@ -191,12 +196,19 @@ class Mark:
         """Raises ``CorruptFileError`` for what is no manifest, and ``MarkError`` for one that was changed."""
         try:
             content = read_json_object(data, file, "a mark manifest")
-            if content["format_version"] not in (_VERSION, _TWO_ANSWERS):
+            if "format_version" in content:
+                content["schema_version"] = content.pop("format_version")
+                versions = {_BRAKES, _TWO_ANSWERS}
+            else:
+                versions = {_VERSION}
+            if content["schema_version"] not in versions:
                 raise CorruptFileError(
-                    file, "written by another version of lakefs-gc", remedy="sweep it with that version, or mark again"
+                    file,
+                    f"written by another version of lakefs-gc (schema version {content['schema_version']!r})",
+                    remedy="upgrade lakefs-gc or sweep it with that version, or mark again",
                 )
             content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
-            content["brakes"] = tuple(_brake(brake, content["format_version"]) for brake in content["brakes"])
+            content["checks"] = _checks_of(content)
             for name in ("created_at", "cutoff"):
                 content[name] = datetime.fromisoformat(content[name])
             mark = cls(**content)
@@ -208,14 +220,45 @@ class Mark:
                 f"{file} was changed after it was written: its digest does not fit its content",
                 remedy="do not sweep it; mark again",
             )
+        if mark.schema_version < _VERSION:
+            logger.warning(
+                "%s was written by an earlier lakefs-gc and uses former check names: the next release does not read it",
+                file,
+            )
         return mark
 
 
-def _brake(content: dict[str, Any], format_version: int) -> Brake:
-    if format_version == _TWO_ANSWERS:
-        passed = content.pop("passed")
-        return Brake(answer=Answer.SAFE if passed else Answer.UNSAFE, **content)
-    return Brake(**content | {"answer": Answer(content["answer"])})
+def _checks_of(content: dict[str, Any]) -> tuple[Check, ...]:
+    """Take the checks out of the content of a manifest of any version."""
+    version = content["schema_version"]
+    if version == _VERSION:
+        return tuple(_check(**check) for check in content.pop("checks"))
+    return tuple(_former_check(check, version) for check in content.pop("brakes"))
+
+
+def _check(*, name: str, answer: str, message: str, severity: str) -> Check:
+    return Check(name, Answer(answer), message, Severity(severity))
+
+
+def _former_check(content: dict[str, Any], version: int) -> Check:
+    answer, blocks = content.get("answer"), content["blocks"]
+    if version == _TWO_ANSWERS:
+        answer = Answer.SAFE if content["passed"] else Answer.UNSAFE
+    name = FORMER_NAMES.get(content["name"], content["name"])
+    return _check(
+        name=name,
+        answer=str(answer),
+        message=content["message"],
+        # Only a false that is there makes a warning of it.
+        severity=Severity.WARN if blocks is False else Severity.ERROR,
+    )
+
+
+def _as_brake(check: Check, version: int) -> dict[str, Any]:
+    """A check as versions before the fourth wrote it: their digests cover this form."""
+    answer = {"passed": check.passed} if version == _TWO_ANSWERS else {"answer": check.answer}
+    blocks = check.severity is not Severity.WARN
+    return {"name": former_name(check.name), **answer, "message": check.message, "blocks": blocks}
 
 
 def _content(mark: Mark) -> dict[str, Any]:
@@ -224,9 +267,10 @@ def _content(mark: Mark) -> dict[str, Any]:
         "cutoff": mark.cutoff.isoformat(),
     }
     del content["digest"]
-    if mark.format_version == _TWO_ANSWERS:
-        for brake in content["brakes"]:
-            brake["passed"] = brake.pop("answer") == Answer.SAFE
+    if mark.schema_version < _VERSION:
+        content["format_version"] = content.pop("schema_version")
+        del content["checks"]
+        content["brakes"] = [_as_brake(check, mark.schema_version) for check in mark.checks]
     return content
 
 
@@ -395,11 +439,13 @@ def _read_client_mark(
         candidate_bytes=None,
         counts={},
         reasons={},
-        brakes=(),
+        checks=(),
         rules=None,
         run={},
         inputs={},
         versions={},
+        # Digests of such marks stay what they were: an approval that names one still holds.
+        schema_version=_BRAKES,
     )
     return replace(mark, digest=digest_of(mark))
 

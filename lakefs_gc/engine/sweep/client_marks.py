@@ -19,11 +19,12 @@ from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
-from lakefs_gc.engine.decide.checks import Brake, evaluate
+from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.kept import kept
 from lakefs_gc.engine.decide.missing import missing
 from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, unmatched
+from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import GCRun
@@ -38,10 +39,10 @@ from lakefs_gc.storage.open import open_store
 class ClientMarkFindings(NamedTuple):
     """What the stages say of a client's mark, which a mark of ours has in itself.
 
-    ``accepted`` names the repositories of the brakes, ``named_at_root`` is as ``strangers.named_at_root``.
+    ``accepted`` names the repositories of the checks, ``named_at_root`` is as ``strangers.named_at_root``.
     """
 
-    brakes: tuple[Brake, ...]
+    checks: tuple[Check, ...]
     accepted: Accepted
     named_at_root: str
 
@@ -59,7 +60,7 @@ class ClientMarkChecks:
     cores: int
 
     def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> ClientMarkFindings:
-        """The brakes of ``mark``, as they are now, and what else its sweep goes by.
+        """The checks of ``mark``, as they are now, and what else its sweep goes by.
 
         Raises what the stages raise.
         ``nothing_newer_than_cutoff`` goes by the cutoff of ``run``: the client's own may be seconds old.

@@ -23,7 +23,6 @@ from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import (
     FILE,
     FILES,
-    OTHER_REPOSITORIES_WERE_READ,
     AcceptedUnknown,
     foreign_references,
 )
@@ -32,6 +31,7 @@ from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_left_out
 from lakefs_gc.engine.decide.unmatched import refuse_unproved_emptiness
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
@@ -49,9 +49,6 @@ _MOST_FOUND = 8
 _SIZED = "address string, size long"
 
 
-SERVER_LIST_IS_COMPLETE = "server_list_is_complete"
-
-
 @dataclass(frozen=True)
 class Accepted:
     """What a person accepted as unknown when approving a mark.
@@ -64,7 +61,7 @@ class Accepted:
 
     @classmethod
     def of(cls, mark: Mark, overrides: Collection[str]) -> Accepted:
-        """For a mark, by the names of the brakes that its approval overrides."""
+        """For a mark, by the names of the checks that its approval overrides."""
         others_unread = OTHER_REPOSITORIES_WERE_READ in overrides
         others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked)
         return cls(others, SERVER_LIST_IS_COMPLETE in overrides)

@@ -11,7 +11,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_overview import Overview, overview
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.pipeline.checks import brake_results, brake_specs
+from lakefs_gc.pipeline.checks import check_results, check_specs
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import Metadata, table
 from lakefs_gc.pipeline.partitions import gc_runs
@@ -27,7 +27,7 @@ from lakefs_gc.units import human_bytes
     partitions_def=gc_runs,
     group_name="decide",
     kinds={"lakefs", "parquet"},
-    check_specs=brake_specs("mark"),
+    check_specs=check_specs("mark"),
 )
 @failures_shown()
 def mark(
@@ -46,7 +46,7 @@ def mark(
 ) -> MaterializeResult:  # type: ignore[type-arg]  # with checks, Dagster takes no other annotation
     """The candidates, written to the namespace with a digest, for a person to look at.  Nothing is deleted.
 
-    The layout is that of lakeFS's own client, so that either tool can sweep it.  The checks are the brakes: one that
+    The layout is that of lakeFS's own client, so that either tool can sweep it.  A check that
     failed keeps the mark from being swept until an approval overrides it.
     """
     run, safety = GCRun.of(store_listing.manifest), settings.get().safety
@@ -74,7 +74,7 @@ def mark(
         # Of what is committed the entries: how many rows they leave depends on who read which range.
         counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
-        brakes=evaluate(evidence, safety),
+        checks=evaluate(evidence, safety),
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
@@ -85,7 +85,7 @@ def mark(
     )
     parquet.workspace.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(
-        metadata=mark_metadata(made, overview(store, made)), check_results=brake_results("mark", made.brakes)
+        metadata=mark_metadata(made, overview(store, made)), check_results=check_results("mark", made.checks)
     )
 
 

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.foreign_references import probe
-from lakefs_gc.engine.decide.checks import refuse_braked
+from lakefs_gc.engine.decide.checks import refuse_failed_checks
 from lakefs_gc.engine.records.approval import (
     POLICY,
     VIA_DAGSTER,
@@ -84,15 +84,15 @@ def sweep(
     before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
     refuse_unfit(found.mark, before.server)
     accepted = Accepted.of(found.mark, approval.overrides)
-    brakes = found.mark.brakes
+    checks = found.mark.checks
     named_at_root = ""
     if not found.mark.is_ours:
-        checks = ClientMarkChecks(
+        client_mark_checks = ClientMarkChecks(
             spark.session, server, configured, configured.safety, parquet.workspace, utc_now, spark.cores
         )
-        brakes, accepted, named_at_root = checks.evaluate(before, found.mark, accepted)
-    refuse_braked(
-        brakes,
+        checks, accepted, named_at_root = client_mark_checks.evaluate(before, found.mark, accepted)
+    refuse_failed_checks(
+        checks,
         approval.overrides,
         repository=found.mark.repository,
         mark_id=found.mark.mark_id,

@@ -43,7 +43,7 @@ class ApprovalConfig(Config):
         default="", description="Required: your name.  Default: the user that Dagster's tag `user` names."
     )
     overrides: list[str] = Field(
-        default_factory=list, description="Brakes of this mark, by name, that do not keep it from being swept."
+        default_factory=list, description="Failed checks of this mark, by name, that do not block its sweep."
     )
     why: str = Field(default="", description="The reason for the overrides: it is recorded with the approval.")
     approved_via: str = Field(default=VIA_DAGSTER, description="How it is approved: recorded with the approval.")

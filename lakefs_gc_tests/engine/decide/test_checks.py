@@ -12,18 +12,16 @@ import pytest
 
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.decide.checks import (
-    BRAKES,
-    KEPT_ONLY,
-    Brake,
     EarlierMark,
     Evidence,
     HeadSample,
     OtherRepositories,
     evaluate,
     protections_from_json,
-    refuse_braked,
+    refuse_failed_checks,
 )
 from lakefs_gc.engine.records.answer import Answer, Unknown
+from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS, Check, Severity
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 
@@ -50,7 +48,7 @@ FINE = Evidence(
 
 
 def on(evidence: Evidence) -> set[str]:
-    return {brake.name for brake in evaluate(evidence, SAFETY) if not brake.passed}
+    return {check.name for check in evaluate(evidence, SAFETY) if not check.passed}
 
 
 CASES: list[tuple[dict[str, Any], str]] = [
@@ -61,7 +59,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"marked_bytes": 5_001}, "share_of_bytes"),
     ({"marked": 10, "listed": 20, "marked_bytes": 5 * 2**30, "listed_bytes": 6 * 2**30}, "share_of_bytes"),
     ({"marked": 10, "listed": 20, "marked_bytes": 2**30, "listed_bytes": 2**30}, ""),
-    ({"committed": 0}, "something_is_committed"),
+    ({"committed": 0}, "committed_data_found"),
     ({"committed": 0, "has_metadata": False}, ""),
     ({"committed": 0, "marked": 0, "marked_bytes": 0}, ""),
     ({"rules": GCRules(9, {"main": 20})}, "rules_not_looser"),
@@ -79,23 +77,23 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"heads": HeadSample(5, ("data/s/x",))}, "no_head_object_marked"),
     ({"heads": HeadSample(0, unread={"main": "denied"})}, "no_head_object_marked"),
     ({"heads": Unknown("switched off")}, "no_head_object_marked"),
-    ({"lost": 1}, "live_objects_are_there"),
+    ({"lost": 1}, "live_objects_exist"),
     ({"others": OtherRepositories(unreadable={"other": "denied"})}, "other_repositories_were_read"),
     ({"others": OtherRepositories(not_asked={"other": "named"})}, "other_repositories_were_read"),
     ({"others": Unknown("switched off")}, "other_repositories_were_read"),
-    ({"shielded": 1}, "nothing_shielded"),
+    ({"shielded": 1}, "no_object_kept_unverified"),
     ({"server_missed": 2}, "server_list_is_complete"),
     ({"server_missed": Unknown("too many")}, "server_list_is_complete"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "brake"), CASES, ids=[f"{n}-{c[1]}" for n, c in enumerate(CASES)])
-def test_each_brake(changes: dict[str, Any], brake: str) -> None:
+@pytest.mark.parametrize(("changes", "check"), CASES, ids=[f"{n}-{c[1]}" for n, c in enumerate(CASES)])
+def test_each_check(changes: dict[str, Any], check: str) -> None:
     if changes.get("rules") == GCRules(11, {"main": 21, "dev": 10}):
         # dev was kept for the default of 10 days: 10 days are not fewer.
         assert on(replace(FINE, **changes)) == set()
     else:
-        assert on(replace(FINE, **changes)) == ({brake} if brake else set())
+        assert on(replace(FINE, **changes)) == ({check} if check else set())
 
 
 PROTECTED = Protections(
@@ -122,7 +120,7 @@ def test_protections_that_are_dropped(changes: dict[str, Any], dropped: str) -> 
     now = PROTECTED.model_copy(update=changes)
     before = EarlierMark("before", GCRules(10, {"main": 20}), PROTECTED)
     seen = replace(FINE, protections=now, earlier=before)
-    on_now = {brake.name: brake.message for brake in evaluate(seen, SAFETY) if not brake.passed}
+    on_now = {check.name: check.message for check in evaluate(seen, SAFETY) if not check.passed}
     said = f"since mark before safety.protect no longer has {dropped}"
     assert on_now == ({"rules_not_looser": said} if dropped else {})
     assert not on(replace(seen, earlier=None))
@@ -132,7 +130,7 @@ def test_protections_that_are_dropped(changes: dict[str, Any], dropped: str) -> 
 def test_a_configuration_that_is_not_found_drops_them_all() -> None:
     before = EarlierMark("before", GCRules(10, {"main": 20}), PROTECTED)
     seen = replace(FINE, earlier=before, rules=GCRules(10))
-    [said] = [brake.message for brake in evaluate(seen, SAFETY) if not brake.passed]
+    [said] = [check.message for check in evaluate(seen, SAFETY) if not check.passed]
     assert said == (
         "since mark before branch main is kept for 10 days, before for 20; safety.protect no longer has "
         "tags release-*, v*; branches main; paths audit/, b/c; commits younger than 30 days (now 0); "
@@ -148,18 +146,18 @@ def test_protections_as_a_mark_keeps_them() -> None:
 
 
 def test_all_are_there_and_every_one_has_a_case() -> None:
-    assert [brake.name for brake in evaluate(FINE, SAFETY)] == list(BRAKES)
-    assert {brake for _, brake in CASES} - {""} == set(BRAKES)
-    assert {brake.name for brake in evaluate(FINE, SAFETY) if not brake.blocks} == KEPT_ONLY
+    assert [check.name for check in evaluate(FINE, SAFETY)] == list(CHECKS)
+    assert {check for _, check in CASES} - {""} == set(CHECKS)
+    assert {check.name for check in evaluate(FINE, SAFETY) if check.severity is Severity.WARN} == WARNING_CHECKS
 
 
 def test_what_was_not_checked_has_not_passed() -> None:
     unread = HeadSample(0, unread={"main": "denied", "dev": "refused"})
-    brakes = evaluate(replace(FINE, heads=unread), SAFETY)
-    said = {brake.name: brake.message for brake in brakes if not brake.passed}
+    checks = evaluate(replace(FINE, heads=unread), SAFETY)
+    said = {check.name: check.message for check in checks if not check.passed}
     assert "was not checked on 2 branches, e.g. dev: refused (start a new run" in said["no_head_object_marked"]
     with pytest.raises(SafetyError, match="--override no_head_object_marked --why"):
-        refuse(brakes, {})
+        refuse(checks, {})
 
 
 UNKNOWN: list[dict[str, Any]] = [
@@ -175,23 +173,23 @@ UNKNOWN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", UNKNOWN, ids=lambda changes: next(iter(changes)))
 def test_unknown_never_passes_and_blocks(changes: dict[str, Any]) -> None:
     """Rule 12: for every sweep, until a person overrides it by its name."""
-    brakes = evaluate(replace(FINE, **changes), SAFETY)
-    [unknown] = [brake for brake in brakes if brake.answer is Answer.UNKNOWN]
-    assert (unknown.passed, unknown.blocks) == (False, True)
+    checks = evaluate(replace(FINE, **changes), SAFETY)
+    [unknown] = [check for check in checks if check.answer is Answer.UNKNOWN]
+    assert (unknown.passed, unknown.blocks_sweep) == (False, True)
     assert "the reason" in unknown.message
     with pytest.raises(SafetyError, match="the reason"):
-        refuse(brakes, {})
+        refuse(checks, {})
     with pytest.raises(SafetyError, match="the reason"):
-        refuse(brakes, dict.fromkeys(BRAKES.keys() - {unknown.name}, "another"))
-    refuse(brakes, {unknown.name: "looked at by hand"})
+        refuse(checks, dict.fromkeys(CHECKS.keys() - {unknown.name}, "another"))
+    refuse(checks, {unknown.name: "looked at by hand"})
 
 
 def test_what_the_settings_exempt_only_warns_and_has_not_passed() -> None:
-    brakes = evaluate(replace(FINE, others=OtherRepositories(not_asked={"dead": "named"})), SAFETY)
-    [exempt] = [brake for brake in brakes if not brake.passed]
-    assert (exempt.answer, exempt.blocks) == (Answer.UNKNOWN, False)
+    checks = evaluate(replace(FINE, others=OtherRepositories(not_asked={"dead": "named"})), SAFETY)
+    [exempt] = [check for check in checks if not check.passed]
+    assert (exempt.answer, exempt.blocks_sweep) == (Answer.UNKNOWN, False)
     assert "safety.repositories_not_read names them: dead" in exempt.message
-    refuse(brakes, {})
+    refuse(checks, {})
 
 
 def test_an_answer_survives_a_worker() -> None:
@@ -201,22 +199,22 @@ def test_an_answer_survives_a_worker() -> None:
         unknown.reason = "other"  # type: ignore[misc]
 
 
-def refuse(brakes: tuple[Brake, ...], overrides: dict[str, str], *, age_days: float = 1) -> None:
+def refuse(checks: tuple[Check, ...], overrides: dict[str, str], *, age_days: float = 1) -> None:
     age = timedelta(days=age_days)
-    refuse_braked(brakes, overrides, repository="lake", mark_id="m1", age=age, safety=SAFETY)
+    refuse_failed_checks(checks, overrides, repository="lake", mark_id="m1", age=age, safety=SAFETY)
 
 
 def test_the_sweep_is_refused_until_each_is_overridden() -> None:
-    brakes = evaluate(replace(FINE, marked=60, lost=2, shielded=3), SAFETY)
+    checks = evaluate(replace(FINE, marked=60, lost=2, shielded=3), SAFETY)
     with pytest.raises(SafetyError) as refused:
-        refuse(brakes, {})
+        refuse(checks, {})
     assert "60 of 100 objects are marked" in refused.value.message
     assert "2 referenced objects do not exist" in refused.value.message
-    assert "--override share_of_objects --override live_objects_are_there" in refused.value.remedy
+    assert "--override share_of_objects --override live_objects_exist" in refused.value.remedy
     assert "shielded" not in refused.value.message, "a warning blocks nothing"
     with pytest.raises(SafetyError, match="2 referenced objects do not exist"):
-        refuse(brakes, {"share_of_objects": "a spring cleaning"})
-    refuse(brakes, {"share_of_objects": "a spring cleaning", "live_objects_are_there": "known, restored"})
+        refuse(checks, {"share_of_objects": "a spring cleaning"})
+    refuse(checks, {"share_of_objects": "a spring cleaning", "live_objects_exist": "known, restored"})
     refuse(evaluate(FINE, SAFETY), {})
 
 

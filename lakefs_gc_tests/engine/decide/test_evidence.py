@@ -1,4 +1,4 @@
-"""What the brakes of a mark are evaluated from, on a real repository."""
+"""What the checks of a mark are evaluated from, on a real repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 
 
 def on(mark: Mark) -> set[str]:
-    return {brake.name for brake in mark.brakes if not brake.passed}
+    return {check.name for check in mark.checks if not check.passed}
 
 
 def test_looser_rules_are_looked_at_until_somebody_sweeps_by_them(
@@ -58,7 +58,7 @@ def test_protections_that_a_run_does_not_have(spark: SparkSession, repository: L
     without = Collector(spark, repository)
     mark = without.collect_and_mark()
     assert (marked(repository, mark), on(mark)) == ({protected}, {"rules_not_looser"})
-    [said] = [brake.message for brake in mark.brakes if not brake.passed]
+    [said] = [check.message for check in mark.checks if not check.passed]
     assert "tags release-*; paths audit/" in said
     by_paths = Protections(path_prefixes=("a",))
     again = Collector(spark, repository, safety=SafetyParameters(protect=by_paths)).collect_and_mark()
@@ -80,7 +80,7 @@ def test_an_audit_of_what_was_before_is_no_evidence(spark: SparkSession, reposit
     with pytest.raises(InputOrderError, match="candidates and missing were made from different materializations"):
         collector.mark()
     collector.materialize("missing")
-    assert on(collector.mark()) == {"live_objects_are_there"}
+    assert on(collector.mark()) == {"live_objects_exist"}
 
 
 def test_rules_that_the_candidates_do_not_go_by_are_no_evidence(
@@ -128,7 +128,7 @@ def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: La
     )
     mark = collector.mark()
     assert on(mark) == {"no_head_object_marked"}
-    assert replace(mark, brakes=()) != mark
+    assert replace(mark, checks=()) != mark
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -145,10 +145,10 @@ def test_branches_that_do_not_say_what_they_show(
     repository.delete_branch("gone")
     proxy.spoil.append(lambda asked, real: refusal(status) if asked.is_for("/objects/ls") else None)
     mark = collector.mark()
-    [braked] = [brake for brake in mark.brakes if not brake.passed]
-    assert (braked.name, braked.blocks) == ("no_head_object_marked", True)
-    assert "was not checked" in braked.message
-    assert "told by the test" in braked.message
+    [failed_check] = [check for check in mark.checks if not check.passed]
+    assert (failed_check.name, failed_check.blocks_sweep) == ("no_head_object_marked", True)
+    assert "was not checked" in failed_check.message
+    assert "told by the test" in failed_check.message
 
 
 def test_a_branch_that_was_deleted_since_is_no_failure(spark: SparkSession, repository: LakeRepository) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.decide.checks import Brake
 from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.engine.records.approval import Approval, approve, read_approval, refuse_without_person
+from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
 from lakefs_gc.storage.base import ObjectStore
@@ -45,10 +46,30 @@ def test_overrides_are_kept_with_their_reason(store: ObjectStore) -> None:
 
     kept = given(share_of_bytes="spring").overrides
     assert read_approval(store, MARK).overrides == kept == {"share_of_bytes": "spring"}
-    with pytest.raises(ApprovalError, match="'share' is no brake"):
+    with pytest.raises(ApprovalError, match="unknown check 'share'"):
         given(share="spring")
     with pytest.raises(ApprovalError, match="not overridden without a reason"):
         given(share_of_objects=" ")
+
+
+def test_an_override_by_a_former_name(store: ObjectStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Given by a person, or stored by an earlier version: it overrides the check by its name of today."""
+    lost = Check("live_objects_exist", Answer.UNSAFE, "2 referenced objects do not exist")
+    mark = replace(MARK, checks=(lost,))
+    former = {"live_objects_are_there": "restored since"}
+    with caplog.at_level(logging.WARNING):
+        given = approve(
+            store, mark, mark.digest, by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY, overrides=former
+        )
+    assert given.overrides == {"live_objects_exist": "restored since"}
+    assert "an override uses the former check name live_objects_are_there: use live_objects_exist" in caplog.text
+    assert json.loads(store.read(KEY))["overrides"] == given.overrides
+
+    caplog.clear()
+    store.put(KEY, json.dumps(json.loads(store.read(KEY)) | {"overrides": former}).encode())
+    with caplog.at_level(logging.WARNING):
+        assert read_approval(store, mark) == given
+    assert f"the approval {KEY} uses the former check name live_objects_are_there" in caplog.text
 
 
 def test_only_the_digest_that_the_mark_has_can_be_approved(store: ObjectStore) -> None:
@@ -118,13 +139,13 @@ def test_a_delay_allows_for_two_clocks(skew_seconds: float) -> None:
 
 def test_what_has_not_passed_is_not_approved_unless_it_is_overridden(store: ObjectStore) -> None:
     """Else "approved" would be said, and the sweep would fail later, with nobody there."""
-    brakes = (
-        Brake("share_of_bytes", Answer.UNSAFE, "80 % of the bytes"),
-        Brake("other_repositories_were_read", Answer.UNKNOWN, "pond could not be read"),
-        Brake("share_of_objects", Answer.SAFE, ""),
+    checks = (
+        Check("share_of_bytes", Answer.UNSAFE, "80 % of the bytes"),
+        Check("other_repositories_were_read", Answer.UNKNOWN, "pond could not be read"),
+        Check("share_of_objects", Answer.SAFE, ""),
     )
-    mark = replace(MARK, brakes=brakes)
-    names = [brake.name for brake in brakes if not brake.passed]
+    mark = replace(MARK, checks=checks)
+    names = [check.name for check in checks if not check.passed]
 
     def given(overrides: list[str], age: timedelta = TODAY) -> Approval:
         whys = dict.fromkeys(overrides, "seen")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.check import Check, Severity
 from lakefs_gc.engine.records.mark import (
     Mark,
     MarkPaths,
@@ -35,6 +36,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.client_marks import COMMITTED, CUTOFF, UNCOMMITTED, UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.former_records import former_mark
 
 NAMESPACE = "local://lake/"
 KEYS = ("data/s1/a", "data/s1/b", "data/s2/c", "root")
@@ -237,18 +239,51 @@ def test_a_lost_manifest_does_not_make_it_a_mark_of_the_client(made: Made, lost:
         made.read()
 
 
-def test_a_mark_of_the_version_before(made: Made) -> None:
+CHECKS_OF_ALL_KINDS = (
+    Check("share_of_bytes", Answer.SAFE, "fine"),
+    Check("live_objects_exist", Answer.UNSAFE, "2 referenced objects do not exist"),
+    Check("no_object_kept_unverified", Answer.UNSAFE, "3 objects were kept", Severity.WARN),
+    Check("server_list_is_complete", Answer.UNKNOWN, "too many commits"),
+)
+
+
+def put_former(made: Made, version: int) -> Mark:
+    """Put the mark, with checks of all kinds, as an earlier version wrote it, and read it."""
+    mark = replace(made.mark, checks=CHECKS_OF_ALL_KINDS)
+    made.store.put(made.paths.manifest, former_mark(mark.to_json(), version))
+    return made.read()
+
+
+def test_a_mark_of_version_3_is_read_to_the_same_values(made: Made, caplog: pytest.LogCaptureFixture) -> None:
+    """It can be approved by its digest and swept; its checks have their names of today."""
+    with caplog.at_level(logging.WARNING):
+        mark = put_former(made, 3)
+    expected = replace(made.mark, checks=CHECKS_OF_ALL_KINDS, schema_version=3)
+    digest = json.loads(made.store.read(made.paths.manifest))["digest"]
+    assert mark == replace(expected, digest=digest)
+    assert digest == digest_of(mark) != made.mark.digest
+    assert "uses former check names" in caplog.messages[0]
+    refuse_unfit(mark, made.run.server)
+
+
+def test_a_mark_of_version_2_is_read_and_not_swept(made: Made) -> None:
     """It can be shown and restored from; its checks do not say what could not be looked at, so it is not swept."""
-    content = json.loads(made.store.read(made.paths.manifest)) | {"format_version": 2}
-    content["brakes"] = [{"name": "share_of_bytes", "passed": True, "message": "fine", "blocks": True}]
-    del content["digest"]
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-    content["digest"] = "sha256:" + hashlib.sha256(canonical).hexdigest()
-    made.store.put(made.paths.manifest, json.dumps(content, indent=2, sort_keys=True).encode())
-    mark = made.read()
-    assert [(brake.name, brake.answer) for brake in mark.brakes] == [("share_of_bytes", Answer.SAFE)]
+    mark = put_former(made, 2)
+    answers = [check.answer for check in mark.checks]
+    assert answers == [Answer.SAFE, Answer.UNSAFE, Answer.UNSAFE, Answer.UNSAFE], "unknown is no answer of that version"
     with pytest.raises(MarkError, match="made by an older lakefs-gc"):
         refuse_unfit(mark, made.run.server)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_former_mark_that_was_changed(made: Made, version: int) -> None:
+    """Its digest covers what that version wrote, down to the severity of each check."""
+    put_former(made, version)
+    manifest = made.store.read(made.paths.manifest)
+    for old, new in ((b'"blocks": true', b'"blocks": false'), (b'"nothing_shielded"', b'"no_object_kept_unverified"')):
+        made.store.put(made.paths.manifest, manifest.replace(old, new))
+        with pytest.raises(MarkError, match="its digest does not fit its content"):
+            made.read()
 
 
 def test_a_mark_is_swept_with_its_own_server_only(made: Made) -> None:

@@ -68,10 +68,10 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "an approval overrides what is on, or is refused",
         "engine/records/approval.py",
-        """    refuse_braked(
-        mark.brakes,
+        """    refuse_failed_checks(
+        mark.checks,
 """,
-        """    refuse_braked(
+        """    refuse_failed_checks(
         (),
 """,
         "engine/records/test_approval.py",

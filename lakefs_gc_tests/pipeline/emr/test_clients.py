@@ -96,6 +96,6 @@ def test_people_see_the_same_graph(kind: str) -> None:
     for name, assets in JOBS.items():
         job = there.resolve_job_def(name)
         assert {key.to_user_string() for key in job.asset_layer.executable_asset_keys} == assets
-    brakes = {spec.key: spec for asset in here.assets or () for spec in getattr(asset, "check_specs", ())}
-    assert brakes
-    assert {spec.key: spec for asset in there.assets or () for spec in getattr(asset, "check_specs", ())} == brakes
+    checks = {spec.key: spec for asset in here.assets or () for spec in getattr(asset, "check_specs", ())}
+    assert checks
+    assert {spec.key: spec for asset in there.assets or () for spec in getattr(asset, "check_specs", ())} == checks

@@ -23,7 +23,7 @@ MARKED = {*STAGES, "mark"}
 pytestmark = pytest.mark.long(70)
 
 
-def with_brake(settings: Settings) -> Settings:
+def with_failed_check(settings: Settings) -> Settings:
     """Two of seven objects are too many to be marked."""
     safety = settings.safety.model_copy(update={"max_marked_share": 0.1, "share_counts_from_objects": 0})
     return settings.model_copy(update={"safety": safety})
@@ -38,15 +38,15 @@ def objects(repository: LakeRepository) -> int:
 
 
 def test_mark_approval_and_sweep(emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance) -> None:
-    serverless = CodeLocation.of(with_brake(emr.settings(lake, "emr-serverless")), instance)
+    serverless = CodeLocation.of(with_failed_check(emr.settings(lake, "emr-serverless")), instance)
     secrets_manager = {"spark.yarn.appMasterEnv.SECRET_KEY": "EMR.secret@lakefs-gc"}
     configurations = [{"Classification": "spark-defaults", "Properties": secrets_manager}]
-    cluster = CodeLocation.of(with_brake(emr.settings(lake, "emr", Configurations=configurations)), instance)
+    cluster = CodeLocation.of(with_failed_check(emr.settings(lake, "emr", Configurations=configurations)), instance)
 
     marked = serverless.run("gc_mark", RUN)
-    assert not marked.success, "a brake is on"
+    assert not marked.success, "a check failed"
     assert failure(marked) is None, "and that is all"
-    assert emr.states == ["SUCCESS"], "of the job: a mark with a brake on is a mark"
+    assert emr.states == ["SUCCESS"], "of the job: a mark with a failed check is a mark"
     made = materialized(marked)
     assert set(made) == MARKED, emr.jobs[-1].output[-3000:]
     assert {m.partition for m in made.values()} == {RUN}

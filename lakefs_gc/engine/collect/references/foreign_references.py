@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID, list_metadata
 from lakefs_gc.engine.collect.references.committed import live_addresses, named_ranges
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -51,8 +52,6 @@ FILES = "foreign_files"
 FILE = StructType([StructField(name, StringType(), False) for name in ("repository", "store_url", "range_id")])
 """Columns of the stage ``FILES``: a metadata file of another repository."""
 _FILE_SCHEMA = pa.schema([("repository", pa.string()), ("store_url", pa.string()), ("range_id", pa.string())])
-OTHER_REPOSITORIES_WERE_READ = "other_repositories_were_read"
-"""The brake that an approval overrides to sweep although other repositories could not be read."""
 _NAME_IT = (
     "if it can never be read from here, and it has imported nothing of this repository, name it in "
     "safety.repositories_not_read"

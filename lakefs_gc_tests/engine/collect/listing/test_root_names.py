@@ -157,7 +157,7 @@ def test_strangers_do_not_make_a_mark_look_small(spark: SparkSession, repository
     )
     mark: Mark = Collector(spark, repository, safety=safety).collect_and_mark()
     assert mark.candidates == len(garbage)
-    messages = {brake.name: brake.message for brake in mark.brakes if not brake.passed}
+    messages = {check.name: check.message for check in mark.checks if not check.passed}
     assert messages["share_of_objects"].startswith("3 of 4 objects")
     assert messages["share_of_bytes"].startswith("15 of 19 bytes")
 

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references.foreign_references import FILES
-from lakefs_gc.engine.collect.references.foreign_references import OTHER_REPOSITORIES_WERE_READ as OTHERS
-from lakefs_gc.engine.decide.checks import Brake
 from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
+from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
@@ -38,9 +38,9 @@ def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSC
     return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
 
 
-def brake_of(mark: Mark) -> Brake:
-    [brake] = [brake for brake in mark.brakes if brake.name == OTHERS]
-    return brake
+def check_of(mark: Mark) -> Check:
+    [check] = [check for check in mark.checks if check.name == OTHERS]
+    return check
 
 
 def test_an_object_that_another_repository_imported_is_kept(
@@ -172,8 +172,8 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     mark = collector.collect_and_mark()
     assert mark.unreadable == {"other"}
     assert collector.read_mark(mark.mark_id) == mark
-    unread = brake_of(mark)
-    assert (unread.answer, unread.blocks) == (Answer.UNKNOWN, True)
+    unread = check_of(mark)
+    assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
     with pytest.raises(SafetyError, match="repository other cannot be read"):
         collector.sweep(mark)
     says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
@@ -203,8 +203,8 @@ def test_a_repository_that_is_named_is_not_waited_for(
     )
     mark = collector.collect_and_mark()
     assert (sorted(mark.unreadable), sorted(mark.not_asked)) == ([], ["other"])
-    exempt = brake_of(mark)
-    assert (exempt.answer, exempt.blocks) == (Answer.UNKNOWN, False)
+    exempt = check_of(mark)
+    assert (exempt.answer, exempt.blocks_sweep) == (Answer.UNKNOWN, False)
     not_named_then = replace(mark, run=mark.run | {"not_asked": []})
     with pytest.raises(SafetyError, match="names it here, and did not for the mark"):
         collector.sweep(not_named_then)
@@ -220,8 +220,8 @@ def test_a_check_that_was_switched_off_has_not_passed(
     off = SafetyParameters(check_foreign_references=False)
     collector = Collector(spark, repository, safety=off)
     mark = collector.collect_and_mark()
-    unread = brake_of(mark)
-    assert (unread.answer, unread.blocks) == (Answer.UNKNOWN, True)
+    unread = check_of(mark)
+    assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
     assert "safety.check_foreign_references is off" in unread.message
     with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
         collector.sweep(mark)
@@ -273,7 +273,7 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
     reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
     assert f"objects/other/_lakefs/{range_id} does not exist" in reason
     assert "1 ranges are missing" in reason
-    assert (brake_of(mark).answer, brake_of(mark).blocks) == (Answer.UNKNOWN, True)
+    assert (check_of(mark).answer, check_of(mark).blocks_sweep) == (Answer.UNKNOWN, True)
     assert collector.addresses("foreign_references") == {imported, maybe}
     with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted"):
         Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)

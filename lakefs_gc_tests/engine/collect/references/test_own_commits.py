@@ -58,8 +58,8 @@ def test_what_the_server_leaves_out_is_kept(
     assert trusting.addresses("candidates") == {garbage, kept}
     facts = trusting.manifest("active_ranges").facts
     assert (facts["commits_seen"], facts["missed_by_rules"]) == (0, None)
-    [warned] = [brake for brake in mark.brakes if not brake.passed]
-    assert (warned.name, warned.blocks) == ("server_list_is_complete", True)
+    [warned] = [check for check in mark.checks if not check.passed]
+    assert (warned.name, warned.blocks_sweep) == ("server_list_is_complete", True)
     assert warned.answer is Answer.UNKNOWN
     assert "safety.max_commits" in warned.message
 

@@ -1,0 +1,110 @@
+"""The checks of a mark: their names, what each proves, and how one answer is recorded (rules 8 and 12).
+
+A check is evaluated when the mark is made (``engine.decide.checks``) and stored in it, bound by the mark's digest.  A
+failed check with the severity ERROR blocks the sweep until an approval overrides the check by name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakefs_gc.engine.records.answer import Answer
+
+logger = logging.getLogger(__name__)
+
+SHARE_OF_OBJECTS = "share_of_objects"
+SHARE_OF_BYTES = "share_of_bytes"
+COMMITTED_DATA_FOUND = "committed_data_found"
+RULES_NOT_LOOSER = "rules_not_looser"
+NOTHING_NEWER_THAN_CUTOFF = "nothing_newer_than_cutoff"
+NO_HEAD_OBJECT_MARKED = "no_head_object_marked"
+LIVE_OBJECTS_EXIST = "live_objects_exist"
+OTHER_REPOSITORIES_WERE_READ = "other_repositories_were_read"
+NO_OBJECT_KEPT_UNVERIFIED = "no_object_kept_unverified"
+SERVER_LIST_IS_COMPLETE = "server_list_is_complete"
+MARK_IS_RECENT = "mark_is_recent"
+
+CHECKS: Mapping[str, str] = {
+    SHARE_OF_OBJECTS: "At most the configured share of the listed objects is marked.",
+    SHARE_OF_BYTES: "At most the configured share of the listed bytes is marked.",
+    COMMITTED_DATA_FOUND: "A repository that has metadata of commits has committed objects.",
+    RULES_NOT_LOOSER: "No branch is retained for fewer days, and no protection is weaker, than at the previous mark.",
+    NOTHING_NEWER_THAN_CUTOFF: "Every marked object is older than the cutoff.",
+    NO_HEAD_OBJECT_MARKED: "No object of a sample of those that branches show is marked.",
+    LIVE_OBJECTS_EXIST: "Every referenced object exists, except those that an earlier sweep deleted.",
+    OTHER_REPOSITORIES_WERE_READ: "The metadata of every visible repository was read.",
+    NO_OBJECT_KEPT_UNVERIFIED: "No object was kept only because it could not be looked up.",
+    SERVER_LIST_IS_COMPLETE: "The server lists every commit that its rules retain.",
+}
+"""The checks that a mark stores, by name, with the statement that is true when the check passes."""
+
+SWEEP_CHECKS: Mapping[str, str] = {
+    MARK_IS_RECENT: "The mark is not older than safety.max_mark_age_days.",
+}
+"""The checks that are evaluated when a mark is approved or swept, and not stored in it."""
+
+WARNING_CHECKS = frozenset({NO_OBJECT_KEPT_UNVERIFIED, SERVER_LIST_IS_COMPLETE})
+"""Checks whose failure means that more was kept than necessary, so it only warns.  An unknown answer still blocks."""
+
+FORMER_NAMES: Mapping[str, str] = {
+    "nothing_shielded": NO_OBJECT_KEPT_UNVERIFIED,
+    "live_objects_are_there": LIVE_OBJECTS_EXIST,
+    "something_is_committed": COMMITTED_DATA_FOUND,
+}
+"""Former name of a check to its name.  Former names are accepted in overrides, approvals and marks for one release."""
+
+
+class Severity(StrEnum):
+    """What a failed check does, in the words of Dagster: ERROR blocks the sweep, WARN does not."""
+
+    ERROR = "ERROR"
+    WARN = "WARN"
+
+
+@dataclass(frozen=True)
+class Check:
+    """The recorded result of one check.  ``severity`` is that of a failure."""
+
+    name: str
+    answer: Answer
+    message: str
+    severity: Severity = Severity.ERROR
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is proved safe."""
+        return self.answer is Answer.SAFE
+
+    @property
+    def blocks_sweep(self) -> bool:
+        """Whether the sweep is refused unless an approval overrides this check."""
+        return not self.passed and self.severity is not Severity.WARN
+
+
+def failed_checks(checks: Iterable[Check]) -> list[Check]:
+    """Return the checks that did not pass, whatever their severity."""
+    return [check for check in checks if not check.passed]
+
+
+def current_name(name: str, where: str) -> str:
+    """Return the name of a check, which ``name`` may be a former name of.
+
+    ``where`` (``an override``) says in the logged warning where the former name was used.
+    """
+    current = FORMER_NAMES.get(name, name)
+    if current != name:
+        logger.warning(
+            "%s uses the former check name %s: use %s, the former name stops working in the next release",
+            where,
+            name,
+            current,
+        )
+    return current
+
+
+def former_name(name: str) -> str:
+    """Return the name that a check had in marks before schema version 4."""
+    return next((former for former, current in FORMER_NAMES.items() if current == name), name)
