@@ -8,10 +8,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "what is unknown has not passed",
-        "engine/decide/checks.py",
+        "engine/records/check.py",
         "return self.answer is Answer.SAFE",
         "return self.answer is not Answer.UNSAFE",
-        "engine/decide/test_checks.py",
+        "engine/records/test_check.py",
     ),
     never(
         12,
