@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lakefs_gc.cli.extras import require_checkout
 from lakefs_gc.terminal.output import Output
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
@@ -24,6 +25,7 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
     @designs.callback(invoke_without_command=True)
     def overview(context: typer.Context, json: AsJSON = False) -> None:
         """All designs with their verdicts (runs each of them: some seconds)."""
+        require_checkout()
         if context.invoked_subcommand is None:
             _show_all(make_output(json))
 

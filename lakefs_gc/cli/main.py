@@ -18,6 +18,7 @@ import typer
 from lakefs_gc import __version__
 from lakefs_gc.cli import undo
 from lakefs_gc.cli.designs import register as register_designs
+from lakefs_gc.cli.extras import require_demo_extra
 from lakefs_gc.cli.job import register as register_job
 from lakefs_gc.cli.packing import register as register_packing
 from lakefs_gc.config import Settings, load_server_credentials, load_settings, parse_duration_hours
@@ -254,10 +255,11 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the UI.")] = 3000,
 ) -> None:
     """See the whole pipeline work on an embedded lakeFS-compatible server, with a repository that tells a story."""
-    from lakefs_gc.demo.play import play
-
     if store not in ("local", "s3"):
-        raise ConfigurationError(f"unknown store {store!r}", remedy="say --store local or --store s3")
+        raise ConfigurationError(f"unknown store {store!r}", remedy="pass --store local or --store s3")
+    require_demo_extra("demo")
+    from lakefs_gc.demo.play import play  # needs the extra; loads Dagster and Spark, two seconds
+
     play(_options.output(), store=store, ui_port=port if ui else None)
 
 
@@ -271,9 +273,10 @@ def sandbox(
     ] = "",
 ) -> None:
     """Run the embedded lakeFS-compatible server by hand.  For demos and tests only."""
-    from lakefs_gc.cli import work
+    require_demo_extra("sandbox")
+    from lakefs_gc.cli.embedded_server import serve_sandbox  # needs the extra
 
-    work.sandbox(_options.output(), folder, host, port, store)
+    serve_sandbox(_options.output(), folder, host, port, store)
 
 
 undo.register(app, _options)  # backup, restore, backups

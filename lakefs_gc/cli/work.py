@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from lakefs_gc.cli.reading import find_mark, read_json
@@ -19,9 +18,6 @@ from lakefs_gc.pipeline.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.session import GCSession
-from lakefs_gc.sandbox.auth import new_credentials
-from lakefs_gc.sandbox.server import refuse_other_hosts, serve
-from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.terminal.output import Output
 
 Outcomes = dict[str, dict[str, int]]
@@ -138,22 +134,3 @@ def sweep_facts(swept: Swept) -> dict[str, Any]:
     counts = {name: outcome["objects"] for name, outcome in swept.outcomes.items()}
     sizes = {f"{name}_bytes": outcome["size_bytes"] for name, outcome in swept.outcomes.items()}
     return {"mark_id": swept.mark_id, **counts, **sizes, "errors": swept.errors}
-
-
-def sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:
-    """Serve the sandbox until interrupted; its keys are printed, they open nothing else."""
-    refuse_other_hosts(host)
-    store = StoreLocation(store_url)
-    if not store_url:
-        objects = folder.absolute() / "objects"
-        objects.mkdir(parents=True, exist_ok=True)
-        store = StoreLocation(f"file://{objects}/")
-    credentials = new_credentials()
-    out.say(f"LAKECTL_SERVER_ENDPOINT_URL=http://{host}:{port}")
-    out.say(f"LAKECTL_CREDENTIALS_ACCESS_KEY_ID={credentials.access_key_id}")
-    out.say(f"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={credentials.secret_access_key}")
-    if store.url.startswith("file://"):
-        out.say(f'in lakefs-gc.toml: mounts = {{"local://" = "{store.folder_url}"}}; namespaces begin with local://')
-    else:
-        out.say(f"namespaces lie below {store.folder_url}")
-    serve(host, port, folder, store, credentials)
