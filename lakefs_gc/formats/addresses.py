@@ -1,8 +1,8 @@
-"""Namespaces, and which addresses below them may ever be deleted.
+"""Namespaces, and the addresses below them that may ever be deleted.
 
-An address is compared byte for byte as it is stored: no URL decoding, no Unicode normalisation. ``a%20b``
-and ``a b`` are two objects, and so are two spellings of ``é``; taking one for the other deletes live data.
-Only where an entry may mean either of two keys, because lakeFS reads its address as a URL, both are live.
+Addresses are compared byte for byte as they are stored: no URL decoding, no Unicode normalisation. ``a%20b`` and
+``a b`` are two objects, and so are two spellings of ``é``; confusing them deletes live data. If an entry may mean
+either of two keys, because lakeFS reads its address as a URL, both keys are live.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ CANDIDATE_ADDRESS_REGEX = (
     rf"|{_AT_ROOT}"  # directly at the root
     r")(?![\s\S])"
 )
-"""``is_candidate_address`` as a regular expression that Java (Spark's ``rlike``) and Python read alike.
+"""``is_candidate_address`` as a regular expression with the same meaning in Java (Spark's ``rlike``) and Python.
 
-``(?![\\s\\S])`` is the very end: ``$`` would match before a final line feed, which may be part of a key.
+``(?![\\s\\S])`` is the end of the text: ``$`` would also match before a final line feed, which may be part of a key.
 """
 
 _PART_SUFFIX = r"(?:\.part_[0-9]{5}|\.multipart|_id|_size)"
 UPLOAD_PART_REGEX = rf"^(?:[0-9a-f]{{32}}-[0-9]{{5}}|[\s\S]+{_PART_SUFFIX})(?![\s\S])"
-"""What lakeFS keeps of uploads in parts that are under way where the store has none of its own.
+"""The objects that lakeFS writes for unfinished multipart uploads in stores without uploads in parts of their own.
 
-In local stores ``<upload>-<number>`` at the root (``pkg/block/local/adapter.go``), in Google's
-``<object>.part_<number>`` and ``<object>.multipart`` (``pkg/block/gs/adapter.go``), in Azure's ``<object>_id`` and
-``<object>_size`` (``pkg/block/azure/adapter.go``).
+They are ``<upload>-<number>`` at the root of local stores (``pkg/block/local/adapter.go``), ``<object>.part_<number>``
+and ``<object>.multipart`` in Google's (``pkg/block/gs/adapter.go``), and ``<object>_id`` and ``<object>_size`` in
+Azure's (``pkg/block/azure/adapter.go``).
 """
 
 _HEX_ID, _XID = r"[0-9a-f]{32}", r"[0-9a-v]{19}[0g]"
 _ISSUED_AT_ROOT = rf"{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|(?=[a-v]*[0-9]){_XID}{_PART_SUFFIX}?"
-STRANGER_REGEX = rf"^(?!(?:{_ISSUED_AT_ROOT})(?![\s\S])){_AT_ROOT}(?![\s\S])"
-"""``is_stranger`` as a regular expression, for Java and Python."""
+UNRECOGNIZED_NAME_REGEX = rf"^(?!(?:{_ISSUED_AT_ROOT})(?![\s\S])){_AT_ROOT}(?![\s\S])"
+"""``has_unrecognized_name`` as a regular expression, for Java and Python."""
 _ISSUED_AT_ROOT_PYTHON = re.compile(_ISSUED_AT_ROOT)
 _ISSUED_OR_WORD_RE2 = rf"\A(?:{_HEX_ID}(?:-[0-9]{{5}}|{_PART_SUFFIX})?|{_XID}{_PART_SUFFIX}?)\z"
 _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
@@ -52,7 +52,7 @@ _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
 _OTHER_ORIGIN_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///"
-"""Addresses that ``_as_read`` changes, and few others."""
+"""Addresses that ``_as_read`` changes, and a few others."""
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
 LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
@@ -60,34 +60,32 @@ _HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
 _SLASHES = re.compile(r"(?<!:)/{2,}")
 _UNTIDY_PATH = re.compile(r"(?:^|/)\.{0,2}/|/\.{1,2}$")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
-"""A key that no file has: with an empty part, ``.`` or ``..``."""
+"""A key that no file can have: with an empty part, ``.`` or ``..``."""
 _ISSUED_FOLDER = re.compile(r"(?P<folder>local://.+/)data/[0-9a-v]{20}/[0-9a-v]{20}(?:,[A-Za-z0-9_-]+)?")
-"""What a server with a local store gives out for an upload; ``folder`` is how it spells the namespace."""
+"""The address that a server with a local store issues for an upload; ``folder`` is its spelling of the namespace."""
 _RESERVED_AT_ROOT = ("dummy", "data", "_lakefs")
-"""``dummy`` is how lakeFS tests that it can write; the others are the two folders, as markers of some
-stores.
-"""
+"""lakeFS writes ``dummy`` to test its access; the others are the two folders, which some stores show as markers."""
 
 
 def normalize_namespace(namespace: str) -> str:
-    """The namespace with exactly one final slash, so that it is a prefix of nothing but what lies in it.
+    """Return the namespace with exactly one final slash, so that it is a prefix of its own content only.
 
-    Raises ``NamespaceError`` when it is not a URL, or names a scheme and no place.
+    Raise ``NamespaceError`` if it is not a URL, or has nothing after its scheme.
     """
     scheme = _SCHEME.match(namespace)
     stripped = namespace.rstrip("/")
     if scheme is None or len(stripped) < scheme.end():
         raise NamespaceError(
-            f"{namespace!r} is no storage namespace",
-            remedy="give the whole URL, as lakeFS shows it: s3://bucket/prefix",
+            f"{namespace!r} is not a storage namespace",
+            remedy="Pass the whole URL, as lakeFS shows it: s3://bucket/prefix",
         )
     return stripped + "/"
 
 
 def namespaces_overlap(left: str, right: str) -> bool:
-    """Whether one namespace may equal or contain the other: then each could collect the other's objects.
+    """Return whether one namespace may equal or contain the other, so that each could collect the other's objects.
 
-    A server makes repositories under every spelling that it reads (``s3://me@bucket/prefix``), whatever it means.
+    A server creates repositories under every spelling that it reads (``s3://me@bucket/prefix``), so all are compared.
     """
     lefts, rights = (
         {normalize_namespace(reading) for reading in (namespace, *other_readings(namespace))}
@@ -97,10 +95,10 @@ def namespaces_overlap(left: str, right: str) -> bool:
 
 
 def relative_address(address: str, address_type: AddressType, namespace: str) -> str | None:
-    """The address below the namespace, or None when it lies outside.
+    """Return the address relative to the namespace, or None if it is outside.
 
-    A full address inside the namespace is the same object as its relative form. An address without a scheme is
-    relative, whatever its type says: a lakeFS server with a local store reads it so.
+    A full address inside the namespace is the same object as its relative form. An address without a scheme is relative
+    whatever its type says, because a lakeFS server with a local store reads it so.
     """
     if address_type == AddressType.RELATIVE or _SCHEME.match(address) is None:
         return address
@@ -109,16 +107,16 @@ def relative_address(address: str, address_type: AddressType, namespace: str) ->
 
 
 def _with_small_scheme(address: str) -> str:
-    """A URL with its scheme as Go's ``url.Parse`` makes it."""
+    """Return a URL with its scheme in lower case, as Go's ``url.Parse`` returns it."""
     scheme = _SCHEME.match(address)
     return address if scheme is None else scheme[0].lower() + address[scheme.end() :]
 
 
 def _as_read(address: str) -> str:
-    """A URL with its scheme and its bucket as lakeFS reads them; nothing else can be meant.
+    """Return a URL with its scheme and its bucket as lakeFS reads them; both have one meaning only.
 
-    Go's ``url.Parse`` makes the scheme's letters small, and takes ``user:password@`` out of the host. An empty host
-    leaves the first part of the path to be the bucket. Local stores read the address as it stands.
+    Go's ``url.Parse`` converts the scheme to lower case, and removes ``user:password@`` from the host. If the host is
+    empty, the first part of the path is the bucket. Local stores read the address unchanged.
     """
     address = _with_small_scheme(address)
     scheme = _SCHEME.match(address)
@@ -130,11 +128,11 @@ def _as_read(address: str) -> str:
 
 
 def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
-    """What the full addresses of objects in a namespace begin with; ``store_url`` is where the namespace is.
+    """Return the prefixes of the full addresses of objects in a namespace, which is at ``store_url``.
 
-    A lakeFS server with a local store names the folder itself in the addresses that it gives out for uploads
-    (``local:///var/lakefs/data/repo/data/...``), and keeps them as full ones when they are linked. The server's folder
-    may be another one than the collector's: see ``server_spellings``.
+    A lakeFS server with a local store uses the folder itself in the addresses that it issues for uploads
+    (``local:///var/lakefs/data/repo/data/...``), and stores them as full addresses when they are linked. The server's
+    path of the folder may differ from the collector's: see ``server_spellings``.
     """
     folder = normalize_namespace(namespace)
     if not (is_local(folder) and store_url.startswith(_LOCAL_STORE)):
@@ -143,16 +141,16 @@ def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL is of a server's own disk."""
+    """Return whether a URL is on a server's own disk."""
     return _with_small_scheme(url).startswith(LOCAL_SCHEME)
 
 
 def server_spellings(issued: str, namespace: str) -> tuple[str, ...]:
-    """What full addresses begin with on a server with a local store that gave out the address ``issued`` for an upload.
+    """Return the prefixes of full addresses on a server with a local store that issued ``issued`` for an upload.
 
-    The folder as the server spells it, and as it shows the addresses that it keeps as full ones: with its own folder
-    before them once more (``QualifiedKey.Format`` in ``pkg/block/local/adapter.go``). Empty for an address that a
-    server does not give out.
+    They are the folder as the server spells it, and as it shows stored full addresses: with its own folder before them
+    once more (``QualifiedKey.Format`` in ``pkg/block/local/adapter.go``). Empty for an address that a server does not
+    issue.
     """
     match = _ISSUED_FOLDER.fullmatch(issued)
     if match is None:
@@ -165,7 +163,7 @@ def server_spellings(issued: str, namespace: str) -> tuple[str, ...]:
 
 
 def folder_above(folder: str, namespace: str) -> str:
-    """``folder`` without the path of the namespace that it ends in; empty where it ends in another one."""
+    """Return ``folder`` without the path of the namespace at its end; empty if it does not end in that path."""
     path = normalize_namespace(namespace).partition("://")[2]
     return folder.removesuffix(path) if folder.endswith("/" + path) else ""
 
@@ -177,16 +175,16 @@ def entries_below(
     full_only: bool = False,
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> pa.RecordBatch:
-    """The rows whose address lies in one of ``folders`` (``spellings``), with ``address`` relative to it.
+    """Return the rows with an address in one of ``folders`` (``spellings``), with ``address`` relative to it.
 
-    ``batch`` has ``address: string`` and ``address_type: int8``, and whatever else. A full address is an URL to
-    lakeFS, which reads the key that it decodes to, where others read the key as it stands: a row comes once for each
-    key that may be meant (``other_readings``). ``full_only`` is for the entries of another repository, whose relative
-    addresses lie in that one's namespace. ``elsewhere`` has the keys of full addresses that begin otherwise and lead
-    into the namespace all the same (``KnownFolders.keys_elsewhere``).
+    ``batch`` has ``address: string``, ``address_type: int8`` and any other columns. lakeFS reads a full address as a
+    URL, and uses the key that it decodes to; other programs use the key as written. A row is therefore returned once
+    for each key that it may mean (``other_readings``). ``full_only`` is for the entries of another repository, with
+    relative addresses in that repository's namespace. ``elsewhere`` maps full addresses with other prefixes that lead
+    into the namespace to their keys (``KnownFolders.keys_elsewhere``).
     """
     addresses, types = batch.column("address"), batch.column("address_type")
-    if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, free of charge
+    if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, without any work
         return batch.slice(0, 0) if full_only else batch
     is_full = _are_full(batch)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
@@ -197,8 +195,8 @@ def entries_below(
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
     rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
     if is_local(folders[0]):
-        # No file has such a name: the object is what the path leads to, which is among the other readings. As a key of
-        # its own it would count as a live object that is missing.
+        # No file can have such a name: the object is what the path leads to, which is among the other readings. As a
+        # separate key it would count as a missing live object.
         is_untidy = pc.and_(is_full, pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z")))
         below = pc.if_else(pc.fill_null(is_untidy, False), None, below)
     for row in pc.indices_nonzero(pc.is_in(batch.column("address"), pa.array([*elsewhere], pa.string()))).to_pylist():
@@ -212,16 +210,16 @@ def entries_below(
 
 
 def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Which rows have a whole URL. One of type ``FULL`` without a scheme is none: a local store reads it as a key."""
+    """Return which rows have a whole URL; an address of type ``FULL`` without a scheme is a key in a local store."""
     has_scheme = pc.match_substring_regex(batch.column("address"), _SCHEME_RE2)
     return pc.and_(pc.not_equal(batch.column("address_type"), AddressType.RELATIVE), has_scheme)
 
 
 def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -> list[str]:
-    """The full addresses of a local store that lead to none of ``folders``, for ``batch`` as ``entries_below`` has.
+    """Return the full addresses of a local store that lead to none of ``folders``; ``batch`` as in ``entries_below``.
 
-    They may be another spelling of a folder of the namespace. One that begins with a folder and leaves it by ``..`` is
-    among them. Empty unless the namespace is of a local store.
+    They may be another spelling of a folder of the namespace, or begin with a folder and leave it through ``..``. The
+    result is empty unless the namespace is in a local store.
     """
     if not is_local(folders[0]) or pc.all(pc.equal(batch.column("address_type"), AddressType.RELATIVE)).as_py():
         return []
@@ -237,7 +235,7 @@ def _leads_below(url: str, folders: tuple[str, ...]) -> bool:
 
 
 def key_below(reading: str, folders: tuple[str, ...]) -> str | None:
-    """The key of what an address names below ``folders`` if it is read so; None when that is no file of a folder."""
+    """Return the key of a reading below ``folders``, or None if it is not a file in one of them."""
     for folder in folders:
         key = reading.removeprefix(folder)
         if reading.startswith(folder) and not (is_local(folder) and _UNTIDY_KEY.search(key)):
@@ -252,18 +250,18 @@ def _with_addresses(batch: pa.RecordBatch, addresses: pa.StringArray) -> pa.Reco
 def _read_otherwise(
     addresses: pa.StringArray, escaped: pa.BooleanArray, folders: tuple[str, ...]
 ) -> tuple[list[int], list[str]]:
-    """Row and key of what full addresses below ``folders`` may mean beside what stands there."""
-    # Imports are full addresses of other buckets: those that cannot lie in the folders are not looked at one by one.
+    """Return the rows and keys of the other readings of full addresses below ``folders``."""
+    # Imports are full addresses in other buckets: addresses that cannot be in the folders are skipped together.
     roots = {LOCAL_SCHEME if is_local(folder) else _bucket(folder) for folder in folders}
     near = reduce(pc.or_, (pc.starts_with(addresses, root) for root in sorted(roots)))
-    found = [
+    others = [
         (row, key)
         for row in pc.indices_nonzero(pc.fill_null(pc.and_(escaped, near), False)).to_pylist()
         for reading in other_readings(addresses[row].as_py())
         for folder in folders
         if (key := key_below(reading, (folder,))) is not None
     ]
-    return [row for row, _ in found], [key for _, key in found]
+    return [row for row, _ in others], [key for _, key in others]
 
 
 def _bucket(folder: str) -> str:
@@ -275,11 +273,11 @@ def _may_be_read_otherwise(addresses: pa.StringArray) -> pa.BooleanArray:
 
 
 def other_readings(address: str) -> list[str]:
-    """What an address may mean where it is read as a URL: without a query, decoded, or both; not the address itself.
+    """Return the other meanings of an address that is read as a URL: without a query, decoded, or both.
 
     lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``). An
-    address of a local store is a path as well, in which ``//``, ``.`` and ``..`` lead to what a shorter one names; and
-    a store may keep keys as paths (SeaweedFS), and take several slashes for one.
+    address of a local store is also a path, in which ``//``, ``.`` and ``..`` lead to the object of a shorter path. A
+    store may also keep keys as paths (SeaweedFS), and read several slashes as one. The address itself is not returned.
     """
     address_as_read = _as_read(address)
     before_query = address_as_read.partition("?")[0]
@@ -291,7 +289,7 @@ def other_readings(address: str) -> list[str]:
 
 
 def _tidy(url: str) -> str:
-    """An address of a local store with its path as an operating system would walk it, links apart."""
+    """Return an address of a local store with its path resolved as an operating system does, ignoring links."""
     path = url.removeprefix(LOCAL_SCHEME)
     if not _UNTIDY_PATH.search(path.removeprefix("/")):
         return url
@@ -300,7 +298,7 @@ def _tidy(url: str) -> str:
 
 
 def _with_single_slashes(url: str) -> str:
-    """An address without empty parts, also one that is relative to its namespace."""
+    """Return an address without empty parts; the address may be relative to its namespace."""
     return _SLASHES.sub("/", url).removeprefix("/")
 
 
@@ -313,11 +311,11 @@ def _is_utf8(text: str) -> bool:
 
 
 def is_candidate_address(address: str) -> bool:
-    """Whether an address below the namespace is in a place that garbage can be in.
+    """Return whether an object at this address, relative to the namespace, can be garbage.
 
-    True for objects in ``data/``, and for those directly at the root, where old versions of lakeFS put them (of these
-    see ``is_stranger``). False for anything else: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
-    slash), and keys with empty, ``.`` or ``..`` parts, which some stores and tools would resolve to another place.
+    True for objects in ``data/``, and for objects directly at the root, where old versions of lakeFS put them (see
+    ``has_unrecognized_name``). False for all others: ``_lakefs/``, ``dummy``, other folders, directory markers (a final
+    slash), and keys with empty, ``.`` or ``..`` parts, which some stores and tools resolve to other keys.
     """
     if any(part in ("", ".", "..") for part in address.split("/")):
         return False
@@ -325,35 +323,36 @@ def is_candidate_address(address: str) -> bool:
 
 
 def are_candidate_addresses(addresses: pa.StringArray) -> pa.BooleanArray:
-    """``is_candidate_address`` of each address."""
+    """Return ``is_candidate_address`` of each address."""
     in_data = pc.starts_with(addresses, _DATA_FOLDER)
     reserved = pc.is_in(addresses, pa.array(_RESERVED_AT_ROOT))
     at_root = pc.and_not(pc.invert(pc.match_substring(addresses, "/")), reserved)
     return pc.and_not(pc.or_(in_data, at_root), pc.match_substring_regex(addresses, _UNSAFE_PART_RE2))
 
 
-def is_stranger(address: str) -> bool:
-    """Whether an object lies directly at the root under a name that lakeFS itself never gives.
+def has_unrecognized_name(address: str) -> bool:
+    """Return whether an object is directly at the root with a name that lakeFS does not generate.
 
-    Where a namespace is a whole bucket, such an object (``terraform.tfstate``) may be anybody's. What lakeFS gives:
-    before 2022-11 32 hexadecimal digits (a UUID without its dashes), since then xids, and the parts of both
-    (``UPLOAD_PART_REGEX``). An xid's last character carries one bit, and one without any digit is taken for a word.
+    If a namespace is a whole bucket, such an object (``terraform.tfstate``) may belong to any other program. lakeFS
+    generated 32 hexadecimal digits (a UUID without its dashes) before 2022-11, and xids since then, and names the parts
+    of both (``UPLOAD_PART_REGEX``). The last character of an xid has one bit, and an xid without any digit counts as a
+    word.
     """
     at_root = "/" not in address and is_candidate_address(address)
     return at_root and _ISSUED_AT_ROOT_PYTHON.fullmatch(address) is None
 
 
-def are_strangers(addresses: pa.StringArray) -> pa.BooleanArray:
-    """``is_stranger`` of each address."""
+def have_unrecognized_names(addresses: pa.StringArray) -> pa.BooleanArray:
+    """Return ``has_unrecognized_name`` of each address."""
     at_root = pc.and_not(are_candidate_addresses(addresses), pc.match_substring(addresses, "/"))
     issued_or_word = pc.match_substring_regex(addresses, _ISSUED_OR_WORD_RE2)  # RE2 cannot look ahead
     return pc.and_not(at_root, pc.and_not(issued_or_word, pc.match_substring_regex(addresses, _WORD_RE2)))
 
 
 def is_whole_bucket(namespace: str) -> bool:
-    """Whether a namespace is all of a bucket (or container), where others than lakeFS may keep things at the root.
+    """Return whether a namespace is a whole bucket (or container), so that other programs may use its root.
 
-    A ``local://`` namespace never is: its first part is a folder of the server's own.
+    A ``local://`` namespace never is one: its first part is a folder of the server itself.
     """
     scheme, _, path = normalize_namespace(namespace).partition("://")
     names = path.count("/")

@@ -1,9 +1,8 @@
 """The list of active commits that lakeFS prepares for a run.
 
-``_lakefs/retention/gc/commits/run_id=<id>/commits.csv``: a header, then a line for each active commit in
-random order. The first commit of a repository has no metarange. The file is written as a stream, so what
-is cut off at the end of a line looks whole: compare the rows with other knowledge of the repository where
-there is some.
+``_lakefs/retention/gc/commits/run_id=<id>/commits.csv``: a header, then a line for each active commit in random order.
+The first commit of a repository has no metarange. The file is written as a stream, so a file that is truncated at the
+end of a line looks complete: compare its rows with other knowledge of the repository if possible.
 
 Source: lakeFS ``pkg/graveler/retention/garbage_collection_manager.go``.
 """
@@ -30,15 +29,14 @@ _ROW = re.compile(rb"([0-9a-f]{64}),(true|false),([0-9a-f]{64}|)")
 
 
 def read_active_commits(data: bytes, file: str) -> pa.RecordBatch:
-    """The rows of a commits CSV, as ``ACTIVE_COMMITS_SCHEMA``.
+    """Return the rows of a commits CSV, as ``ACTIVE_COMMITS_SCHEMA``.
 
-    No row is no error here: whoever calls knows whether the repository has commits, and must refuse if it
-    has. Raises ``CorruptFileError`` for anything that lakeFS does not write: another header, a line that is
-    cut short, an id that is no hex, a commit named twice, or an expired commit (lakeFS lists active ones
-    only).
+    An empty list is not an error here: the caller knows whether the repository has commits, and must then refuse it.
+    Raise ``CorruptFileError`` for anything that lakeFS does not write: another header, a truncated line, an id that is
+    not hex, a repeated commit, or an expired commit (lakeFS lists active ones only).
     """
     if not data.endswith(b"\n"):
-        raise CorruptFileError(file, "the last line has no end: the list of commits is cut short")
+        raise CorruptFileError(file, "the last line has no line end, so the list of commits is truncated")
     header, *rows = data.removesuffix(b"\n").split(b"\n")
     if header != _HEADER:
         raise CorruptFileError(file, f"the header is {header[:80]!r}, not {_HEADER!r}")
@@ -46,7 +44,7 @@ def read_active_commits(data: bytes, file: str) -> pa.RecordBatch:
     for number, row in enumerate(rows, start=2):
         match = _ROW.fullmatch(row)
         if match is None:
-            raise CorruptFileError(file, f"line {number} is no row of a list of commits: {row[:160]!r}")
+            raise CorruptFileError(file, f"line {number} is not a row of a list of commits: {row[:160]!r}")
         if match[2] != b"false":
             raise CorruptFileError(file, f"line {number}: commit {match[1].decode()} is listed as expired")
         commit_ids.append(match[1].decode())
@@ -60,6 +58,6 @@ def read_active_commits(data: bytes, file: str) -> pa.RecordBatch:
 
 
 def write_active_commits(commits: Iterable[tuple[str, str]]) -> bytes:
-    """The CSV of (commit id, metarange id or empty), as lakeFS writes it."""
+    """Return the CSV of (commit id, metarange id or empty), as lakeFS writes it."""
     rows = [f"{commit_id},false,{metarange_id}".encode() for commit_id, metarange_id in commits]
     return b"".join(row + b"\n" for row in [_HEADER, *rows])

@@ -1,9 +1,9 @@
-"""What lakeFS stores for each path: the entry, its identity, and the frame around both.
+"""Encode and decode the entry that lakeFS stores for each path, its identity, and the frame around both.
 
-A range maps the logical path of an object to a *value*: an identity and data, each after its length. The
-data is an ``Entry`` message, the identity a digest of what makes two entries "the same object" to a diff:
-size, ETag, metadata and content type, and **not** the address. In a metarange the value's identity is the
-range id and the data a ``RangeData`` message (see ``range_data``).
+A range maps the logical path of an object to a *value*: an identity and data, each after its length. The data is an
+``Entry`` message. The identity is a digest of the facts by which a diff compares two objects: size, ETag, metadata and
+content type, and **not** the address. In a metarange, the identity of the value is the range id, and the data is a
+``RangeData`` message (see ``range_data``).
 
 Source: lakeFS ``pkg/catalog/catalog.proto``, ``pkg/catalog/entry.go``, ``pkg/graveler/committed/value.go``.
 """
@@ -25,23 +25,22 @@ _MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
 
 
 class AddressType(IntEnum):
-    """How the address of an entry is to be read."""
+    """How to read the address of an entry."""
 
     BY_PREFIX = 0
-    """Full if it has a scheme (``s3://...``), else relative; written by old versions of lakeFS only."""
+    """Full if it has a scheme (``s3://...``), otherwise relative; only old versions of lakeFS write it."""
     RELATIVE = 1
     """Relative to the repository's storage namespace."""
     FULL = 2
-    """A whole URL, inside the namespace or outside of it."""
+    """A whole URL, inside or outside the namespace."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One object of a commit or a staging area.
 
-    ``last_modified_ns`` is in nanoseconds since 1970 (UTC): lakeFS keeps nanoseconds, which ``datetime``
-    cannot. ``metadata`` keeps the order of the file, so that an entry that is read and written again has
-    the same bytes.
+    ``last_modified_ns`` is in nanoseconds since 1970 (UTC), because ``datetime`` cannot hold the nanoseconds of lakeFS.
+    ``metadata`` keeps the order of the file, so that an entry that is read and written again has the same bytes.
     """
 
     address: str
@@ -54,17 +53,17 @@ class Entry:
 
     @property
     def last_modified(self) -> datetime:
-        """The time in UTC, cut to microseconds."""
+        """Return the time in UTC, truncated to microseconds."""
         return _EPOCH + timedelta(microseconds=self.last_modified_ns // 1000)
 
 
 def to_ns(moment: datetime) -> int:
-    """Nanoseconds since 1970 of a time that knows its zone."""
+    """Return the nanoseconds since 1970 of a time with a time zone."""
     return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The ``Entry`` message, byte for byte as lakeFS writes it (Go leaves the order of the metadata open)."""
+    """Return the ``Entry`` message, byte for byte as lakeFS writes it (Go leaves the metadata unordered)."""
     seconds, nanoseconds = divmod(entry.last_modified_ns, _NS_PER_S)
     timestamp = protobuf.integer_field(1, seconds) + protobuf.integer_field(2, nanoseconds)
     metadata = b"".join(
@@ -87,9 +86,9 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def decode_entry(data: bytes, *, file: str = "entry") -> Entry:
-    """The entry of an ``Entry`` message; fields that this version does not know are ignored.
+    """Return the entry of an ``Entry`` message; fields that this version does not know are ignored.
 
-    Raises ``CorruptFileError``, naming ``file``.
+    Raise ``CorruptFileError``, which names ``file``.
     """
     address = e_tag = content_type = ""
     address_type = size_bytes = last_modified_ns = 0
@@ -116,19 +115,17 @@ def decode_entry(data: bytes, *, file: str = "entry") -> Entry:
 
 
 def entry_identity(entry: Entry) -> bytes:
-    """The 32 bytes by which lakeFS tells whether two entries differ: SHA-256 of size, ETag, metadata,
-    content type.
-    """
+    """Return the 32 bytes by which lakeFS compares two entries: SHA-256 of size, ETag, metadata and content type."""
     digest = hashlib.sha256(
         _identity_int64(entry.size_bytes) + _identity_text(entry.e_tag) + identity_of_map(entry.metadata)
     )
-    if entry.content_type:  # left out when empty: entries from before content types keep their identity
+    if entry.content_type:  # omitted if empty: entries older than content types keep their identity
         digest.update(_identity_text(entry.content_type))
     return digest.digest()
 
 
 def identity_of_map(items: dict[str, str]) -> bytes:
-    """What lakeFS feeds into a digest for a map of strings (``pkg/ident``): sorted by the keys' bytes."""
+    """Return the bytes of a map of strings in a lakeFS digest (``pkg/ident``), sorted by the bytes of the keys."""
     pairs = sorted((key.encode(), value.encode()) for key, value in items.items())
     texts = b"".join(_identity_bytes(part) for pair in pairs for part in pair)
     return b"\x04" + _identity_int64(len(items)) + texts
@@ -147,21 +144,19 @@ def _identity_bytes(value: bytes) -> bytes:
 
 
 def encode_value(identity: bytes, data: bytes) -> bytes:
-    """The value of a range or metarange: zigzag length, identity, zigzag length, data."""
+    """Return the value of a range or metarange: zigzag length, identity, zigzag length, data."""
     return b"".join(protobuf.encode_varint(len(part) << 1) + part for part in (identity, data))
 
 
 def decode_value(value: bytes, *, file: str = "value") -> tuple[bytes, bytes]:
-    """Identity and data of a value; bytes after them are ignored, as lakeFS does. Raises
-    ``CorruptFileError``.
-    """
+    """Return the identity and data of a value; bytes after them are ignored. Raise ``CorruptFileError``."""
     parts = []
     offset = 0
     for part in ("identity", "data"):
         zigzag, offset = protobuf.decode_varint(value, offset, file=file)
         size = zigzag >> 1
         if zigzag & 1 or size > len(value) - offset:
-            raise CorruptFileError(file, f"a value has an impossible length of its {part}")
+            raise CorruptFileError(file, f"a value has an invalid length of its {part}")
         parts.append(value[offset : offset + size])
         offset += size
     return parts[0], parts[1]
@@ -175,7 +170,7 @@ def _decode_timestamp(data: bytes, *, file: str) -> int:
         elif number == 2:
             nanoseconds = protobuf.integer(value, file=file, bits=32)
     if not (0 <= nanoseconds < _NS_PER_S and _MIN_SECONDS <= seconds <= _MAX_SECONDS):
-        raise CorruptFileError(file, f"an impossible time: {seconds} s and {nanoseconds} ns")
+        raise CorruptFileError(file, f"an invalid time: {seconds} s and {nanoseconds} ns")
     return seconds * _NS_PER_S + nanoseconds
 
 

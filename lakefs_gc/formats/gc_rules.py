@@ -1,8 +1,8 @@
-"""The retention rules of a repository: how many days a commit stays active after it was superseded.
+"""The retention rules of a repository: the number of days that a commit stays active after it was superseded.
 
-The API shows them as JSON, lakeFS keeps them as a small protobuf message in
-``_lakefs/retention/gc/rules/config.json`` (sic). Deleting the rules leaves an empty file, and no file
-means the same: no rules, which is not the same as a rule of zero days.
+The API shows them as JSON. lakeFS stores them as a small protobuf message in
+``_lakefs/retention/gc/rules/config.json`` (sic). An empty file (rules were deleted) and a missing file mean the same:
+no rules. That differs from a rule of zero days.
 
 Source: lakeFS ``pkg/graveler/graveler.proto`` (``GarbageCollectionRules``), ``api/swagger.yml``.
 """
@@ -17,16 +17,16 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats import protobuf
 
 RULES_KEY = "_lakefs/retention/gc/rules/config.json"
-"""Where lakeFS keeps the rules, below the namespace."""
+"""The key of the rules, relative to the namespace."""
 
 _INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class GCRules:
-    """Days of retention: of each branch that has a rule of its own, and of all others.
+    """Days of retention: of each branch with its own rule, and of all other branches.
 
-    Zero days keep the head of a branch only; the server accepts negative days, and treats them like zero.
+    Zero days keep only the head of a branch. The server accepts negative days, and treats them as zero.
     A rule may name a branch that does not exist.
     """
 
@@ -34,18 +34,17 @@ class GCRules:
     branches: dict[str, int] = field(default_factory=dict)
 
     def retention_days(self, branch: str) -> int:
-        """The days that hold for a branch."""
+        """Return the days of retention of a branch."""
         return self.branches.get(branch, self.default_retention_days)
 
 
 def rules_from_api(body: Any) -> GCRules:
-    """Rules from the JSON object of the API. Of several rules for one branch the last one holds, as on the
-    server.
+    """Return the rules of the API's JSON object; the last of several rules for one branch applies, as on the server.
 
-    Raises ``ConfigurationError`` when a field is missing or of the wrong type, as the server refuses it.
+    Raise ``ConfigurationError`` if a field is missing or of the wrong type; the server refuses such rules too.
     """
     if not isinstance(body, Mapping):
-        raise _bad_rules("they must be a JSON object")
+        raise _bad_rules("the rules must be a JSON object")
     branches = body.get("branches", "missing")
     if branches is None:  # how the server shows an empty list
         branches = []
@@ -61,15 +60,13 @@ def rules_from_api(body: Any) -> GCRules:
 
 
 def rules_to_api(rules: GCRules) -> dict[str, Any]:
-    """The JSON object that the server answers; ``branches`` is null when there are none."""
+    """Return the JSON object that the server answers; ``branches`` is null if no branch has a rule."""
     branches = [{"branch_id": branch, "retention_days": days} for branch, days in rules.branches.items()]
     return {"branches": branches or None, "default_retention_days": rules.default_retention_days}
 
 
 def decode_rules(data: bytes, file: str = RULES_KEY) -> GCRules | None:
-    """The rules of lakeFS's file; None for an empty file: the rules were deleted. Raises
-    ``CorruptFileError``.
-    """
+    """Return the rules of lakeFS's file; None if it is empty (rules were deleted). Raise ``CorruptFileError``."""
     if not data:
         return None
     default_days = 0
@@ -89,9 +86,9 @@ def decode_rules(data: bytes, file: str = RULES_KEY) -> GCRules | None:
 
 
 def encode_rules(rules: GCRules | None) -> bytes:
-    """The content of lakeFS's file; empty without rules.
+    """Return the content of lakeFS's file; empty without rules.
 
-    Rules of zero days for all branches encode to nothing too: lakeFS itself cannot tell them from none.
+    A rule of zero days for all branches is also encoded as an empty file: lakeFS itself does not distinguish them.
     """
     if rules is None:
         return b""
@@ -110,12 +107,12 @@ def encode_rules(rules: GCRules | None) -> bytes:
 def _days(body: Mapping[str, Any], name: str) -> int:
     days = body.get(name)
     if not isinstance(days, int) or isinstance(days, bool) or not -_INT32_MAX - 1 <= days <= _INT32_MAX:
-        raise _bad_rules(f"{name!r} must be a whole number of days, and is {days!r}")
+        raise _bad_rules(f"{name!r} must be a whole number of days, not {days!r}")
     return days
 
 
 def _bad_rules(reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"bad retention rules: {reason}",
-        remedy='follow {"default_retention_days": 7, "branches": [{"branch_id": "main", "retention_days": 9}]}',
+        f"Invalid retention rules: {reason}",
+        remedy='Use this form: {"default_retention_days": 7, "branches": [{"branch_id": "main", "retention_days": 9}]}',
     )

@@ -1,9 +1,9 @@
-"""The ids of objects, slices and runs: xids, forward and reversed in time.
+"""The ids of objects, slices and runs: xids, with forward or reversed time.
 
-An xid is 12 bytes (4 of time in seconds, 3 of the machine, 2 of the process, 3 of a counter), written as 20
+An xid has 12 bytes (4 of time in seconds, 3 of the machine, 2 of the process, 3 of a counter). It is written as 20
 characters of lower-case base32hex, so that ids sort by time. Object ids are plain xids. The ids of slices
-(``data/<slice>/``) and of garbage collection runs count the seconds *down* from the year 4000, so that a
-listing shows the newest first.
+(``data/<slice>/``) and of garbage collection runs count the seconds *down* from the year 4000, so that a listing has
+the newest first.
 
 Source: https://github.com/rs/xid, lakeFS ``pkg/upload/path_provider.go``.
 """
@@ -31,32 +31,32 @@ _COUNTER = itertools.count(secrets.randbelow(1 << 24))
 
 
 def new_xid(now: datetime) -> str:
-    """A new object id. Ids of one process never repeat within a second, nor after a fork."""
+    """Return a new object id. Ids of one process never repeat within a second, nor after a fork."""
     return _new_id(_whole_seconds(now))
 
 
 def new_reversed_id(now: datetime) -> str:
-    """A new id of a slice or of a run: the later ``now``, the earlier it sorts."""
+    """Return a new id of a slice or of a run: the later ``now``, the earlier it sorts."""
     return _new_id(UNIX_YEAR_4000_S - _whole_seconds(now))
 
 
 def xid_time(xid: str) -> datetime:
-    """When a plain xid was made, to the second (UTC). Raises ``ConfigurationError`` for anything else."""
+    """Return the time of a plain xid, to the second (UTC). Raise ``ConfigurationError`` for anything else."""
     return _EPOCH + timedelta(seconds=_stored_seconds(xid))
 
 
 def reversed_id_time(reversed_id: str) -> datetime:
-    """When a slice or run id was made, to the second (UTC). Raises ``ConfigurationError`` for anything else.
+    """Return the time of a slice or run id, to the second (UTC). Raise ``ConfigurationError`` for anything else.
 
-    The id holds 32 bits of the seconds, which name a time between 1970 and 2106.
+    The id has 32 bits of the seconds, so the time is between 1970 and 2106.
     """
     return _EPOCH + timedelta(seconds=(UNIX_YEAR_4000_S - _stored_seconds(reversed_id)) % _SECONDS_RANGE)
 
 
 def is_slice_id(name: str) -> bool:
-    """Whether a folder below ``data/`` has the form of a slice's name.
+    """Return whether a folder below ``data/`` has the form of a slice's name.
 
-    The form only: object ids have it too, and any 32 bits are some time.
+    Only the form is checked: object ids have it too, and any 32 bits are a valid time.
     """
     return _decode(name) is not None
 
@@ -80,7 +80,7 @@ def _stored_seconds(xid: str) -> int:
     if raw is None:
         raise ConfigurationError(
             f"{xid!r} is not an xid",
-            remedy=f"give an id as lakeFS shows it: {XID_CHARACTERS} characters of 0-9, a-v",
+            remedy=f"Pass an id as lakeFS shows it: {XID_CHARACTERS} characters of 0-9, a-v",
         )
     return int.from_bytes(raw[:4], "big")
 
@@ -96,5 +96,5 @@ def _decode(xid: str) -> bytes | None:
         raw = base64.b32hexdecode(xid.upper() + _PADDING)
     except ValueError:
         return None
-    # The last character carries one bit: spellings with others set are not what lakeFS writes.
+    # The last character has one bit: lakeFS does not write spellings with other bits set.
     return raw if len(raw) == _XID_BYTES and _encode(raw) == xid else None

@@ -1,4 +1,4 @@
-"""JSON objects in files that come from outside."""
+"""Read JSON objects from files that other programs may have written."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from lakefs_gc.errors import CorruptFileError
 
 
 def read_json_object(data: bytes, file: str, what: str, *, remedy: str = "") -> dict[str, Any]:
-    """The object that a whole file is; ``what`` (``an approval``) is for the message.
+    """Return the JSON object of a whole file; ``what`` (``an approval``) appears in the message.
 
-    Raises ``CorruptFileError`` for what is no JSON, is another kind of JSON, holds ``NaN`` or ``Infinity`` (no JSON,
-    though Python reads them) or half a surrogate pair (which no file can be written with), or nests too deep.
+    Raise ``CorruptFileError`` if the file is not JSON or not an object, nests too deep, or contains ``NaN`` or
+    ``Infinity`` (Python reads them, but they are not JSON) or half a surrogate pair (which no file can contain).
     """
     try:
         content = json.loads(data, parse_constant=_refuse)
         json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(file, f"not {what}: this is no JSON: {str(error)[:200]}", remedy=remedy) from None
+        raise CorruptFileError(file, f"not {what}: not valid JSON: {str(error)[:200]}", remedy=remedy) from None
     if not isinstance(content, dict):
-        raise CorruptFileError(file, f"not {what}: this is no JSON object", remedy=remedy)
+        raise CorruptFileError(file, f"not {what}: not a JSON object", remedy=remedy)
     return content
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")

@@ -1,4 +1,4 @@
-"""Whole Parquet files in memory: lakeFS's lists, the reports of a run, and the records that are kept beside them."""
+"""Read and write whole Parquet files in memory: lakeFS's lists, the reports of a run, and the records beside them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pyarrow.parquet as pq
 
 from lakefs_gc.errors import CorruptFileError
 
-_MOST_ROWS = 1 << 28
-"""Far more than lakeFS or a collector writes into one file."""
+_MAX_ROWS = 1 << 28
+"""Far more rows than lakeFS or a collector writes into one file."""
 
 
 def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
-    """One string column of a Parquet file, all rows in one array.
+    """Return one string column of a Parquet file, with all rows in one array.
 
-    Raises ``CorruptFileError`` when the file does not parse, or the column is missing, is no string, holds
+    Raise ``CorruptFileError`` if the file cannot be parsed, or the column is missing, has another type, or contains
     nulls or invalid UTF-8.
     """
     with _refusing(file):
         values = _read(data, [column], file).column(column)
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise CorruptFileError(file, f"the column {column!r} holds {values.type}, not strings")
+            raise CorruptFileError(file, f"the column {column!r} contains {values.type}, not strings")
         if values.null_count:
             raise CorruptFileError(file, f"{values.null_count} rows have no {column!r}")
         strings = pa.concat_arrays(values.cast(pa.string()).chunks) if values.num_chunks else pa.array([], pa.string())
@@ -33,16 +33,16 @@ def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
 
 
 def has_column(data: bytes, column: str, file: str) -> bool:
-    """Whether a Parquet file has a column of this name. Raises ``CorruptFileError`` when it does not parse."""
+    """Return whether a Parquet file has a column of this name. Raise ``CorruptFileError`` if it cannot be parsed."""
     with _refusing(file):
         return column in pq.read_schema(pa.BufferReader(data)).names
 
 
 def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[str, ...] = ()) -> pa.Table:
-    """The columns of ``schema``, cast to it; those of ``optional`` are null where the file does not have them.
+    """Return the columns of ``schema``, cast to it; columns of ``optional`` are null if the file lacks them.
 
-    Raises ``CorruptFileError`` when the file does not parse, or a column is missing, is of another type, has nulls
-    where the schema allows none, or holds invalid UTF-8.
+    Raise ``CorruptFileError`` if the file cannot be parsed, or a column is missing, has another type, has nulls that
+    the schema forbids, or contains invalid UTF-8.
     """
     with _refusing(file):
         table = _read(data, [field.name for field in schema if field.name not in optional], file, optional)
@@ -60,43 +60,44 @@ def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[s
 
 def _read(data: bytes, names: list[str], file: str, optional: tuple[str, ...] = ()) -> pa.Table:
     parquet = pq.ParquetFile(pa.BufferReader(data))
-    there = parquet.schema_arrow.names
-    wanted = [*names, *(name for name in optional if name in there)]
+    existing = parquet.schema_arrow.names
+    wanted = [*names, *(name for name in optional if name in existing)]
     for name in wanted:
-        if there.count(name) != 1:
-            raise CorruptFileError(file, f"there is no column {name!r}, or more than one: {there}")
+        if existing.count(name) != 1:
+            raise CorruptFileError(file, f"the column {name!r} is missing or repeated: {existing}")
     _check_rows(parquet.metadata, file)
     table = parquet.read(wanted)
     if len(table) != parquet.metadata.num_rows:
-        raise CorruptFileError(file, f"{len(table)} rows instead of {parquet.metadata.num_rows}")
+        raise CorruptFileError(file, f"the file has {len(table)} rows instead of {parquet.metadata.num_rows}")
     return table
 
 
 def _check_rows(metadata: pq.FileMetaData, file: str) -> None:
-    """Arrow makes room for as many rows as a row group says: a flipped bit there may ask for all memory there is.
+    """Raise an error for impossible numbers of rows, because Arrow allocates memory for as many as a row group states.
 
-    Not looked at: what is said of columns. Arrow ends the process over some damage to it, unless it is reading.
+    A flipped bit there could exhaust the memory. The metadata of columns is not checked here: for some damage to it
+    Arrow ends the process, unless it is reading.
     """
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows:
-        raise CorruptFileError(file, "its parts do not agree on how many rows there are")
-    if any(not 0 <= count <= _MOST_ROWS for count in [*rows, metadata.num_rows]):
-        raise CorruptFileError(file, f"it cannot have {metadata.num_rows} rows")
+        raise CorruptFileError(file, "the numbers of rows in its parts contradict each other")
+    if any(not 0 <= count <= _MAX_ROWS for count in [*rows, metadata.num_rows]):
+        raise CorruptFileError(file, f"impossible number of rows: {metadata.num_rows}")
 
 
 @contextmanager
 def _refusing(file: str) -> Iterator[None]:
-    """Whatever Arrow raises over a file that is no Parquet: its own errors, and Python's over names and numbers."""
+    """Convert all errors that Arrow raises for a damaged file, its own and Python's, to ``CorruptFileError``."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
-        # Arrow's message may go on for lines, and quote what it read.
+        # Arrow's message may have several lines, and quote the content of the file.
         reason = (str(error).splitlines() or [""])[0][:200]
-        raise CorruptFileError(file, f"this is not a whole Parquet file: {reason}") from error
+        raise CorruptFileError(file, f"not a complete Parquet file: {reason}") from error
 
 
 def parquet_bytes(batch: pa.RecordBatch, **options: Any) -> bytes:
-    """A Parquet file of one batch; options as of ``pyarrow.parquet.write_table``."""
+    """Return a Parquet file of one batch; the options are those of ``pyarrow.parquet.write_table``."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch]), sink, **options)
     content: bytes = sink.getvalue().to_pybytes()

@@ -1,4 +1,4 @@
-"""What a metarange stores for each of its ranges.
+"""Encode and decode the description of a range in a metarange.
 
 Source: lakeFS ``pkg/graveler/committed/committed.proto``.
 """
@@ -12,9 +12,7 @@ from lakefs_gc.formats import protobuf
 
 @dataclass(frozen=True)
 class RangeData:
-    """First and last key of a range (logical paths, as bytes), its size as its writer estimated it, its
-    entries.
-    """
+    """The first and last key of a range (logical paths, as bytes), its estimated size, and its number of entries."""
 
     min_key: bytes
     max_key: bytes
@@ -23,7 +21,7 @@ class RangeData:
 
 
 def encode_range_data(data: RangeData) -> bytes:
-    """The ``RangeData`` message, byte for byte as lakeFS writes it."""
+    """Return the ``RangeData`` message, byte for byte as lakeFS writes it."""
     return (
         protobuf.bytes_field(1, data.min_key)
         + protobuf.bytes_field(2, data.max_key)
@@ -33,7 +31,7 @@ def encode_range_data(data: RangeData) -> bytes:
 
 
 def decode_range_data(data: bytes, *, file: str = "range data") -> RangeData:
-    """The content of a ``RangeData`` message. Raises ``CorruptFileError``, naming ``file``."""
+    """Return the content of a ``RangeData`` message. Raise ``CorruptFileError``, which names ``file``."""
     min_key = max_key = b""
     estimated_size_bytes = count = 0
     for number, value in protobuf.decode_fields(data, file=file):

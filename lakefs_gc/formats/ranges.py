@@ -1,7 +1,8 @@
-"""Ranges and metaranges: the committed content of a repository.
+"""Read ranges and metaranges: the committed content of a repository.
 
-A commit names a metarange, which lists ranges, which list entries; both are files ``_lakefs/<id>``, and never change.
-Dumps of references (commits, branches, tags) lie in the same folder and look alike; ``table_kind`` tells them apart.
+A commit names a metarange, a metarange lists ranges, and a range lists entries. Both are files ``_lakefs/<id>``, and
+never change. Dumps of references (commits, branches, tags) are in the same folder and have the same format;
+``table_kind`` distinguishes them.
 
 Source: lakeFS ``pkg/graveler/committed``, ``pkg/catalog/catalog.proto``.
 """
@@ -29,7 +30,7 @@ RANGE_SCHEMA = pa.schema(
         pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""Columns of ``read_range``: the address as stored, an ``AddressType``, bytes, the time cut to microseconds."""
+"""Columns of ``read_range``: the address as stored, an ``AddressType``, bytes, the time truncated to microseconds."""
 
 METARANGE_SCHEMA = pa.schema(
     [
@@ -40,23 +41,23 @@ METARANGE_SCHEMA = pa.schema(
         pa.field("estimated_size", pa.int64(), nullable=False),
     ]
 )
-"""Columns of ``read_metarange``: the range's file name, its first and last path, its entries, bytes as estimated."""
+"""Columns of ``read_metarange``: the file name of the range, its first and last path, its entries, estimated bytes."""
 
 _RANGE_ID = re.compile(rb"[0-9a-f]{64}")
 
 
 class TableKind(StrEnum):
-    """What a table below ``_lakefs/`` holds."""
+    """The kind of a table below ``_lakefs/``."""
 
     RANGE = "range"
     METARANGE = "metarange"
     REFS = "refs"
-    """A dump of commits, branches or tags, of either type."""
+    """A dump of commits, branches or tags, with either type."""
     OTHER = "other"
 
 
 def table_kind(properties: TableProperties) -> TableKind:
-    """What the table with these properties holds."""
+    """Return the kind of the table with these properties."""
     if "entity" in properties.user:
         return TableKind.REFS
     kinds = {b"ranges": TableKind.RANGE, b"metaranges": TableKind.METARANGE}
@@ -64,25 +65,25 @@ def table_kind(properties: TableProperties) -> TableKind:
 
 
 def known_kind(properties: TableProperties, file: str) -> TableKind:
-    """What the table with these properties holds. Raises ``CorruptRangeError`` for one that does not say."""
+    """Return the kind of the table with these properties. Raise ``CorruptRangeError`` if they do not state it."""
     kind = table_kind(properties)
     if kind is TableKind.OTHER:
-        # One that some lakeFS wrote without its type may be a range, whose objects are in use.
+        # A table that some lakeFS wrote without its type may be a range with objects that are in use.
         raise CorruptRangeError(
             file,
-            "it does not say whether it is a range",
-            remedy="nothing was deleted; find out what wrote the file, and report it with the version of lakeFS",
+            "the file does not state whether it is a range",
+            remedy="Find out which program wrote the file, and report it with the version of lakeFS. Nothing was "
+            "deleted",
         )
     return kind
 
 
 def read_range(data: Any, file: str, *, keys: bool = False, details: bool = False) -> pa.RecordBatch:
-    """The entries of a range, as ``RANGE_SCHEMA``, in the order of their paths.
+    """Return the entries of a range, as ``RANGE_SCHEMA``, in the order of their paths.
 
     ``keys`` adds a column ``key: binary`` (the logical path), ``details`` adds ``e_tag: string`` and
-    ``content_type: string``.
-
-    Raises ``CorruptRangeError`` when the file is damaged, cut short, inconsistent or no range.
+    ``content_type: string``. Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or not a
+    range.
     """
     table = _open(data, file, TableKind.RANGE)
     layout = table.layout()
@@ -91,10 +92,10 @@ def read_range(data: Any, file: str, *, keys: bool = False, details: bool = Fals
     address_types = np.empty(rows, np.int8)
     sizes = np.empty(rows, np.int64)
     times_us = np.empty(rows, np.int64)
-    # Columns that nobody asked for get no memory: the kernel leaves them alone.
+    # Columns that were not requested get no memory: the kernel does not write them.
     key_column = BytesColumn(rows, layout.key_bytes) if keys else BytesColumn(0, 0)
     e_tags, content_types = (BytesColumn(rows, content_bytes) if details else BytesColumn(0, 0) for _ in range(2))
-    status, offset, found = kernel.decode_range(
+    status, offset, count = kernel.decode_range(
         *layout.source,
         addresses.offsets,
         addresses.content,
@@ -112,7 +113,7 @@ def read_range(data: Any, file: str, *, keys: bool = False, details: bool = Fals
         content_types.offsets,
         content_types.content,
     )
-    table.check_end(status, offset, found)
+    table.check_end(status, offset, count)
     _check_count(table)
     columns = [
         addresses.string(file, "an address"),
@@ -132,9 +133,9 @@ def read_range(data: Any, file: str, *, keys: bool = False, details: bool = Fals
 
 
 def read_metarange(data: Any, file: str) -> pa.RecordBatch:
-    """The ranges of a metarange, as ``METARANGE_SCHEMA``, in the order of their keys.
+    """Return the ranges of a metarange, as ``METARANGE_SCHEMA``, in the order of their keys.
 
-    Raises ``CorruptRangeError`` when the file is damaged, cut short, inconsistent or no metarange.
+    Raise ``CorruptRangeError`` if the file is damaged, truncated, inconsistent or not a metarange.
     """
     table = _open(data, file, TableKind.METARANGE)
     pairs = table.pairs()
@@ -147,9 +148,9 @@ def read_metarange(data: Any, file: str) -> pa.RecordBatch:
         except CorruptFileError as error:
             raise table.corrupt(error.facts["reason"]) from None
         if not _RANGE_ID.fullmatch(range_id):
-            raise table.corrupt(f"{range_id[:80]!r} is no id of a range")
+            raise table.corrupt(f"{range_id[:80]!r} is not the id of a range")
         if described.max_key != key or described.min_key > key or described.count < 0:
-            raise table.corrupt(f"range {range_id.decode()} is described inconsistently")
+            raise table.corrupt(f"the description of range {range_id.decode()} is inconsistent")
         columns["range_id"].append(range_id.decode())
         columns["min_key"].append(described.min_key)
         columns["max_key"].append(described.max_key)
@@ -158,19 +159,19 @@ def read_metarange(data: Any, file: str) -> pa.RecordBatch:
     try:
         return pa.RecordBatch.from_pydict(columns, schema=METARANGE_SCHEMA)
     except (pa.ArrowInvalid, OverflowError):
-        raise table.corrupt("a range has an impossible size") from None
+        raise table.corrupt("a range has an invalid size") from None
 
 
 def _open(data: Any, file: str, expected: TableKind) -> Table:
     table = Table(data, file)
     kind = table_kind(table.properties)
     if kind != expected:
-        raise CorruptRangeError(file, f"this is no {expected} but a table of another kind ({kind})")
+        raise CorruptRangeError(file, f"expected a {expected}, but the table is of the kind {kind}")
     return table
 
 
 def _check_count(table: Table) -> None:
-    """lakeFS counts for itself, beside the table's own count."""
+    """Compare the number of entries with lakeFS's own count in the properties."""
     count = table.properties.user.get("count")
     if count is not None and count != b"%d" % table.properties.entries:
-        raise table.corrupt(f"{table.properties.entries} entries, but lakeFS wrote {count[:20]!r} of them")
+        raise table.corrupt(f"the table has {table.properties.entries} entries, but lakeFS recorded {count[:20]!r}")

@@ -1,14 +1,13 @@
-"""The report of a run: where a mark is kept, in the layout of lakeFS's own Spark client.
+"""The report of a run, which holds a mark, in the layout of lakeFS's own Spark client.
 
-Either tool can sweep what the other has marked. Below the namespace, for run id ``<id>``::
+Either tool can sweep the marks of the other. Below the namespace, for run id ``<id>``::
 
     _lakefs/retention/gc/unified/<id>/deleted/       Parquet, column ``address`` (relative to the namespace)
-    _lakefs/retention/gc/unified/<id>/deleted.text/  the same, one address a line
+    _lakefs/retention/gc/unified/<id>/deleted.text/  the same, one address per line
     _lakefs/retention/gc/unified/<id>/summary.json
 
-Source: lakeFS ``clients/spark/src/main/scala/io/treeverse/gc/GarbageCollection.scala``; before version 0.10
-of that client (commit 9621f07e2) committed and uncommitted objects were marked by two programs, with
-layouts of their own.
+Source: lakeFS ``clients/spark/src/main/scala/io/treeverse/gc/GarbageCollection.scala``. Before version 0.10 of that
+client (commit 9621f07e2), two programs marked committed and uncommitted objects, each with its own layout.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from lakefs_gc.formats.parquet import parquet_bytes, read_strings
 DELETED_SCHEMA = pa.schema([pa.field("address", pa.string())])
 """The column of the Parquet files below ``deleted/``."""
 
-MADE_BY_US = "lakefs-gc"
-"""What our marks say of their origin, so that one that has lost its manifest is not taken for the client's."""
+MADE_BY_LAKEFS_GC = "lakefs-gc"
+"""The origin in marks of lakefs-gc, so that a mark without its manifest does not count as the Spark client's."""
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _LINE_BREAK = re.compile(r"[\n\r]")
@@ -40,7 +39,7 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
 class ReportPaths:
     """Keys of a report, relative to the namespace; folders end in a slash.
 
-    ``deleted`` holds Parquet files, ``deleted_text`` text files; ``summary`` is None in a layout without.
+    ``deleted`` has Parquet files, ``deleted_text`` text files; ``summary`` is None in a layout without one.
     """
 
     run_id: str
@@ -54,9 +53,9 @@ class ReportPaths:
 class Summary:
     """The content of ``summary.json``.
 
-    ``first_slice`` is the newest slice with a marked object (empty when there is none), ``cutoff_time`` the
-    time before which objects could be marked, ``num_deleted_objects`` counts what was *marked*. ``made_by`` is
-    ``MADE_BY_US`` in ours, and empty in the client's, which ignores it.
+    ``first_slice`` is the newest slice with a marked object, or empty. ``cutoff_time`` is the time before which objects
+    could be marked. ``num_deleted_objects`` is the number of *marked* objects. ``made_by`` is ``MADE_BY_LAKEFS_GC`` in
+    marks of lakefs-gc, and empty in the Spark client's, which ignores the field.
     """
 
     run_id: str
@@ -68,7 +67,7 @@ class Summary:
     made_by: str = ""
 
     def to_json(self) -> bytes:
-        """As the client writes it: on one line, without blanks, fields in this order, times in ISO 8601."""
+        """Return the summary as the client writes it: one line without blanks, in this order, times in ISO 8601."""
         fields = {
             "run_id": self.run_id,
             "success": self.success,
@@ -82,9 +81,7 @@ class Summary:
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Summary:
-        """The summary that either tool wrote; fields of later versions are ignored. Raises
-        ``CorruptFileError``.
-        """
+        """Read the summary of either tool; fields of later versions are ignored. Raise ``CorruptFileError``."""
         fields = read_json_object(data, file, "a summary")
         return cls(
             run_id=_field(fields, "run_id", str, file),
@@ -98,19 +95,19 @@ class Summary:
 
 
 def report_paths(run_id: str) -> ReportPaths:
-    """Where the report of a run is written. Raises ``MarkError`` for an id that could name another place."""
+    """Return the keys of a run's report. Raise ``MarkError`` for an id that could lead to another folder."""
     return find_report_layouts(run_id)[0]
 
 
 def find_report_layouts(mark_id: str) -> list[ReportPaths]:
-    """Where a mark of this id may lie: today's layout, then those of the client's earlier programs.
+    """Return the possible keys of a mark: the current layout, then the layouts of the client's earlier programs.
 
-    Raises ``MarkError`` for an id that could name another place.
+    Raise ``MarkError`` for an id that could lead to another folder.
     """
     if not _RUN_ID.fullmatch(mark_id):
         raise MarkError(
-            f"{mark_id!r} is no mark id",
-            remedy="give the id of a run as its report shows it: letters, digits, - . _",
+            f"{mark_id!r} is not a mark id",
+            remedy="Pass the id as `lakefs-gc history` shows it: letters, digits, - . _",
         )
     gc = "_lakefs/retention/gc"
     by_run = [f"{gc}/unified/{mark_id}/", f"{gc}/uncommitted/{mark_id}/"]
@@ -130,20 +127,20 @@ def find_report_layouts(mark_id: str) -> list[ReportPaths]:
 
 
 def deleted_parquet(batch: pa.RecordBatch) -> bytes:
-    """A Parquet file for ``deleted/``, of the column ``address`` of a batch, as Spark writes it."""
+    """Return a Parquet file for ``deleted/`` with the column ``address`` of a batch, as Spark writes it."""
     addresses = batch.column("address").cast(pa.string())
     return parquet_bytes(pa.RecordBatch.from_arrays([addresses], schema=DELETED_SCHEMA), compression="snappy")
 
 
 def read_deleted_addresses(data: bytes, file: str) -> pa.StringArray:
-    """The addresses of a Parquet file of a mark. Raises ``CorruptFileError``."""
+    """Return the addresses of a Parquet file of a mark. Raise ``CorruptFileError``."""
     return read_strings(data, "address", file)
 
 
 def deleted_text(addresses: pa.StringArray) -> bytes:
-    """A file for ``deleted.text/``, one address a line: for people, ``grep`` and rclone.
+    """Return a file for ``deleted.text/`` with one address per line, for people, ``grep`` and rclone.
 
-    An address that has a line break in it is left out: its parts could name other objects.
+    An address with a line break is omitted, because its parts could name other objects.
     """
     one_line = (address for address in addresses.to_pylist() if not _LINE_BREAK.search(address))
     return "".join(f"{address}\n" for address in one_line).encode()
@@ -151,13 +148,13 @@ def deleted_text(addresses: pa.StringArray) -> bytes:
 
 def _field(fields: dict[str, Any], name: str, kind: type, file: str) -> Any:
     value = fields.get(name)
-    if type(value) is not kind:  # not isinstance: true is no number
+    if type(value) is not kind:  # not isinstance: true is an instance of int
         raise CorruptFileError(file, f"the summary's {name!r} is {value!r}, not a {kind.__name__}")
     return value
 
 
 def _format_instant(moment: datetime) -> str:
-    """As Java's ``ISO_INSTANT``: UTC, with no, three or six decimals."""
+    """Format a time as Java's ``ISO_INSTANT``: UTC, with zero, three or six decimals."""
     utc = moment.astimezone(UTC)
     if utc.microsecond == 0:
         decimals = ""
@@ -171,9 +168,9 @@ def _format_instant(moment: datetime) -> str:
 def _parse_instant(text: str, file: str) -> datetime:
     match = _INSTANT.fullmatch(text)
     if match is None:
-        raise CorruptFileError(file, f"the summary holds {text!r} where a time in UTC belongs")
+        raise CorruptFileError(file, f"the summary has {text!r} where a time in UTC is required")
     try:
         seconds = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     except ValueError:
-        raise CorruptFileError(file, f"the summary holds the impossible time {text!r}") from None
+        raise CorruptFileError(file, f"the summary has the invalid time {text!r}") from None
     return seconds.replace(microsecond=int((match[2] or "").ljust(6, "0")[:6]))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import (
     CANDIDATE_ADDRESS_REGEX,
-    STRANGER_REGEX,
+    UNRECOGNIZED_NAME_REGEX,
     are_candidate_addresses,
-    are_strangers,
     entries_below,
+    has_unrecognized_name,
+    have_unrecognized_names,
     is_candidate_address,
-    is_stranger,
     is_whole_bucket,
     local_addresses_elsewhere,
     namespaces_overlap,
@@ -72,31 +72,31 @@ def test_the_three_forms_agree_on_the_list() -> None:
 @pytest.mark.parametrize("address", ISSUED)
 def test_what_lakefs_gives_is_no_stranger(address: str) -> None:
     assert is_candidate_address(address)
-    assert not is_stranger(address)
+    assert not has_unrecognized_name(address)
 
 
 @pytest.mark.parametrize("address", STRANGERS)
 def test_strangers(address: str) -> None:
-    assert is_stranger(address)
+    assert has_unrecognized_name(address)
 
 
 @pytest.mark.parametrize("address", [*OTHERS, *(f"data/{name}" for name in STRANGERS)])
 def test_only_the_root_has_strangers(address: str) -> None:
-    assert not is_stranger(address)
+    assert not has_unrecognized_name(address)
 
 
 @given(
     st.text("dcg0u1ksal6irqo/-_.x\n", max_size=22)
-    | st.from_regex(STRANGER_REGEX)
+    | st.from_regex(UNRECOGNIZED_NAME_REGEX)
     | st.from_regex(r"\A[0-9a-f]{31,33}(-[0-9]{4,6}|_id|\.part_0000[0-9])?\Z")
     | st.from_regex(r"\A[0-9a-w]{19,20}[0g](_size|\.multipart)?\Z")
     | st.from_regex(r"\A[a-v]{19}[0g]\Z")
     | st.sampled_from(ISSUED + STRANGERS + OTHERS)
 )
 def test_the_three_forms_agree_on_strangers(address: str) -> None:
-    expected = is_stranger(address)
-    assert (re.search(STRANGER_REGEX, address) is not None) == expected
-    assert are_strangers(pa.array([address])).to_pylist() == [expected]
+    expected = has_unrecognized_name(address)
+    assert (re.search(UNRECOGNIZED_NAME_REGEX, address) is not None) == expected
+    assert have_unrecognized_names(pa.array([address])).to_pylist() == [expected]
 
 
 @pytest.mark.parametrize("name", scenarios())
@@ -105,7 +105,7 @@ def test_what_lakefs_wrote_in_the_recordings_is_no_stranger(name: str) -> None:
     found = [item if isinstance(item, str) else item["address"] for item in (*expected["delete"], *expected["keep"])]
     hexadecimal = [address for address in found if re.fullmatch("[0-9a-f]{32}", address)]
     assert (len(hexadecimal) > 10) == (name == "old-layout")
-    assert [address for address in hexadecimal if is_stranger(address)] == []
+    assert [address for address in hexadecimal if has_unrecognized_name(address)] == []
 
 
 @pytest.mark.parametrize(

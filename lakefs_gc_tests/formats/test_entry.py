@@ -95,7 +95,7 @@ def test_truncated_values_are_refused(size: int) -> None:
 
 
 def test_negative_lengths_are_refused() -> None:
-    with pytest.raises(CorruptFileError, match="impossible length of its identity"):
+    with pytest.raises(CorruptFileError, match="invalid length of its identity"):
         decode_value(b"\x01\x00")
 
 

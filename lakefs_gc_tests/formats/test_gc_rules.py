@@ -44,7 +44,7 @@ def test_rules_are_accepted_and_read_back_as_on_the_server(name: str, seq: int) 
     except ValueError:
         return  # no JSON: nothing for this module
     if put["status"] == 400:
-        with pytest.raises(ConfigurationError, match="bad retention rules"):
+        with pytest.raises(ConfigurationError, match="Invalid retention rules"):
             rules_from_api(body)
         return
     rules = rules_from_api(body)

@@ -55,14 +55,14 @@ def test_java_writes_nanoseconds_too() -> None:
 @pytest.mark.parametrize(
     ("damaged", "reason"),
     [
-        (WRITTEN[:-1], "no JSON"),
-        (b"[]", "no JSON object"),
+        (WRITTEN[:-1], "not valid JSON"),
+        (b"[]", "not a JSON object"),
         (WRITTEN.replace(b"true", b'"true"'), "'success' is 'true', not a bool"),
         (WRITTEN.replace(b":7", b":true"), "'num_deleted_objects' is True, not a int"),
         (WRITTEN.replace(b'"success":true,', b""), "'success' is None"),
-        (WRITTEN.replace(b"2026-11-21T", b"2026-13-21T"), "impossible time"),
-        (WRITTEN.replace(b"2026-11-21T", b"yesterday"), "where a time in UTC belongs"),
-        (b"\xff", "no JSON"),
+        (WRITTEN.replace(b"2026-11-21T", b"2026-13-21T"), "invalid time"),
+        (WRITTEN.replace(b"2026-11-21T", b"yesterday"), "where a time in UTC is required"),
+        (b"\xff", "not valid JSON"),
     ],
 )
 def test_damaged_summaries_are_refused(damaged: bytes, reason: str) -> None:
@@ -116,5 +116,5 @@ def test_a_mark_of_nothing() -> None:
 def test_other_parquet_files_are_refused(column: dict[str, list[object]]) -> None:
     with pytest.raises(CorruptFileError, match=r"^part-0: "):
         read_deleted_addresses(parquet_bytes(pa.RecordBatch.from_pydict(column)), "part-0")
-    with pytest.raises(CorruptFileError, match=r"^part-0: this is not a whole Parquet file"):
+    with pytest.raises(CorruptFileError, match=r"^part-0: not a complete Parquet file"):
         read_deleted_addresses(b"PAR1", "part-0")

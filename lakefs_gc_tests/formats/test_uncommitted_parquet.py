@@ -84,9 +84,9 @@ def test_several_row_groups() -> None:
 @pytest.mark.parametrize(
     ("batch", "reason"),
     [
-        (pa.RecordBatch.from_pydict({"address": ["a"]}), "there is no column 'physical_address'"),
-        (pa.RecordBatch.from_pydict({"physical_address": [1]}), "holds int64, not strings"),
-        (pa.RecordBatch.from_pydict({"physical_address": [b"a"]}), "holds binary, not strings"),
+        (pa.RecordBatch.from_pydict({"address": ["a"]}), "the column 'physical_address' is missing or repeated"),
+        (pa.RecordBatch.from_pydict({"physical_address": [1]}), "contains int64, not strings"),
+        (pa.RecordBatch.from_pydict({"physical_address": [b"a"]}), "contains binary, not strings"),
         (pa.RecordBatch.from_pydict({"physical_address": ["a", None]}), "1 rows have no 'physical_address'"),
     ],
 )
@@ -99,7 +99,7 @@ def test_invalid_utf8_is_refused() -> None:
     data = write_uncommitted(page(["data/a/XY"]))
     raw = parquet_bytes(page(["data/a/XY"]), compression="none", use_dictionary=False, write_statistics=False)
     assert read_uncommitted(raw, "page").num_rows == read_uncommitted(data, "page").num_rows == 1
-    with pytest.raises(CorruptFileError, match="not a whole Parquet file"):
+    with pytest.raises(CorruptFileError, match="not a complete Parquet file"):
         read_uncommitted(raw.replace(b"XY", b"\xff\xfe"), "page")
 
 

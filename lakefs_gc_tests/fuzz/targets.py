@@ -368,7 +368,7 @@ def _page_seeds() -> list[bytes]:
 
 
 _JAVA_LIKE = re.compile(addresses.CANDIDATE_ADDRESS_REGEX)
-_JAVA_LIKE_STRANGER = re.compile(addresses.STRANGER_REGEX)
+_JAVA_LIKE_STRANGER = re.compile(addresses.UNRECOGNIZED_NAME_REGEX)
 
 
 def _is_no_file(key: str, namespace: str) -> bool:
@@ -384,8 +384,8 @@ def _read_address(data: bytes) -> Any:
         return REFUSED
     candidate = addresses.is_candidate_address(address)
     _agree(addresses.are_candidate_addresses(pa.array([address]))[0].as_py(), candidate, f"candidate {address!r}")
-    stranger = addresses.is_stranger(address)
-    _agree(addresses.are_strangers(pa.array([address]))[0].as_py(), stranger, f"stranger {address!r}")
+    stranger = addresses.has_unrecognized_name(address)
+    _agree(addresses.have_unrecognized_names(pa.array([address]))[0].as_py(), stranger, f"stranger {address!r}")
     _agree(_JAVA_LIKE_STRANGER.search(address) is not None, stranger, f"stranger {address!r}")
     _agree(_JAVA_LIKE.match(address) is not None, candidate, f"the pattern of {address!r}")
     for kind in entry.AddressType:

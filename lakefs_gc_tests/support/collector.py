@@ -47,7 +47,7 @@ from lakefs_gc.engine.workspace.workspace import (
     Workspace,
     utc_now,
 )
-from lakefs_gc.formats.addresses import is_stranger
+from lakefs_gc.formats.addresses import has_unrecognized_name
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
@@ -385,7 +385,7 @@ class Collector:
                 "cutoff": run.cutoff.isoformat(),
                 "expired": 0,
                 "expired_bytes": 0,
-                "named_at_root": next(filter(is_stranger, keys), ""),
+                "named_at_root": next(filter(has_unrecognized_name, keys), ""),
             },
             {"size_bytes": F.sum("size")},
         )

@@ -13,7 +13,7 @@ import pytest
 
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import StorageError
-from lakefs_gc.formats.report import MADE_BY_US
+from lakefs_gc.formats.report import MADE_BY_LAKEFS_GC
 from lakefs_gc.pipeline.assets.mark import not_lakefs_metadata
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.output import Output
@@ -39,7 +39,9 @@ def test_people_see_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
 def test_what_is_not_lakefs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime.now(UTC)
     run = {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "named_at_root": ""}
-    mark = Mark("m1", "lake", "s3://b/", "f/", MADE_BY_US, now, now, "d", (), 0, 0, {}, {}, (), None, run, {}, {})
+    mark = Mark(
+        "m1", "lake", "s3://b/", "f/", MADE_BY_LAKEFS_GC, now, now, "d", (), 0, 0, {}, {}, (), None, run, {}, {}
+    )
     Output().show_mark(mark)
     assert "1,234 objects at the root, 2.0 KiB (never marked)" in capsys.readouterr().out
     metadata = not_lakefs_metadata(mark)

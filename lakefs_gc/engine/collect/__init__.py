@@ -1,0 +1,1 @@
+"""Collect what exists (``listing``) and what is referenced (``references``). Nothing here decides or deletes."""

@@ -22,7 +22,7 @@ from lakefs_gc.engine.collect.listing.root_names import (
     NAMED_AT_ROOT,
     NOT_LAKEFS,
     NOT_LAKEFS_BYTES,
-    is_stranger,
+    has_unrecognized_name,
     named_at_root,
 )
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
@@ -92,7 +92,7 @@ def unmatched(
     rows = joined.where(F.when(in_store, is_garbage).otherwise(is_lost))
     unreferenced_in = F.lit(schemas.STORE)
     if not named:
-        unreferenced_in = F.when(is_stranger(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
+        unreferenced_in = F.when(has_unrecognized_name(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
     is_left = F.col("found_in") == schemas.NOT_LAKEFS
     return StageOutput(
         dataframe=rows.select(

@@ -36,7 +36,7 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_US, Summary, deleted_parquet, deleted_text
+from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_LAKEFS_GC, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.location import StoreLocation
@@ -102,7 +102,7 @@ def write_mark(
         repository=run.repository,
         namespace=run.namespace,
         folder=paths.report.folder,
-        made_by=MADE_BY_US,
+        made_by=MADE_BY_LAKEFS_GC,
         created_at=store.now(),
         cutoff=run.cutoff,
         digest="",
@@ -223,5 +223,5 @@ def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
         start_time=run.started_at,
         cutoff_time=mark.cutoff,
         num_deleted_objects=mark.candidates,
-        made_by=MADE_BY_US,
+        made_by=MADE_BY_LAKEFS_GC,
     )

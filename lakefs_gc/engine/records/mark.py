@@ -24,7 +24,7 @@ from lakefs_gc.errors import ClockSkewError, CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.parquet import has_column, parquet_bytes, read_columns
 from lakefs_gc.formats.report import (
-    MADE_BY_US,
+    MADE_BY_LAKEFS_GC,
     ReportPaths,
     Summary,
     find_report_layouts,
@@ -136,7 +136,7 @@ class Mark:
     @property
     def is_ours(self) -> bool:
         """Whether lakefs-gc made the mark, and not lakeFS's own client."""
-        return self.made_by == MADE_BY_US
+        return self.made_by == MADE_BY_LAKEFS_GC
 
     @property
     def is_current(self) -> bool:
@@ -365,7 +365,10 @@ def made_by_us(store: ObjectStore, mark_id: str) -> bool:
     found = store.stat_many([paths.manifest, paths.summary])
     if paths.manifest in found:
         return True
-    if paths.summary in found and Summary.from_json(store.read(paths.summary), paths.summary).made_by == MADE_BY_US:
+    if (
+        paths.summary in found
+        and Summary.from_json(store.read(paths.summary), paths.summary).made_by == MADE_BY_LAKEFS_GC
+    ):
         return True
     return any(has_column(content, "size", key) for key, content in store.read_many(_part_keys(store, paths.report)))
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.config import SafetyParameters, SweepSettings
-from lakefs_gc.engine.collect.listing.root_names import is_stranger
+from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths, age_of
 from lakefs_gc.engine.records.mark_objects import read_marked
@@ -167,7 +167,7 @@ class _Passes:
         is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
         measures = {
             "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
-            "strangers": F.count_if(is_stranger()),
+            "strangers": F.count_if(has_unrecognized_name()),
             "left": F.count_if(is_left),
         }
         everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)

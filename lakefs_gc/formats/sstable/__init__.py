@@ -1,0 +1,1 @@
+"""Read and write SSTables, the file format of ranges and metaranges, mostly in compiled code."""

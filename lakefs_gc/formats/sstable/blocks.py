@@ -1,10 +1,10 @@
-"""The blocks of an SSTable, for compiled code: checksum, decompression, entries, and the index of the data blocks.
+"""Read the blocks of an SSTable in compiled code: checksum, decompression, entries, and the index of the data blocks.
 
-Compiled code cannot raise errors with words: functions return a *status*, ``OK`` or another of the numbers below,
-which ``STATUS_MESSAGES`` puts into words. ``BAD`` marks an address that could not be computed.
+Compiled code cannot raise errors with messages. Functions return a *status*: ``OK`` or another of the numbers below,
+with a message in ``STATUS_MESSAGES``. ``BAD`` marks an address that could not be computed.
 
-A file is given by the address of its first byte and ``limit``, where its footer begins: no block reaches into the
-footer, so at least 53 bytes can be read behind any block.
+The arguments describe a file by the address of its first byte and by ``limit``, the beginning of its footer. No block
+reaches into the footer, so at least 53 bytes can be read after any block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakefs_gc.formats.sstable.snappy import MAX_RATIO, decompress
 Array = np.ndarray[Any, np.dtype[Any]]
 
 TRAILER_BYTES = 5
-"""Behind each block: its compression (1 byte) and its checksum (4 bytes)."""
+"""The bytes after each block: its compression (1 byte) and its checksum (4 bytes)."""
 
 NO_COMPRESSION, SNAPPY = 0, 1
 
@@ -46,41 +46,41 @@ TOO_MANY_ENTRIES = 15
 TOO_MANY_BYTES = 16
 
 STATUS_MESSAGES = {
-    BLOCK_OUTSIDE: "a block lies outside of the file",
+    BLOCK_OUTSIDE: "a block is outside the file",
     WRONG_CHECKSUM: "the checksum of a block does not match its content",
     UNKNOWN_COMPRESSION: "unsupported compression of a block",
-    BAD_SNAPPY: "a block does not decompress",
+    BAD_SNAPPY: "a block cannot be decompressed",
     BAD_RESTARTS: "the restart points of a block do not match its entries",
     BAD_ENTRY: "an entry reaches beyond its block",
-    BAD_KEY: "a key is impossible",
+    BAD_KEY: "a key has impossible lengths",
     UNKNOWN_KIND: "unsupported kind of an entry (not a plain value)",
-    UNORDERED_KEYS: "the keys do not ascend",
+    UNORDERED_KEYS: "the keys are not in ascending order",
     BAD_INDEX: "the index of the blocks is inconsistent",
     BAD_VALUE: "the lengths within a value are impossible",
-    BAD_MESSAGE: "a message does not parse",
+    BAD_MESSAGE: "a message cannot be parsed",
     UNKNOWN_ADDRESS_TYPE: "unsupported type of an address",
-    BAD_TIME: "a time is impossible",
-    TOO_MANY_ENTRIES: "there are more entries than the properties say",
-    TOO_MANY_BYTES: "there are more bytes than the properties say, or than fit into a batch",
+    BAD_TIME: "a time is out of range",
+    TOO_MANY_ENTRIES: "the table has more entries than its properties state",
+    TOO_MANY_BYTES: "the table has more bytes than its properties state, or than fit into a batch",
 }
 
 
 @inlined
 def address_of(array: Array) -> int:
-    """Where the content of an array begins. The array must outlive the use: an address does not keep it alive."""
+    """Return the address of an array's content. The array must outlive it: an address does not keep the array alive."""
     return np.int64(array.ctypes.data)  # type: ignore[return-value]
 
 
 @inlined
 def read_varint(address: int, end: int) -> tuple[int, int]:
-    """A 64-bit integer in groups of seven bits, lowest first, and the address behind it or ``BAD``.
+    """Read a 64-bit integer in groups of seven bits, lowest first; return it with the address after it, or ``BAD``.
 
-    As two's complement: what does not fit into 63 bits comes out negative.
+    The integer is two's complement: a value that does not fit into 63 bits is negative.
     """
     if address >= end:
         return 0, BAD
     byte = load_8(address)
-    if byte < 0x80:  # by far the most are short
+    if byte < 0x80:  # most values are short
         return byte, address + 1
     value = byte & 0x7F
     shift = 7
@@ -100,7 +100,7 @@ def read_varint(address: int, end: int) -> tuple[int, int]:
 
 @compiled
 def content_size(file: int, limit: int, offset: int, size: int) -> tuple[int, int]:
-    """Status, and the bytes of a block once it is decompressed; nothing is verified but that it can be so many."""
+    """Return a status and the decompressed size of a block; only the plausibility of the size is verified."""
     if offset < 0 or size < 0 or offset > limit or size > limit - offset - TRAILER_BYTES:
         return BLOCK_OUTSIDE, 0
     if load_8(file + offset + size) != SNAPPY:
@@ -113,9 +113,9 @@ def content_size(file: int, limit: int, offset: int, size: int) -> tuple[int, in
 
 @compiled
 def load_block(file: int, limit: int, offset: int, size: int, scratch: int) -> tuple[int, int, int]:
-    """Status, address and size of the content of a block, verified, and decompressed to ``scratch`` where needed.
+    """Verify a block, and decompress it to ``scratch`` if needed; return a status, and the content's address and size.
 
-    There must be room for ``content_size`` and ``SLACK_BYTES`` at ``scratch``.
+    ``scratch`` needs room for ``content_size`` and ``SLACK_BYTES``.
     """
     status, decompressed_size = content_size(file, limit, offset, size)
     if status != OK:
@@ -137,7 +137,7 @@ def load_block(file: int, limit: int, offset: int, size: int, scratch: int) -> t
 
 @compiled
 def entries_end(start: int, size: int) -> int:
-    """The address behind the last entry of a block, where its restart points begin; ``BAD`` when that is impossible."""
+    """Return the address after the last entry of a block, where its restart points begin, or ``BAD``."""
     if size < 8:
         return BAD
     restarts: int = load_32(start + size - 4)
@@ -148,9 +148,9 @@ def entries_end(start: int, size: int) -> int:
 
 @inlined
 def read_entry_header(address: int, end: int) -> tuple[int, int, int, int]:
-    """Lengths of the shared and the unshared part of a key and of its value, and the address behind them or ``BAD``.
+    """Return the lengths of the shared and unshared parts of a key and of its value, and the address after them.
 
-    Unless it is ``BAD``, that many bytes follow, and none of the lengths is negative.
+    The address is ``BAD`` unless that many bytes follow and no length is negative.
     """
     shared, address = read_varint(address, end)
     if address == BAD:
@@ -168,9 +168,9 @@ def read_entry_header(address: int, end: int) -> tuple[int, int, int, int]:
 
 @compiled
 def measure_blocks(file: int, limit: int, handles: Array) -> tuple[int, int, int, int]:
-    """Status, offset of the trouble, sum and maximum of the content sizes of blocks, given as rows (offset, size).
+    """Return a status, the offset of the faulty block, and the sum and maximum of the content sizes of blocks.
 
-    The blocks must follow one another in the file: nothing is decoded twice.
+    ``handles`` has rows (offset, size). The blocks must follow one another in the file, so that none is decoded twice.
     """
     total = 0
     largest = 0
@@ -191,12 +191,13 @@ def measure_blocks(file: int, limit: int, handles: Array) -> tuple[int, int, int
 
 @compiled
 def read_handles(file: int, limit: int, index: Array, scratch: Array, handles: Array) -> tuple[int, int, int]:
-    """Status, offset of the trouble, and the number of blocks that index blocks point to.
+    """Return a status, the offset of the faulty block, and the number of blocks that index blocks point to.
 
-    ``index`` and the result ``handles`` have rows (offset, size). The keys of an index are not needed: we read all.
+    ``index`` and the result ``handles`` have rows (offset, size). All blocks are read, so the index keys are not
+    needed.
     """
     scratch_at = address_of(scratch)
-    found = 0
+    count = 0
     for i in range(index.shape[0]):
         block_offset = index[i, 0]
         status, start, size = load_block(file, limit, block_offset, index[i, 1], scratch_at)
@@ -216,10 +217,10 @@ def read_handles(file: int, limit: int, index: Array, scratch: Array, handles: A
             if address == BAD:
                 return BAD_INDEX, block_offset, 0
             block_size, address = read_varint(address, value_end)
-            if address == BAD or found == handles.shape[0]:
+            if address == BAD or count == handles.shape[0]:
                 return BAD_INDEX, block_offset, 0
-            handles[found, 0] = offset
-            handles[found, 1] = block_size
-            found += 1
+            handles[count, 0] = offset
+            handles[count, 1] = block_size
+            count += 1
             address = value_end
-    return OK, 0, found
+    return OK, 0, count

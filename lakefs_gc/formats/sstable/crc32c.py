@@ -1,6 +1,6 @@
-"""CRC-32C (Castagnoli), the checksum of every block of an SSTable.
+"""Compute CRC-32C (Castagnoli), the checksum of every block of an SSTable.
 
-With the processor's own instruction where there is one (SSE 4.2), else by table, eight bytes at a time.
+The processor's own instruction is used if it exists (SSE 4.2), otherwise a table, eight bytes at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41 with its bits reversed
 
 
 def _tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """``[k, b]``: the remainder of byte ``b`` followed by ``k`` zero bytes."""
+    """Return the table ``[k, b]``: the remainder of byte ``b`` followed by ``k`` zero bytes."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         remainder = byte
@@ -37,7 +37,7 @@ _TABLES = _tables()
 
 @compiled
 def crc32c_portable(address: int, size: int) -> np.uint32:
-    """CRC-32C of ``size`` bytes at an address, on any processor."""
+    """Return the CRC-32C of ``size`` bytes at an address, on any processor."""
     tables = _TABLES
     crc = np.uint32(0xFFFFFFFF)
     end = address + size
@@ -83,7 +83,7 @@ _step_8 = _sse42_instruction("32.8", 32, 8)
 
 @compiled
 def crc32c_sse42(address: int, size: int) -> np.uint32:
-    """CRC-32C of ``size`` bytes at an address, on a processor with SSE 4.2."""
+    """Return the CRC-32C of ``size`` bytes at an address, on a processor with SSE 4.2."""
     crc = np.uint64(0xFFFFFFFF)
     end = address + size
     while address + 8 <= end:
@@ -102,13 +102,11 @@ crc32c_at = crc32c_sse42 if USE_SSE42 else crc32c_portable
 
 @compiled
 def mask(crc: np.uint32) -> np.uint32:
-    """The form in which SSTables store a CRC: rotated and shifted, so that a CRC over data with CRCs stays
-    useful.
-    """
+    """Return the form in which SSTables store a CRC: rotated and shifted, so that a CRC over CRCs stays useful."""
     return np.uint32(((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(0xA282EAD8))
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum that an SSTable stores for ``data`` (a block and its compression type)."""
+    """Return the checksum that an SSTable stores for ``data`` (a block and its compression type)."""
     array = np.frombuffer(data, np.uint8)
     return int(mask(crc32c_at(array.ctypes.data, array.size)))

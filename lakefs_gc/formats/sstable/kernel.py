@@ -1,10 +1,10 @@
-"""The inner loop: from the data blocks of a whole table to the buffers of Arrow columns, for compiled code.
+"""Decode the data blocks of a whole table to the buffers of Arrow columns, in compiled code.
 
-A block of 4 KiB holds about twenty entries, so one call into Python for each block, let alone each entry, would take
-most of the time. Everything here runs over a whole file without touching Python. All memory is allocated by the
-caller, who also keeps it alive; all bounds come with it.
+A block of 4 KiB has about twenty entries, so one call into Python for each block or entry would take most of the time.
+The functions here process a whole file without Python. The caller allocates all memory, keeps it alive, and passes all
+bounds.
 
-Strings and binaries are Arrow's: ``offsets[i]`` to ``offsets[i + 1]`` of one buffer of bytes.
+Strings and binaries have Arrow's form: ``offsets[i]`` to ``offsets[i + 1]`` of one buffer of bytes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from lakefs_gc.formats.sstable.memory import load_8
 from lakefs_gc.formats.sstable.snappy import copy_literal
 
 KEY_TRAILER_BYTES = 8
-"""Behind each key: kind (1 byte) and sequence number (7 bytes)."""
+"""The bytes after each key: kind (1 byte) and sequence number (7 bytes)."""
 
 KIND_SET = 1
 MAX_ARROW_BYTES = (1 << 31) - 1
 
-# What decode_entry finds in an Entry message: places in a row of int64.
+# The results of decode_entry: positions in a row of int64.
 ADDRESS, ADDRESS_BYTES, E_TAG, E_TAG_BYTES, CONTENT_TYPE, CONTENT_TYPE_BYTES, TYPE, SIZE, TIME_US = range(9)
 ENTRY_FIELDS = 9
 
@@ -67,9 +67,9 @@ _MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
 
 @inlined
 def ascends(previous: int, previous_size: int, suffix: int, shared: int, size: int) -> bool:
-    """Whether a key sorts after the previous one, by bytes.
+    """Return whether a key sorts after the previous one, by bytes.
 
-    The key is ``size`` bytes, of which the first ``shared`` are those at ``previous``, the others at ``suffix``.
+    The key has ``size`` bytes: the first ``shared`` are at ``previous``, the others at ``suffix``.
     """
     common = min(previous_size, size)
     position = shared
@@ -84,10 +84,10 @@ def ascends(previous: int, previous_size: int, suffix: int, shared: int, size: i
 
 @inlined
 def next_key(key: int, key_size: int, shared: int, suffix: int, unshared: int, first_of_block: bool) -> tuple[int, int]:
-    """Turn the key at ``key`` into the next one, in place; status and its new size, both with the trailer.
+    """Change the key at ``key`` into the next one, in place; return a status and its new size, with the trailer.
 
-    ``key_size`` is that of the key before (0 before the first of a file). It must have been checked that there is
-    room.
+    ``key_size`` is the size of the previous key, with the trailer (0 before the first key of a file). The caller must
+    check that the next key fits.
     """
     size = shared + unshared
     if shared > key_size or (first_of_block and shared > 0) or size < KEY_TRAILER_BYTES:
@@ -102,7 +102,7 @@ def next_key(key: int, key_size: int, shared: int, suffix: int, unshared: int, f
 
 @compiled
 def skip_field(tag: int, address: int, end: int) -> int:
-    """The address behind the content of a field that does not matter, or ``BAD``."""
+    """Return the address after the content of an ignored field, or ``BAD``."""
     wire_type = tag & 7
     if wire_type == 0:
         _, address = read_varint(address, end)
@@ -120,7 +120,7 @@ def skip_field(tag: int, address: int, end: int) -> int:
 
 @inlined
 def decode_time_us(address: int, end: int) -> tuple[int, int]:
-    """Status, and the microseconds since 1970 of a Timestamp message."""
+    """Return a status, and the microseconds since 1970 of a Timestamp message."""
     seconds = 0
     nanoseconds = 0
     while address < end:
@@ -132,7 +132,7 @@ def decode_time_us(address: int, end: int) -> tuple[int, int]:
         elif tag == _TAG_NANOSECONDS:
             nanoseconds, address = read_varint(address, end)
         elif tag >> 3 <= _LAST_TIME_FIELD:
-            return BAD_MESSAGE, 0  # a field of ours, but of another type
+            return BAD_MESSAGE, 0  # a known field with an unexpected type
         else:
             address = skip_field(tag, address, end)
         if address == BAD:
@@ -144,9 +144,9 @@ def decode_time_us(address: int, end: int) -> tuple[int, int]:
 
 @inlined
 def decode_value_frame(address: int, end: int) -> tuple[int, int]:
-    """Where the data of a value begins and ends, ``BAD`` when the lengths before it are impossible.
+    """Return the begin and end of the data of a value, or ``BAD`` if the lengths before it are impossible.
 
-    A value is the zigzag length of the identity, the identity, the zigzag length of the data, the data.
+    A value has the zigzag length of the identity, the identity, the zigzag length of the data, and the data.
     """
     zigzag, address = read_varint(address, end)
     if address == BAD or zigzag < 0 or zigzag & 1 or zigzag >> 1 > end - address:
@@ -160,7 +160,7 @@ def decode_value_frame(address: int, end: int) -> tuple[int, int]:
 
 @inlined
 def decode_entry(address: int, end: int, entry: Array) -> int:
-    """Put the places, lengths and numbers of an Entry message into the row ``entry``; the status."""
+    """Write the addresses, lengths and numbers of an Entry message to the row ``entry``; return a status."""
     for i in range(ENTRY_FIELDS):
         entry[i] = 0
     while address < end:
@@ -190,7 +190,7 @@ def decode_entry(address: int, end: int, entry: Array) -> int:
                     return status
             address += size
         elif tag >> 3 <= _LAST_ENTRY_FIELD and tag >> 3 != _METADATA_FIELD:
-            return BAD_MESSAGE  # a field of ours, but of another type
+            return BAD_MESSAGE  # a known field with an unexpected type
         else:
             address = skip_field(tag, address, end)
         if address == BAD:
@@ -202,7 +202,7 @@ def decode_entry(address: int, end: int, entry: Array) -> int:
 
 @inlined
 def append(source: int, size: int, offsets: Array, row: int, target: int, capacity: int) -> bool:
-    """Append a string to an Arrow column as its next row; False when there is no room."""
+    """Append a string to an Arrow column as its next row; return False if it does not fit."""
     used = int(offsets[row])
     if size > capacity - used:
         return False
@@ -234,11 +234,11 @@ def decode_range(
     content_type_offsets: Array,
     content_type_bytes: Array,
 ) -> tuple[int, int, int]:
-    """Decode the entries of a range: status, offset of the block with the trouble, number of entries.
+    """Decode the entries of a range; return a status, the offset of the faulty block, and the number of entries.
 
-    ``handles`` are rows (offset, size) of the data blocks; ``key`` has room for the longest key, ``scratch`` for the
-    biggest block. ``capacity`` and ``key_capacity`` are the bytes that fit into the columns, behind which there is
-    slack.
+    ``handles`` has rows (offset, size) of the data blocks; ``key`` has room for the longest key, ``scratch`` for the
+    largest block. ``capacity`` and ``key_capacity`` are the bytes that fit into the columns, without the slack after
+    them.
     """
     entry = np.empty(ENTRY_FIELDS, np.int64)
     scratch_at = address_of(scratch)
@@ -313,7 +313,7 @@ def decode_pairs(
     value_bytes: Array,
     value_capacity: int,
 ) -> tuple[int, int, int]:
-    """Decode the keys and values of any table: status, offset of the block with the trouble, number of pairs."""
+    """Decode the pairs of any table; return a status, the offset of the faulty block, and the number of pairs."""
     scratch_at = address_of(scratch)
     key_at = address_of(key)
     keys_at = address_of(key_bytes)

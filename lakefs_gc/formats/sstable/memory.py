@@ -1,8 +1,8 @@
-"""Reading and writing memory at an address, for compiled code.
+"""Read and write memory at an address, in compiled code.
 
-The decoder works on addresses instead of arrays: bounds are checked once for a whole item by its caller,
-not once for each byte, which is worth a factor of five. **Nothing here checks anything.**  Whoever calls
-these has made sure that the bytes are there, and keeps the array that owns them alive.
+The decoder works on addresses instead of arrays. The caller checks bounds once for a whole item, not once for each
+byte, which is five times as fast. **No function here checks anything.** The caller must ensure that the bytes exist,
+and must keep the array that owns them alive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBA_UINT: dict[int, Any] = {8: types.uint8, 64: types.uint64}
 
 
 def _loader(bits: int) -> Any:
-    """Numbers of up to 32 bits come as int64: numba would make a float of a signed and an unsigned operand."""
+    """Return numbers of up to 32 bits as int64: numba would convert a signed and an unsigned operand to a float."""
 
     @intrinsic  # type: ignore[misc, unused-ignore]
     def load(typing_context: Any, address: Any) -> tuple[Any, Callable[..., Any]]:
@@ -52,7 +52,7 @@ load_32 = _loader(32)
 load_64 = _loader(64)
 """``load_N(address)``: the unsigned little-endian number of N bits at any address, aligned or not.
 
-An int64, but for ``load_64``, which gives a uint64.
+The result is an int64, except for ``load_64``, which returns a uint64.
 """
 
 store_8 = _storer(8)
@@ -70,7 +70,7 @@ def _copy_16(typing_context: Any, target: Any, source: Any) -> tuple[Any, Callab
 
 
 copy_16: Any = intrinsic(_copy_16)
-"""``copy_16(target, source)``: copy 16 bytes, in one instruction where the processor has it."""
+"""``copy_16(target, source)``: copy 16 bytes, in one instruction if the processor has it."""
 
 
 def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> tuple[Any, Callable[..., Any]]:
@@ -85,4 +85,4 @@ def _copy(typing_context: Any, target: Any, source: Any, size: Any) -> tuple[Any
 
 
 copy: Any = intrinsic(_copy)
-"""``copy(target, source, size)``: copy ``size`` bytes between places that do not overlap."""
+"""``copy(target, source, size)``: copy ``size`` bytes between areas that do not overlap."""

@@ -1,11 +1,11 @@
-"""Reading SSTables, the files in which lakeFS keeps ranges, metaranges and dumps of its references.
+"""Read SSTables, the files in which lakeFS stores ranges, metaranges and dumps of its references.
 
-See ``table_writer`` for the layout. Read are tables of format version 2, as Pebble and RocksDB write by default, with
-CRC-32C checksums, with Snappy or without compression, with an index of one or two levels. Everything else (newer
-formats, other checksums or codecs) is refused in words: no file is ever read in part.
+See ``table_writer`` for the layout. Supported are tables of format version 2, the default of Pebble and RocksDB, with
+CRC-32C checksums, with Snappy or no compression, and with an index of one or two levels. Everything else (newer
+formats, other checksums or codecs) raises an error: no file is ever read in part.
 
-All bytes that matter are verified: the checksum of each block, all lengths, the order of the keys, and that there are
-as many entries as the properties say.
+All bytes that matter are verified: the checksum of each block, all lengths, the order of the keys, and the number of
+entries in the properties.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _COMPARATOR = b"leveldb.BytewiseComparator"
 _INDEX_ONE_LEVEL, _INDEX_TWO_LEVEL = 0, 2
 _PROPERTIES_BLOCK = b"rocksdb.properties"
 
-# An entry takes at least three bytes, for the lengths of the parts of its key and of its value.
+# An entry has at least three bytes, for the lengths of the parts of its key and of its value.
 _MIN_ENTRY_BYTES = 3
 
-_CHECK_THE_WRITER = "this file was not written by a version of lakeFS that is known: do not collect this repository"
+_CHECK_THE_WRITER = "No known version of lakeFS wrote this file, so do not collect this repository"
 
 
 @dataclass(frozen=True)
 class TableProperties:
-    """What a table says about itself.
+    """The properties of a table.
 
-    ``entries`` are the plain entries (range deletions are not counted); ``user`` are the properties that the writer's
+    ``entries`` is the number of plain entries (without range deletions); ``user`` are the properties that the writer's
     application set, for lakeFS ``type``, ``min_key``, ``max_key``, ``count``, ``estimated_size_bytes``, ``entity``;
     ``raw_key_bytes`` is the size of all keys, each with its trailer of eight bytes.
     """
@@ -62,9 +62,9 @@ class TableProperties:
 
 
 class Table:
-    """A table whose footer and properties have been read and verified, and whose data blocks are found.
+    """A table with verified footer and properties, and with located data blocks.
 
-    ``data`` is not copied, and must not change. Raises ``CorruptRangeError``, here and in every method.
+    ``data`` is not copied, and must not change. The constructor and every method raise ``CorruptRangeError``.
     """
 
     def __init__(self, data: Any, file: str) -> None:
@@ -76,7 +76,7 @@ class Table:
         self.properties = self._read_properties(metaindex)
 
     def pairs(self) -> pa.RecordBatch:
-        """All keys (without their trailers) and values, as ``PAIRS_SCHEMA``."""
+        """Return all keys (without their trailers) and values, as ``PAIRS_SCHEMA``."""
         layout = self.layout()
         keys = BytesColumn(layout.rows, layout.key_bytes)
         values = BytesColumn(layout.rows, layout.content_bytes)
@@ -93,7 +93,7 @@ class Table:
         return pa.RecordBatch.from_arrays([keys.binary(), values.binary()], schema=PAIRS_SCHEMA)
 
     def layout(self) -> TableLayout:
-        """Find the data blocks, and how much memory decoding them takes."""
+        """Return the location of the data blocks, and the memory that decoding them needs."""
         handles = self._read_handles(self._index)
         if self.properties.two_level_index:
             handles = self._read_handles(handles)
@@ -101,7 +101,7 @@ class Table:
         rows = self.properties.entries
         if rows > total // _MIN_ENTRY_BYTES:
             raise self.corrupt(f"{rows} entries do not fit into {total} bytes")
-        # The longest key fits into a block; a sum beyond that is nonsense, and not to be allocated.
+        # The longest key fits into a block; a larger sum is invalid, and must not be allocated.
         key_bytes = self.properties.raw_key_bytes
         if key_bytes > rows * largest:
             raise self.corrupt(f"{rows} keys cannot have {key_bytes} bytes")
@@ -119,10 +119,10 @@ class Table:
         )
 
     def check_end(self, status: int, offset: int, rows: int) -> None:
-        """Raise unless decoding ended well, and with as many entries as the properties say."""
+        """Raise unless decoding succeeded with the number of entries in the properties."""
         self._check(status, offset)
         if rows != self.properties.entries:
-            raise self.corrupt(f"{rows} entries, but the properties say {self.properties.entries}")
+            raise self.corrupt(f"the table has {rows} entries, but its properties state {self.properties.entries}")
 
     def corrupt(self, reason: str, offset: int = 0) -> CorruptRangeError:
         return CorruptRangeError(self.file, reason, offset=offset)
@@ -137,13 +137,16 @@ class Table:
             raise self.corrupt(blocks.STATUS_MESSAGES[status], offset)
 
     def _read_footer(self) -> tuple[Array, Array]:
-        """The places of the metaindex and of the (top) index: checksum type, handles, padding, version, magic."""
+        """Return the handles of the metaindex and of the (top) index, from the footer.
+
+        The footer has the checksum type, these handles, padding, the version, and the magic bytes.
+        """
         footer = self._bytes[-FOOTER_BYTES:].tobytes()
         magic = footer[-len(FOOTER_MAGIC) :]
         if magic in _OTHER_MAGIC:
             raise self.unsupported(_OTHER_MAGIC[magic], len(self._bytes))
         if self._limit < 0 or magic != FOOTER_MAGIC:
-            raise self.corrupt("this is no SSTable, or its end is missing", len(self._bytes))
+            raise self.corrupt("not an SSTable, or its end is missing", len(self._bytes))
         checksum, (version,) = footer[0], struct.unpack_from("<I", footer, FOOTER_BYTES - 12)
         if version != TABLE_FORMAT_VERSION:
             raise self.unsupported(f"table format version {version}", self._limit)
@@ -155,10 +158,10 @@ class Table:
         return metaindex, index
 
     def _read_properties(self, metaindex: Array) -> TableProperties:
-        place = self._named_values(metaindex).get(_PROPERTIES_BLOCK)
-        if place is None:
+        encoded_handle = self._named_values(metaindex).get(_PROPERTIES_BLOCK)
+        if encoded_handle is None:
             raise self.corrupt("the table has no properties", int(metaindex[0, 0]))
-        handle, _ = self._read_handle(place, 0)
+        handle, _ = self._read_handle(encoded_handle, 0)
         values = self._named_values(handle)
         offset = int(handle[0, 0])
 
@@ -176,7 +179,7 @@ class Table:
             raise self.unsupported(f"index type {index_type}", offset)
         entries = number(b"rocksdb.num.entries") - number(b"rocksdb.num.range-deletions", 0)
         if entries < 0:
-            raise self.corrupt("more deletions than entries", offset)
+            raise self.corrupt("the table has more deletions than entries", offset)
         return TableProperties(
             entries=entries,
             user={
@@ -189,14 +192,14 @@ class Table:
         )
 
     def _read_handles(self, index: Array) -> Array:
-        """The places that index blocks point to, in rows (offset, size)."""
+        """Return the handles that index blocks contain, in rows (offset, size)."""
         total, largest = self._measure(index)
         # An entry of an index has three lengths, the key's trailer and two numbers.
         handles = np.empty((total // (_MIN_ENTRY_BYTES + 2) + 1, 2), np.int64)
         scratch = np.empty(largest + SLACK_BYTES, np.uint8)
-        status, offset, found = blocks.read_handles(self._at, self._limit, index, scratch, handles)
+        status, offset, count = blocks.read_handles(self._at, self._limit, index, scratch, handles)
         self._check(status, offset)
-        return handles[:found]
+        return handles[:count]
 
     def _measure(self, handles: Array) -> tuple[int, int]:
         status, offset, total, largest = blocks.measure_blocks(self._at, self._limit, handles)
@@ -204,7 +207,7 @@ class Table:
         return total, largest
 
     def _named_values(self, handle: Array) -> dict[bytes, bytes]:
-        """The entries of the metaindex or of the properties, whose keys have no trailers."""
+        """Return the entries of the metaindex or of the properties; their keys have no trailers."""
         _, largest = self._measure(handle)
         scratch = np.empty(largest + SLACK_BYTES, np.uint8)
         offset = int(handle[0, 0])
@@ -224,7 +227,7 @@ class Table:
         name, position = b"", 0
         while position < end:
             lengths = content[position : position + 3]
-            if max(lengths) < 0x80:  # nearly always: one byte each
+            if max(lengths) < 0x80:  # the usual case: one byte each
                 shared, unshared, value_size = lengths
                 position += 3
             else:
@@ -240,7 +243,7 @@ class Table:
         return values
 
     def _read_handle(self, data: bytes, position: int) -> tuple[Array, int]:
-        """A block's offset and size, as an array of one row, and the position behind them."""
+        """Return a block's offset and size, as an array of one row, and the position after them."""
         offset, position = self._varint_at(data, position, self._limit)
         size, position = self._varint_at(data, position, self._limit)
         if max(offset, size) > self._limit:
@@ -259,7 +262,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Memory for decoding: ``source`` is what the kernels take first, the rest are bounds of what comes out."""
+    """Memory for decoding: ``source`` has the first arguments of the kernels, the other fields limit the result."""
 
     source: tuple[int, int, Array, Array, Array]
     rows: int
@@ -268,19 +271,19 @@ class TableLayout:
 
 
 class BytesColumn:
-    """A column of strings or binaries to be filled by a kernel: ``rows`` of them, of ``capacity`` bytes together."""
+    """A column of strings or binaries that a kernel fills: ``rows`` values with ``capacity`` bytes in total."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.capacity = min(capacity, kernel.MAX_ARROW_BYTES)
         self.offsets: Array = np.zeros(rows + 1, np.int32)
-        # What is never written to takes no memory: capacities may be generous.
+        # Memory that is never written is not allocated, so capacities may be large.
         self.content: Array = np.empty(self.capacity + SLACK_BYTES, np.uint8)
 
     def binary(self) -> pa.BinaryArray:
         return pa.Array.from_buffers(pa.binary(), len(self.offsets) - 1, self._buffers())
 
     def string(self, file: str, what: str) -> pa.StringArray:
-        """Raises ``CorruptRangeError`` where a row is no UTF-8."""
+        """Return the column as strings. Raise ``CorruptRangeError`` if a row is not valid UTF-8."""
         array = pa.Array.from_buffers(pa.string(), len(self.offsets) - 1, self._buffers())
         try:
             array.validate(full=True)
@@ -293,10 +296,10 @@ class BytesColumn:
 
 
 def read_properties(data: Any, file: str) -> TableProperties:
-    """The properties of a table given as bytes. Raises ``CorruptRangeError``."""
+    """Return the properties of a table. Raise ``CorruptRangeError``."""
     return Table(data, file).properties
 
 
 def read_pairs(data: Any, file: str) -> pa.RecordBatch:
-    """All keys and values of any table, as ``PAIRS_SCHEMA``. Raises ``CorruptRangeError``."""
+    """Return all keys and values of any table, as ``PAIRS_SCHEMA``. Raise ``CorruptRangeError``."""
     return Table(data, file).pairs()

@@ -1,8 +1,8 @@
-"""Decompressing Snappy, for compiled code.
+"""Decompress Snappy in compiled code.
 
-A Snappy block is the length of the content, and then a series of literals (bytes as they are) and copies (of bytes that
-were written before). Both are mostly short, so they are copied in steps of 16 bytes that may run past their end: the
-next one overwrites the excess. That needs ``SLACK_BYTES`` of spare room behind the source and behind the target.
+A Snappy block has the length of the content, then a series of literals (unchanged bytes) and copies (of bytes that were
+written before). Both are mostly short, so they are copied in steps of 16 bytes that may run past their end: the next
+one overwrites the excess. This needs ``SLACK_BYTES`` of spare room after the source and after the target.
 
 Source of the format: https://github.com/google/snappy/blob/main/format_description.txt
 """
@@ -22,20 +22,20 @@ from lakefs_gc.formats.sstable.memory import (
 )
 
 SLACK_BYTES = 16
-"""Readable bytes behind the source, and writable bytes behind the target, that the copies below may touch."""
+"""Readable bytes after the source, and writable bytes after the target, that the copies below may touch."""
 
 MAX_RATIO = 22
-"""No Snappy block grows by more: at best three bytes become 64."""
+"""The maximum growth of a Snappy block: at best three bytes become 64."""
 
 _SHORT_BYTES = 64
 
 
 @compiled
 def decompress(source: int, end: int, target: int, size: int) -> bool:
-    """Decompress what lies from ``source`` (behind the length) to ``end``; whether it gave exactly ``size`` bytes.
+    """Decompress the bytes from ``source`` (after the length) to ``end``; return whether they gave ``size`` bytes.
 
-    Never reads at or behind ``end + SLACK_BYTES`` nor writes at or behind ``target + size + SLACK_BYTES``, whatever the
-    input.
+    For any input, never read at or after ``end + SLACK_BYTES``, and never write at or after
+    ``target + size + SLACK_BYTES``.
     """
     first = target
     target_end = target + size
@@ -84,7 +84,7 @@ def decompress(source: int, end: int, target: int, size: int) -> bool:
 
 @inlined
 def copy_literal(source: int, target: int, length: int) -> None:
-    """Copy bytes between two places; may write up to 15 bytes too many."""
+    """Copy bytes from ``source`` to ``target``; up to 15 more bytes may be written."""
     if length > _SHORT_BYTES:
         copy(target, source, length)
         return
@@ -96,7 +96,7 @@ def copy_literal(source: int, target: int, length: int) -> None:
 
 @inlined
 def copy_back_reference(target: int, distance: int, length: int) -> None:
-    """Repeat the bytes that lie ``distance`` before ``target``, in steps that do not overlap with what they read."""
+    """Repeat the bytes ``distance`` before ``target``, in steps that do not overlap with the bytes they read."""
     source = target - distance
     done = 0
     if distance >= 16:

@@ -1,15 +1,14 @@
-"""Writing ranges and metaranges, as lakeFS does: for the embedded server of the demo and the tests.
+"""Write ranges and metaranges as lakeFS does, for the embedded server of the demo and the tests.
 
-Both are SSTables, of the kind that RocksDB calls a block based table of format version 2 and that Pebble,
-which lakeFS uses, writes by default. From the start of the file::
+Both are SSTables of the kind that RocksDB calls a block based table of format version 2. Pebble, which lakeFS uses,
+writes this kind by default. From the start of the file::
 
     data blocks | index blocks (one, or several and one above them) | properties | metaindex | footer
 
-A block is a run of key-value pairs, each key with the prefix that it shares with the one before it left
-out, except at *restart points* (every 16 pairs), whose offsets end the block. After each block come one
-byte for its compression and a masked CRC-32C. Keys carry eight more bytes, sequence number and kind. The
-writer is deterministic, cuts blocks where Pebble does, and computes the same ids and estimated sizes, as
-far as Snappy compresses alike.
+A block is a run of key-value pairs. Each key omits the prefix that it shares with the previous key, except at *restart
+points* (every 16 pairs), with offsets at the end of the block. After each block follow one byte for its compression and
+a masked CRC-32C. Keys have eight more bytes, sequence number and kind. The writer is deterministic, cuts blocks where
+Pebble does, and computes the same ids and estimated sizes, provided that Snappy compresses identically.
 
 Source of the format: https://github.com/facebook/rocksdb/wiki/Rocksdb-BlockBasedTable-Format and Pebble's
 ``sstable`` package; of ids and properties: lakeFS ``pkg/graveler/sstable/writer.go``.
@@ -32,7 +31,7 @@ from lakefs_gc.formats.sstable.crc32c import masked_crc32c
 
 BLOCK_SIZE_BYTES = 4096
 BLOCK_SIZE_THRESHOLD_BYTES = (BLOCK_SIZE_BYTES * 90 + 99) // 100
-"""A block above this is closed rather than grown past ``BLOCK_SIZE_BYTES``."""
+"""A block above this size is closed if the next pair would exceed ``BLOCK_SIZE_BYTES``."""
 DATA_RESTART_INTERVAL = 16
 INDEX_RESTART_INTERVAL = 1
 BLOCK_TRAILER_BYTES = 5
@@ -60,8 +59,7 @@ _SNAPPY = pa.Codec("snappy")
 class WrittenTable:
     """A finished range or metarange: ``id`` is its file name below ``_lakefs/``, ``data`` its content.
 
-    ``estimated_size_bytes`` is what Pebble would have estimated while writing; lakeFS stores it in both
-    levels.
+    ``estimated_size_bytes`` is Pebble's estimate while writing; lakeFS stores it in both levels.
     """
 
     id: str
@@ -73,7 +71,7 @@ class WrittenTable:
 
 
 def write_range(entries: Sequence[tuple[bytes, bytes, Entry]]) -> WrittenTable:
-    """A range of (logical path, identity, entry), strictly ascending by the bytes of the path."""
+    """Write a range of (logical path, identity, entry), strictly ascending by the bytes of the path."""
     return write_table(
         [(key, encode_value(identity, encode_entry(entry))) for key, identity, entry in entries],
         {"type": "ranges"},
@@ -81,7 +79,7 @@ def write_range(entries: Sequence[tuple[bytes, bytes, Entry]]) -> WrittenTable:
 
 
 def write_metarange(ranges: Sequence[WrittenTable]) -> WrittenTable:
-    """The metarange of a commit: its ranges, in ascending order of their keys, without overlap."""
+    """Write the metarange of a commit: its ranges, in ascending order of their keys, without overlap."""
     pairs = []
     for table in ranges:
         data = RangeData(table.min_key, table.max_key, table.estimated_size_bytes, table.count)
@@ -90,7 +88,7 @@ def write_metarange(ranges: Sequence[WrittenTable]) -> WrittenTable:
 
 
 def write_table(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str, str]) -> WrittenTable:
-    """Any table of lakeFS, of key-value pairs in strictly ascending order of their keys."""
+    """Write any table of lakeFS, from key-value pairs in strictly ascending order of their keys."""
     builder = TableBuilder()
     for key, value in pairs:
         builder.add(key, value)
@@ -113,9 +111,7 @@ def write_table(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str,
 
 
 def table_id(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str, str]) -> str:
-    """The name lakeFS gives to a table: SHA-256, in hex, over its pairs and the properties set before it
-    was closed.
-    """
+    """Return lakeFS's name of a table: SHA-256 in hex over its pairs and the properties set before it was closed."""
     digest = hashlib.sha256()
     for pair in pairs:
         for part in pair:
@@ -125,7 +121,7 @@ def table_id(pairs: Sequence[tuple[bytes, bytes]], user_properties: dict[str, st
 
 
 class BlockBuilder:
-    """A block being filled: key-value pairs with shared prefixes left out, and restart points that allow a search."""
+    """A block that is being filled: key-value pairs without shared prefixes, and restart points for a search."""
 
     def __init__(self, restart_interval: int) -> None:
         self.restart_interval = restart_interval
@@ -150,7 +146,7 @@ class BlockBuilder:
         return len(self.buffer) + 4 * len(self.restarts) + 4
 
     def is_full_for(self, key: bytes, value_bytes: int) -> bool:
-        """Whether Pebble would close this block before it adds a pair of this size."""
+        """Return whether Pebble would close this block before it adds a pair of this size."""
         size = self.estimated_size_bytes
         if self.count == 0 or size <= BLOCK_SIZE_THRESHOLD_BYTES:
             return False
@@ -166,9 +162,7 @@ class BlockBuilder:
 
 
 class TableBuilder:
-    """The file so far, the data block and the index block that are being filled, and sums for the
-    properties.
-    """
+    """The file so far, the data block and the index block that are being filled, and sums for the properties."""
 
     def __init__(self) -> None:
         self.file = bytearray()
@@ -184,8 +178,8 @@ class TableBuilder:
     def add(self, key: bytes, value: bytes) -> None:
         if self.last_key is not None and key <= self.last_key:
             raise ConfigurationError(
-                f"keys of a table must ascend: {key[:80]!r} after {self.last_key[:80]!r}",
-                remedy="sort the entries by the bytes of their keys, and give each key once",
+                f"The keys of a table must ascend: {key[:80]!r} follows {self.last_key[:80]!r}",
+                remedy="Sort the entries by the bytes of their keys, and pass each key once",
             )
         internal_key = key + SET_TRAILER
         if self.last_key is not None and self.data_block.is_full_for(internal_key, len(value)):
@@ -199,7 +193,7 @@ class TableBuilder:
     def add_block(
         self, block: BlockBuilder, key_bytes: int, value_bytes: int, last_key: bytes, next_key: bytes
     ) -> None:
-        """Add a data block that somebody filled, as full as ``BlockBuilder.is_full_for`` wants it.
+        """Add a data block that the caller filled as far as ``BlockBuilder.is_full_for`` demands.
 
         ``key_bytes`` (without trailers) and ``value_bytes`` are sums over its pairs; ``next_key`` is empty after the
         last block. Not to be mixed with ``add``.
@@ -213,9 +207,7 @@ class TableBuilder:
             self._finish_data_block(_separator(last_key, next_key))
 
     def estimated_size_bytes(self) -> int:
-        """The size that Pebble estimates while a table is open: what is written, and what the open blocks
-        hold.
-        """
+        """Return Pebble's estimate of the size of an open table: the written bytes and those of the open blocks."""
         return len(self.file) + self.data_block.estimated_size_bytes + self.index_block.estimated_size_bytes
 
     def finish(self, user_properties: dict[str, bytes]) -> bytes:
@@ -244,7 +236,7 @@ class TableBuilder:
         return bytes(self.file)
 
     def _finish_data_block(self, separator: bytes) -> None:
-        """Write the open data block; enter it into the index, under a key between it and the next block."""
+        """Write the open data block, and add it to the index with a key between it and the next block."""
         handle = self._write_block(self.data_block.finish(), compress=True)
         self.data_block = BlockBuilder(DATA_RESTART_INTERVAL)
         self.data_blocks += 1
@@ -254,9 +246,7 @@ class TableBuilder:
         self.index_block.add(separator, handle)
 
     def _write_index(self, properties: dict[bytes, bytes]) -> bytes:
-        """Write the index, in two levels if it fills more than one block, and return the position of its
-        top.
-        """
+        """Write the index, in two levels if it fills more than one block; return the position of its top."""
         index_type = INDEX_TWO_LEVEL if self.full_index_blocks else INDEX_BINARY_SEARCH
         properties[b"rocksdb.block.based.table.index.type"] = struct.pack("<I", index_type)
         if not self.full_index_blocks:
@@ -274,7 +264,7 @@ class TableBuilder:
         return self._write_block(top.finish(), compress=True)
 
     def _write_block(self, block: bytes, *, compress: bool) -> bytes:
-        """Append a block with its trailer; return its *handle*, the encoded offset and size."""
+        """Append a block with its trailer; return its *handle*, that is, its encoded offset and size."""
         compression = NO_COMPRESSION
         if compress:
             compressed = _SNAPPY.compress(block, asbytes=True)
@@ -294,9 +284,9 @@ def _shared_prefix_bytes(left: bytes, right: bytes) -> int:
 
 
 def _separator(left: bytes, right: bytes) -> bytes:
-    """A short internal key at or after ``left`` and before ``right``: the key of a block in the index."""
+    """Return a short internal key at or after ``left`` and before ``right``: the key of a block in the index."""
     shared = _shared_prefix_bytes(left, right)
-    if shared == len(left):  # ``left`` is a prefix of ``right``: nothing shorter lies between them
+    if shared == len(left):  # ``left`` is a prefix of ``right``: no shorter key is between them
         return left + SET_TRAILER
     if left[shared] + 1 < right[shared] or shared + 1 < len(right):
         return _shortened(left, shared)
@@ -304,9 +294,7 @@ def _separator(left: bytes, right: bytes) -> bytes:
 
 
 def _successor(key: bytes, first: int = 0) -> bytes:
-    """A short internal key at or after ``key``, made by growing one of its bytes, the ``first`` or a later
-    one.
-    """
+    """Return a short internal key at or after ``key``, with one byte, the ``first`` or a later one, increased."""
     for position in range(first, len(key)):
         if key[position] != 0xFF:
             return _shortened(key, position)
@@ -314,14 +302,15 @@ def _successor(key: bytes, first: int = 0) -> bytes:
 
 
 def _shortened(key: bytes, position: int) -> bytes:
-    """``key`` cut after ``position``, whose byte grows by one. Sequence number and kind sort before any
-    real ones.
+    """Return ``key`` cut after ``position``, with that byte increased by one.
+
+    Sequence number and kind sort before any real ones.
     """
     short = key[:position] + bytes([key[position] + 1])
     return short + _SEPARATOR_TRAILER
 
 
-# What Pebble writes into every table of lakeFS; no reader of lakeFS looks at these.
+# Properties that Pebble writes into every table of lakeFS; no reader of lakeFS uses them.
 _FIXED_PROPERTIES = {
     b"rocksdb.block.based.table.prefix.filtering": b"0",
     b"rocksdb.block.based.table.whole.key.filtering": b"0",

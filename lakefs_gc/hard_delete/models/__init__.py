@@ -1,0 +1,1 @@
+"""One module per modelled design, and the parts that several designs share. The search is in ``explorer``."""

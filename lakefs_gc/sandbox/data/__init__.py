@@ -1,0 +1,1 @@
+"""The objects of the sandbox: addresses, uploads, staging areas, and the files for garbage collection. No commits."""

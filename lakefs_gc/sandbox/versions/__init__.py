@@ -1,0 +1,1 @@
+"""The versions of the sandbox: branches, tags, commits, merges and imports. Staged objects are in ``data``."""

@@ -220,7 +220,7 @@ def test_marks_that_must_not_be_swept(made: Made, spoil: Callable[[Made], None],
 
 def test_an_id_names_no_other_place(made: Made) -> None:
     for bad in ("../x", "a/b", "", ".."):
-        with pytest.raises(MarkError, match="is no mark id"):
+        with pytest.raises(MarkError, match="is not a mark id"):
             read_mark(made.store, "lake", NAMESPACE, bad)
 
 

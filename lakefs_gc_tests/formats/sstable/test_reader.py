@@ -112,7 +112,7 @@ def refusal(data: bytes) -> CorruptRangeError:
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 53, TABLE[:-1], TABLE[: len(TABLE) // 2], TABLE + b"\0"])
 def test_files_without_a_whole_footer(data: bytes) -> None:
-    assert "no SSTable, or its end is missing" in refusal(data).message
+    assert "not an SSTable, or its end is missing" in refusal(data).message
 
 
 @pytest.mark.parametrize("size", range(0, 53 + 40, 3))
@@ -248,13 +248,13 @@ def with_properties(**lies: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("lies", "reason"),
     [
-        ({"entries": b"\x02"}, "1 entries, but the properties say 2"),
+        ({"entries": b"\x02"}, "1 entries, but its properties state 2"),
         ({"entries": b"\x00"}, "keys cannot have"),
         ({"entries": b"\x7f"}, "127 entries do not fit"),
         ({"entries": b"\x02", "range_deletions": b"\x02"}, "keys cannot have"),
         ({"range_deletions": b"\x02"}, "more deletions than entries"),
         ({"raw_key_size": b"\x7f"}, "keys cannot have 127 bytes"),
-        ({"raw_key_size": b"\x00"}, "more bytes than the properties say"),
+        ({"raw_key_size": b"\x00"}, "more bytes than its properties state"),
         ({"index_type": b"\x01\x00\x00\x00"}, "unsupported: index type 1"),
         ({"index_type": b"\x02\x00\x00\x00"}, "1 entries do not fit"),
         ({"comparator": b"leveldb.BackwardComparator"}, "unsupported: keys in the order of"),

@@ -82,7 +82,7 @@ def test_the_scenario_index_names_every_table() -> None:
 def test_keys_must_ascend() -> None:
     entry = Entry("data/a", AddressType.RELATIVE, 1, 0)
     for keys in ([b"b", b"a"], [b"a", b"a"]):
-        with pytest.raises(ConfigurationError, match="keys of a table must ascend"):
+        with pytest.raises(ConfigurationError, match="The keys of a table must ascend"):
             write_range([(key, entry_identity(entry), entry) for key in keys])
 
 

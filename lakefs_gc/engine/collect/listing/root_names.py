@@ -1,4 +1,4 @@
-"""Objects at the root of a namespace whose names lakeFS does not give (``formats.addresses.is_stranger``).
+"""Objects at the root of a namespace whose names lakeFS does not give (``formats.addresses.has_unrecognized_name``).
 
 They are counted and never marked.  A ``terraform.tfstate`` in a bucket that is also a namespace is somebody else's.
 
@@ -22,7 +22,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
-from lakefs_gc.formats.addresses import STRANGER_REGEX, are_strangers, is_whole_bucket
+from lakefs_gc.formats.addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names, is_whole_bucket
 
 STRANGERS, STRANGERS_BYTES = "strangers", "strangers_bytes"
 """Facts of a listing: how many there are, whether anybody refers to them or not."""
@@ -40,7 +40,7 @@ class StrangerCount:
 
     def add(self, at_root: pa.RecordBatch) -> None:
         """``at_root`` are objects directly at the root."""
-        strangers = at_root.filter(are_strangers(at_root["address"]))
+        strangers = at_root.filter(have_unrecognized_names(at_root["address"]))
         self._strangers += strangers.num_rows
         self._size_bytes += pc.sum(strangers["size"], min_count=0).as_py()
 
@@ -51,9 +51,9 @@ class StrangerCount:
         return taken
 
 
-def is_stranger(column: str = "address") -> Column:
+def has_unrecognized_name(column: str = "address") -> Column:
     """Whether an address is a stranger's; most addresses have a slash, which is quick to see."""
-    return ~F.col(column).contains("/") & F.col(column).rlike(STRANGER_REGEX)
+    return ~F.col(column).contains("/") & F.col(column).rlike(UNRECOGNIZED_NAME_REGEX)
 
 
 def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
@@ -64,7 +64,7 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     """
     if listing.manifest.facts.get(STRANGERS) == 0 or is_whole_bucket(run.namespace):
         return ""
-    names = (dataset.dataframe.select("address").where(is_stranger()) for dataset in references)
+    names = (dataset.dataframe.select("address").where(has_unrecognized_name()) for dataset in references)
     with driver_errors():
         [row] = reduce(DataFrame.union, names).agg(F.min("address").alias("name")).collect()
     return str(row["name"] or "")

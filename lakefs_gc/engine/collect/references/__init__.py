@@ -1,0 +1,1 @@
+"""Read every reference to an object: staged entries, active commits, other repositories. No listings."""

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.collect.listing.root_names import is_stranger as spark_is_stranger
+from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name as spark_has_unrecognized_name
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InputOrderError, MarkError
-from lakefs_gc.formats.addresses import is_stranger
+from lakefs_gc.formats.addresses import has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
@@ -44,8 +44,8 @@ def decisions(collector: Collector) -> dict[str, str]:
 def test_java_reads_the_rule_as_python_does(spark: SparkSession) -> None:
     addresses = [*CANDIDATES, *ISSUED, *OTHERS, *STRANGERS]
     frame = spark.createDataFrame([(address,) for address in addresses], "address string")
-    found = {row["address"] for row in frame.where(spark_is_stranger()).collect()}
-    assert found == {address for address in addresses if is_stranger(address)}
+    found = {row["address"] for row in frame.where(spark_has_unrecognized_name()).collect()}
+    assert found == {address for address in addresses if has_unrecognized_name(address)}
 
 
 def test_they_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
