@@ -1,4 +1,4 @@
-"""All designs, and what came of running them."""
+"""The list of all designs, and functions that run their scenarios."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DESIGNS: tuple[Design, ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What all schedules of a scenario, or many of a storm, came to. ``seconds``: how long that took."""
+    """The result of all schedules of a scenario, or of many of a storm. ``seconds``: the duration of the search."""
 
     scenario: Scenario
     exploration: Exploration
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def found(self) -> tuple[Kind, ...]:
-        """What broke, the worst first."""
+        """Return what broke, the worst first."""
         return tuple(kind for kind in Kind if kind in self.exploration.found)
 
 
@@ -58,18 +58,18 @@ class DesignOutcome:
         return sum(outcome.seconds for outcome in self.outcomes)
 
     def by_itself(self) -> tuple[Outcome, ...]:
-        """The scenarios of the design as it is: no ingredient taken out, no bound left behind."""
+        """Return the scenarios of the complete design: no ingredient removed, no bound exceeded."""
         return tuple(o for o in self.outcomes if not o.scenario.taken_out and not o.scenario.bounded_by)
 
     def broken(self) -> dict[Kind, list[Outcome]]:
-        """What is broken in the design as it is, the worst first, and where."""
+        """Return what breaks in the complete design, the worst first, and in which scenarios."""
         outcomes = self.by_itself()
         broken = {kind: [o for o in outcomes if kind in o.found] for kind in Kind}
         return {kind: where for kind, where in broken.items() if where}
 
     @property
     def verdict(self) -> str:
-        """In a sentence."""
+        """Return the result in one sentence."""
         broken = self.broken()
         if not broken:
             left = [o.scenario.name for o in self.outcomes if o.scenario.bounded_by]
@@ -78,49 +78,51 @@ class DesignOutcome:
 
 
 def run(scenario: Scenario) -> Outcome:
-    """Go through all schedules of a scenario."""
+    """Try all schedules of a scenario."""
     began = time.perf_counter()
     exploration = Explorer(scenario).explore()
     return Outcome(scenario, exploration, time.perf_counter() - began)
 
 
 def run_design(design: Design) -> DesignOutcome:
-    """Go through all scenarios of a design."""
+    """Try all scenarios of a design."""
     return DesignOutcome(design, tuple(run(scenario) for scenario in design.scenarios))
 
 
 def run_storm(storm: Scenario, walks: int = accepted.STORM_WALKS, seed: int = 0) -> Outcome:
-    """Take schedules of a scenario at random."""
+    """Try random schedules of a scenario."""
     began = time.perf_counter()
     exploration = Explorer(storm).roam(walks, seed)
     return Outcome(storm, exploration, time.perf_counter() - began)
 
 
 def run_storms() -> tuple[Outcome, ...]:
-    """The accepted design with more going on than can be gone through."""
+    """Try the accepted design with more operations than can be searched completely, at random."""
     return tuple(run_storm(storm) for storm in accepted.storms())
 
 
 def traces(outcome: Outcome, kinds: Iterable[Kind] | None = None) -> list[Trace]:
-    """The shortest schedule for each thing that broke, or for these."""
+    """Return the shortest schedule for each kind of damage, or for the given kinds."""
     explorer = Explorer(outcome.scenario)
     found = (explorer.shortest(kind) for kind in (outcome.found if kinds is None else kinds))
     return [trace for trace in found if trace is not None]
 
 
 def find_design(number: int) -> Design:
-    """Raises ``ConfigurationError`` for a number that no design has."""
+    """Return the design with a number. Raise ``ConfigurationError`` if no design has it."""
     for design in DESIGNS:
         if design.number == number:
             return design
     known = ", ".join(f"{design.number} ({design.name})" for design in DESIGNS)
-    raise ConfigurationError(f"there is no design {number}", remedy=f"name one of these: {known}")
+    raise ConfigurationError(f"Unknown design {number}", remedy=f"Choose one of these: {known}")
 
 
 def find_scenario(design: Design, name: str) -> Scenario:
-    """Raises ``ConfigurationError`` for a name that no scenario of the design has."""
+    """Return a scenario by its name. Raise ``ConfigurationError`` if the design has no such scenario."""
     for scenario in design.scenarios:
         if scenario.name == name:
             return scenario
     known = ", ".join(scenario.name for scenario in design.scenarios)
-    raise ConfigurationError(f"design {design.number} has no scenario {name!r}", remedy=f"name one of these: {known}")
+    raise ConfigurationError(
+        f"Unknown scenario {name!r} of design {design.number}", remedy=f"Choose one of these: {known}"
+    )

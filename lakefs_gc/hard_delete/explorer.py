@@ -1,16 +1,16 @@
-"""Goes through the schedules of a scenario: all of them, the shortest that breaks it, or many at random.
+"""Search the schedules of a scenario: all of them, the shortest that breaks it, or many at random.
 
-A state is the world and, for each operation, the replies that it has had: a generator that only learns from replies is
-known by them, so two schedules that lead to the same replies and the same world are one state. Generators cannot be
-copied; a new one is run up to the replies instead, once for each history (``_Local``).
+A state is the world and, for each operation, the replies that it received. A generator depends on its replies only, so
+two schedules with the same replies and the same world are one state. Generators cannot be copied; instead, a new one is
+run with the same replies, once for each history (``_Local``).
 
-Two reductions, both from the footprints of the steps, keep the search small and lose no world that can be reached:
+Two reductions, both based on the footprints of the steps, keep the search small and omit no reachable world:
 
-* **Reads that nobody disturbs come first.**  When an operation's next step only reads, and no other operation could
-  ever write what it reads, the step gives the same reply now as later and leaves the world alone; no other order is
-  tried (a persistent set of one).
+* **Undisturbed reads come first.** If an operation's next step only reads, and no other operation could ever write what
+  it reads, the step has the same reply now and later and does not change the world. No other order is tried (a
+  persistent set of one).
 * **Sleep sets.**  After all schedules that begin with step A have been tried, schedules that begin with B and then A
-  are skipped where A and B are independent. With state hashing, a state that is met again is gone through again for
+  are skipped if A and B are independent. With state hashing, a state that is reached again is searched again for
   the steps that slept at the earlier visit and do not sleep now.
 """
 
@@ -30,16 +30,16 @@ from lakefs_gc.hard_delete.world import Table, World
 _LONG_AFTER_TICKS = 100
 _CRASHES = "crashes"
 Move = tuple[int, bool]
-"""The operation that goes on, by its number, or crashes (True)."""
+"""The number of an operation, and whether it crashes (True) or proceeds."""
 
 
 class ModelError(Exception):
-    """A model contradicts itself: a fault of this package, not of the design."""
+    """A model contradicts itself: a bug of this package, not of the design."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line of a story."""
+    """A line of a trace."""
 
     who: str
     says: str
@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Trace:
-    """A schedule that breaks something. ``afterwards``: what the design's own cleaning did when all was over."""
+    """A schedule that breaks something. ``afterwards``: the steps of the design's own cleanup after all operations."""
 
     kind: Kind
     detail: str
@@ -58,7 +58,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What a search went through and found. ``worlds``: all that were met, but for the operations' deadlines."""
+    """The extent and result of a search. ``worlds``: all reached worlds, without the operations' deadlines."""
 
     states: int
     steps: int
@@ -67,10 +67,10 @@ class Exploration:
 
 
 class _Local:
-    """An operation after some replies: its next step, or its end. There is one for each history of replies.
+    """An operation after some replies: its next step, or its end; one object for each history of replies.
 
-    Histories that a ``Recap`` says are one share a ``_Local``; ``known`` is where they find it. All that are over, by
-    a crash too, are one: ``over``, which is made first.
+    Histories that a ``Recap`` declares equal share a ``_Local``, which they look up in ``known``. All ended operations,
+    including crashed ones, share ``over``, which is created first.
     """
 
     __slots__ = ("_known", "_next", "_over", "begun", "index", "operation", "recap", "replies", "step")
@@ -95,16 +95,16 @@ class _Local:
 
     def after(self, reply: Hashable) -> _Local:
         if reply not in self._next:
-            made = _Local(self.index, self.operation, (*self.replies, reply), self._known, self._over)
-            if made.step is None:
-                made = self._over
-            elif made.recap is not None and self._known is not None:
-                made = self._known.setdefault((self.index, made.recap), made)
-            self._next[reply] = made
+            local = _Local(self.index, self.operation, (*self.replies, reply), self._known, self._over)
+            if local.step is None:
+                local = self._over
+            elif local.recap is not None and self._known is not None:
+                local = self._known.setdefault((self.index, local.recap), local)
+            self._next[reply] = local
         return self._next[reply]
 
     def _replay(self) -> Step | None:
-        """Run the generator up to here. ``recap`` is the one that stands right before the step, if there is one."""
+        """Run the generator to this point. ``recap`` is the one directly before the step, if any."""
         program = self.operation.program()
         try:
             step = self._skip(program, next(program))
@@ -113,7 +113,9 @@ class _Local:
         except StopIteration:
             return None
         if not all(any_touch((key,), self.operation.may_write) for key in step.writes):
-            raise ModelError(f"{self.operation.name} writes {step.writes}, and declared {self.operation.may_write}")
+            raise ModelError(
+                f"{self.operation.name} writes {step.writes}, but declares only {self.operation.may_write}"
+            )
         return step
 
     def _skip(self, program: Steps[Any], step: Step) -> Step:
@@ -142,7 +144,7 @@ class _State:
 
 
 class Explorer:
-    """All about one scenario. Without ``trusts_recaps`` each ``Recap`` is passed over: slow, and the same result."""
+    """The search of one scenario. Without ``trusts_recaps`` each ``Recap`` is ignored: slow, with the same result."""
 
     def __init__(self, scenario: Scenario, *, trusts_recaps: bool = True) -> None:
         self.scenario = scenario
@@ -155,7 +157,7 @@ class Explorer:
     # -- all schedules
 
     def explore(self, *, reduce: bool = True) -> Exploration:
-        """Depth first through every state."""
+        """Search every state, depth first."""
         slept: dict[_State, frozenset[Move]] = {}
         found: set[Kind] = set()
         steps = 0
@@ -178,14 +180,14 @@ class Explorer:
                 awake = frozenset(other for other in sleep if self._independent(state, other, move))
                 successors.append((self._after(state, move)[0], awake if reduce else frozenset()))
                 sleep |= {move}
-            # The first move's schedules are all gone through before the second's begin, which sleeps on them.
+            # All schedules of the first move are searched before those of the second, which sleeps on them.
             stack.extend(reversed(successors))
         return Exploration(
             len(slept), steps, frozenset(found), frozenset(replace(state.world, deadlines=Table()) for state in slept)
         )
 
     def shortest(self, kind: Kind) -> Trace | None:
-        """Breadth first, every interleaving: the first schedule that breaks the scenario in this way."""
+        """Return the shortest schedule with this kind of damage, from a breadth-first search."""
         came_from: dict[_State, tuple[_State, Move] | None] = {self._start: None}
         queue = deque([self._start])
         while queue:
@@ -201,7 +203,7 @@ class Explorer:
         return None
 
     def roam(self, walks: int, seed: int = 0) -> Exploration:
-        """Schedules at random: for scenarios that are too large to go through."""
+        """Try random schedules, for scenarios that are too large for a complete search."""
         chance = random.Random(seed)
         states: set[_State] = set()
         found: set[Kind] = set()
@@ -214,7 +216,7 @@ class Explorer:
                 found |= self._found(state, moves)
                 if not moves:
                     break
-                # A crash is one possibility among many; as likely as a step it would end most schedules early.
+                # A crash must be rarer than a step, or it would end most schedules early.
                 likely = [move for move in moves if not move[1]]
                 move = chance.choice(moves if not likely or chance.random() < 0.05 else likely)
                 state, _ = self._after(state, move)
@@ -222,9 +224,9 @@ class Explorer:
         return Exploration(len(states), steps, frozenset(found))
 
     def follow(self, schedule: list[str]) -> tuple[list[Event], dict[Kind, str]]:
-        """Take the steps of the named operations in this order; what they did, and what is broken then.
+        """Take the steps of the named operations in this order; return what they did, and the damage.
 
-        ``crash NAME`` crashes one. Raises ``ModelError`` when an operation cannot go on.
+        ``crash NAME`` crashes an operation. Raise ``ModelError`` if an operation cannot proceed.
         """
         events: list[Event] = []
         state = self._start
@@ -232,7 +234,7 @@ class Explorer:
         for name in schedule:
             move = (numbers[name.removeprefix("crash ")], name.startswith("crash "))
             if move not in self._moves(state):
-                raise ModelError(f"{name} cannot go on after {len(events)} steps of the schedule")
+                raise ModelError(f"{name} cannot proceed after {len(events)} steps of the schedule")
             state, event = self._after(state, move)
             events.append(event)
         return events, damage(state.world, self.scenario.look(state.world))
@@ -250,7 +252,7 @@ class Explorer:
         local = state.locals[index]
         step, operation, world = local.step, local.operation, state.world
         if step is None:
-            raise ModelError(f"{operation.name} is over")
+            raise ModelError(f"{operation.name} has ended")
         if crashes:
             event = Event(operation.name, "crashes")
             successor = self._over[index]
@@ -269,7 +271,7 @@ class Explorer:
         return _State(world, locals_, state.crashes_left - crashes), event
 
     def _chosen(self, state: _State, moves: list[Move]) -> list[Move]:
-        """The moves to try: one undisturbed read if there is any."""
+        """Return the moves to try: one undisturbed read if possible, otherwise all."""
         for index, crashes in moves:
             local = state.locals[index]
             step = local.step
@@ -305,7 +307,7 @@ class Explorer:
         if world not in self._broken:
             self._broken[world] = frozenset(damage(world, self.scenario.look(world)))
         found = self._broken[world]
-        # A crash is a possibility, not a duty: a state in which operations can only crash is an end.
+        # A crash is only possible, not necessary: a state in which operations can only crash is an end.
         if all(crashes for _, crashes in moves):
             found |= self._at_the_end(state)[0].keys()
         return found
@@ -313,7 +315,7 @@ class Explorer:
     def _at_the_end(self, state: _State) -> tuple[dict[Kind, str], tuple[Event, ...]]:
         found: dict[Kind, str] = {}
         for local in state.locals:
-            # Who sleeps only waits for more time than the scenario has.
+            # An operation that sleeps only waits for more time than the scenario has.
             if local.step is not None and not isinstance(local.step, Sleep):
                 found.setdefault(Kind.BLOCKED, f"{local.operation.name} waits: {local.step.says}")
         world, events = state.world, []
@@ -350,7 +352,7 @@ def _run_alone(program: Program, world: World) -> Iterator[tuple[Event, World]]:
                 step = running.send(None)
                 continue
             if not step.can_run(world):
-                raise ModelError(f"cleaning up waits for ever: {step.says}")
+                raise ModelError(f"the cleanup waits for ever: {step.says}")
             world, reply = step.run(world)
             yield Event("cleaning up", step.says, _shown(step, reply)), world
             step = running.send(reply)

@@ -1,4 +1,4 @@
-"""What there is to say about a design: its operations, the schedules to try, and what must never be."""
+"""The description of a design: its operations, the schedules to try, and the invariants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakefs_gc.hard_delete.world import World
 
 
 class Kind(StrEnum):
-    """What can go wrong, the worst first."""
+    """The kinds of damage, the worst first."""
 
     COMMITTED_LOST = "a committed entry lost its object"
     CHANGED = "committed data changed"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class View:
-    """What users of a lake see. ``staged``: branch and path to address; ``committed``: to address and content."""
+    """What users of a lake see: branch and path, mapped to an address (``staged``), or to address and content."""
 
     staged: Mapping[str, str]
     committed: Mapping[str, tuple[str, str]]
@@ -33,7 +33,7 @@ Look = Callable[[World], View]
 
 
 def damage(world: World, view: View) -> dict[Kind, str]:
-    """What is broken in a world, whatever happens next; with an example."""
+    """Return the damage in a world that nothing can repair, each kind with an example."""
     found: dict[Kind, str] = {}
     for place, address in view.staged.items():
         if address not in world.objects:
@@ -48,7 +48,7 @@ def damage(world: World, view: View) -> dict[Kind, str]:
 
 
 def garbage(world: World, view: View) -> list[str]:
-    """Objects that nothing refers to."""
+    """Return the objects that nothing references."""
     used = {*view.staged.values(), *(address for address, _ in view.committed.values())}
     return [address for address, _ in world.objects.scan() if address not in used]
 
@@ -57,8 +57,8 @@ def garbage(world: World, view: View) -> list[str]:
 class Operation:
     """One run of a program.
 
-    ``may_write``: footprints of everything that it could ever write; the explorer holds it to that. ``at_most_ticks``:
-    how long the operation may last (a server's request ends some day), or None. ``reliable``: it does not crash.
+    ``may_write``: footprints of everything that it could ever write, which the explorer enforces. ``at_most_ticks``:
+    the maximum duration of the operation (a server's request ends eventually), or None. ``reliable``: it never crashes.
     """
 
     name: str
@@ -70,13 +70,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Operations that begin in a world at any time, and what is expected of it.
+    """Operations that may begin in a world at any time, and the expected damage.
 
-    ``crashes``: how many operations may stop in the middle. ``settle``: what the design itself does for cleaning up
-    when everything is over, again and again if need be, and long after; what is garbage then stays garbage.
-    ``expected``: what the explorer must find, nothing else and nothing less. ``documented``: the section of the
-    document that tells this trace, or empty for what the explorer found beyond it. ``taken_out``: the ingredient that
-    the design is tried without. ``bounded_by``: what keeps a trace that the design does have from happening.
+    ``crashes``: the number of operations that may stop in the middle. ``settle``: the design's own cleanup, which runs
+    repeatedly and long after all operations have ended; garbage that remains then is permanent. ``expected``: exactly
+    what the explorer must find. ``documented``: the section of the document with this trace, or empty if only the
+    explorer found it. ``taken_out``: the ingredient that the design is tried without. ``bounded_by``: the limit that
+    prevents a trace of the complete design.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Design:
-    """A way to delete data. ``number`` as in the document of the rejected ones; 6 is the accepted one."""
+    """A design for deleting data. ``number`` as in the document of the rejected designs; 6 is the accepted one."""
 
     number: int
     name: str
@@ -105,12 +105,12 @@ class Design:
 
 
 def kinds(*found: Kind) -> frozenset[Kind]:
-    """What a scenario is expected to break."""
+    """Return the expected damage of a scenario."""
     return frozenset(found)
 
 
 def clock(ticks: int) -> Operation:
-    """Time, as an operation that can go on at any moment."""
+    """Return the passing of time, as an operation that can proceed at any moment."""
 
     def pass_time() -> Steps[None]:
         for _ in range(ticks):
@@ -120,7 +120,7 @@ def clock(ticks: int) -> Operation:
 
 
 def one_after_the_other(*programs: Program) -> Program:
-    """One client that does several things, each when the one before it is over."""
+    """Return the program of one client that runs several programs, one after the other."""
 
     def run() -> Steps[Any]:
         for number, program in enumerate(programs):
@@ -131,7 +131,7 @@ def one_after_the_other(*programs: Program) -> Program:
 
 
 def _numbered(number: int, steps: Steps[Any]) -> Steps[None]:
-    """The same steps. The same place in another program of one client is another place."""
+    """Yield the same steps, with recaps that distinguish the programs of one client."""
     reply: Any = None
     while True:
         try:

@@ -1,6 +1,6 @@
-"""The page about the designs, as Markdown, made from runs.
+"""Write the page about the designs, as Markdown, from runs of the models.
 
-``lakefs-gc designs page`` prints it. It holds no times, so the same code makes the same page.
+``lakefs-gc designs page`` prints it. It contains no durations, so the same code writes the same page.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT
 from lakefs_gc.hard_delete.story import tell
 
 _INTRODUCTION = """\
-# Why data are deleted offline
+# Why data is deleted offline
 
-*This page is made by `lakefs-gc designs page` from runs of the models in `lakefs_gc/hard_delete`; a test holds it
-to that.*
+*`lakefs-gc designs page` generates this page from runs of the models in `lakefs_gc/hard_delete`. A test fails if the
+page is out of date.*
 
-lakeFS does not delete an object when its last reference goes. Five ways to do so inside lakeFS were designed and
-rejected (`design/rejected/hard-delete.md` in lakeFS's repository); what was accepted is a collector that works from
-outside (`design/accepted/gc_plus/uncommitted-gc.md`). Here all six can be run.
+lakeFS does not delete an object when its last reference is removed. Five designs that do so inside lakeFS were
+rejected (`design/rejected/hard-delete.md` in lakeFS's repository). The accepted design is a collector outside lakeFS
+(`design/accepted/gc_plus/uncommitted-gc.md`). All six can be run here.
 
 Each design is a small program on a world with a key-value store, an object store, branches, staging tokens, commits
-and a clock. Each operation stops at every atomic step. An explorer goes through **every** interleaving of a
-scenario's operations, and crashes where the scenario has some, and looks after each step whether something is
-broken; the traces below are the shortest there are. Where the document of a design is silent, the reading that is
-kinder to the design was taken.
+and a clock. Each operation stops at every atomic step. An explorer tries **every** interleaving of a scenario's
+operations, with crashes if the scenario has them, and checks after each step whether something is broken. The traces
+below are the shortest ones. If the document of a design leaves a question open, the model uses the answer that favours
+the design.
 
-What holds for all models: a write goes to the branch's staging token and is repeated if the token was changed
-meanwhile, as lakeFS does it; one step of the key-value store or of the object store is atomic, and everybody sees
-it at once; a tick of the clock is longer than any request, unless a scenario says otherwise; retries end after two
-or three times. "Nothing found" means: not with these operations, in any order.
+All models have these rules. A write goes to the branch's staging token, and is repeated if the token changed meanwhile,
+as in lakeFS. One step of the key-value store or of the object store is atomic, and visible to all operations at once.
+A tick of the clock is longer than any request, unless a scenario says otherwise. Retries end after two or three times.
+"Nothing found" means: no damage with these operations, in any order.
 """
 _PROPERTIES = {
-    Kind.COMMITTED_LOST: "committed data stay",
-    Kind.CHANGED: "and do not change",
-    Kind.STAGED_LOST: "staged data stay",
-    Kind.BLOCKED: "nobody is blocked",
-    Kind.LEAKED: "garbage goes",
+    Kind.COMMITTED_LOST: "committed data is kept",
+    Kind.CHANGED: "committed data does not change",
+    Kind.STAGED_LOST: "staged data is kept",
+    Kind.BLOCKED: "no operation is blocked",
+    Kind.LEAKED: "garbage is deleted",
 }
 
 
 def render() -> str:
-    """Run everything, and write the page."""
+    """Run all designs, and return the page."""
     return page([run_design(design) for design in DESIGNS], run_storms())
 
 
 def page(outcomes: Sequence[DesignOutcome], storms: Sequence[Outcome]) -> str:
-    """The page of these runs."""
+    """Return the page of these runs."""
     lines = [_INTRODUCTION, "## All designs", ""]
     lines += _table(
         ("design", *_PROPERTIES.values(), "scenarios", "states"),
@@ -65,8 +65,8 @@ def page(outcomes: Sequence[DesignOutcome], storms: Sequence[Outcome]) -> str:
     )
     lines += [
         "",
-        "A cell names a scenario in which the property breaks; ✓ means that none was found. The accepted design is "
-        "counted with all its ingredients and within its bounds, which are listed with it.",
+        "A cell names a scenario in which the property breaks; ✓ means that no such scenario was found. The row of the "
+        "accepted design is about the complete design within its bounds, which its section lists.",
         "",
     ]
     for outcome in outcomes:
@@ -91,37 +91,37 @@ def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
     left = [o for o in outcome.outcomes if o.scenario.bounded_by]
     lines += ["### What it survives", "", *_scenarios(survived)]
     lines += [
-        f"With more than can be gone through, {accepted.STORM_WALKS:,} schedules at random:",
+        f"Scenarios that are too large for a complete search, with {accepted.STORM_WALKS:,} random schedules:",
         "",
         *_scenarios(storms),
         "### What each ingredient is for",
         "",
         *_table(
-            ("taken out", "then", "in", "steps of the shortest trace"),
+            ("removed ingredient", "damage", "scenario", "steps of the shortest trace"),
             [
                 (o.scenario.taken_out, _found(o), f"`{o.scenario.name}`", str(len(traces(o, o.found[:1])[0].events)))
                 for o in taken_out
             ],
         ),
         "",
-        "With the second look the order of the listings matters less: `without-order-twice` and "
-        "`without-copies-last-twice` find nothing. lakeFS's own design has one look, and needs both.",
+        "With the second look, the order of the listings matters less: `without-order-twice` and "
+        "`without-copies-last-twice` find nothing. lakeFS's own design has one look, and needs both ingredients.",
         "",
-        "The wait is in no document. A mark that a person approves, or that is swept after a delay, has it; a sweep "
-        "that follows its mark at once, as that of lakeFS's own client does, has not. lakefs-gc waits: it takes no "
-        "look within `safety.longest_commit_minutes` of the mark.",
+        "The wait is not in lakeFS's document. A mark that a person approves, or that is swept after a delay, has it. "
+        "A sweep that follows its mark at once, as in lakeFS's own client, does not have it. lakefs-gc waits: it takes "
+        "no second look within `safety.longest_commit_minutes` of the mark.",
         "",
-        "### What is left",
+        "### Remaining risks",
         "",
         "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects "
-        "and every `sweep.max_look_age_minutes`; the model has one round. `revive-late` falls between a look and "
-        "the last delete of its round. An object that is older than the cutoff and in no list can come back to "
-        "life only through an expired commit (branch, revert, cherry-pick, merge) or through a request that was "
-        "under way all the time: a copy is tracked, an upload or a link is young, a link token has run out, and "
-        "StageObject takes no address of the repository.",
+        "and every `sweep.max_look_age_minutes`; the model has one round. `revive-late` happens between a second look "
+        "and the last delete of its round. An object that is older than the cutoff and in no list can become "
+        "referenced again in two ways only. One is an expired commit (branch, revert, cherry-pick, merge). The other "
+        "is a request that was in progress all the time: copies are tracked, uploads and links are newer than the "
+        "cutoff, old link tokens have expired, and StageObject accepts no address inside the repository.",
         "",
         *_table(
-            ("what happens", "then", "what bounds it"),
+            ("scenario", "damage", "limit"),
             [(f"`{o.scenario.name}`: {o.scenario.question}", _found(o), o.scenario.bounded_by) for o in left],
         ),
         "",
@@ -147,14 +147,14 @@ def _scenarios(outcomes: Iterable[Outcome]) -> list[str]:
         )
         for o in outcomes
     ]
-    return [*_table(("scenario", "what happens", "found", "in the document", "states"), rows), ""]
+    return [*_table(("scenario", "description", "damage", "in the document", "states"), rows), ""]
 
 
 def _story(outcome: Outcome) -> list[str]:
     scenario = outcome.scenario
     if not outcome.found:
         return []
-    lines = [f"### {scenario.name}", "", f"{scenario.question}  {scenario.moral}", "", "```text"]
+    lines = [f"### {scenario.name}", "", f"{scenario.question} {scenario.moral}".strip(), "", "```text"]
     lines += tell(traces(outcome, outcome.found[:1])[0])
     return [*lines, "```", ""]
 
@@ -176,17 +176,16 @@ def _listing_cost() -> list[str]:
     return [
         "### listing",
         "",
-        f"Listing a branch, getting an object and committing all list what is staged. The document measured "
-        f"{KEY_VALUE_STORE.objects:,} staged objects; in requests of {KEY_VALUE_STORE.page:,} objects, one after the "
-        "other:",
+        f"Listing a branch, reading an object and committing all list the staged objects. The document measured "
+        f"{KEY_VALUE_STORE.objects:,} staged objects, in consecutive requests of {KEY_VALUE_STORE.page:,} objects:",
         "",
         *_table(
-            ("how", "measured", "requests", "a request", "of that waiting", "5 million objects"),
+            ("store", "measured", "requests", "time per request", "of that waiting", "5 million objects"),
             rows,
         ),
         "",
-        f"That is {factor:.1f} times as long. Most of the slower one was the client's own computing, though: without "
-        f"it the store takes {waiting:.1f} times as long for a request.",
+        f"The object store takes {factor:.1f} times as long. Most of that is the client's own computing: without it, a "
+        f"request takes {waiting:.1f} times as long.",
         "",
     ]
 

@@ -1,8 +1,8 @@
-"""The atomic steps. An operation yields one, the explorer takes it, and sends the reply back in.
+"""The atomic steps. An operation yields a step, the explorer executes it, and sends the reply to the operation.
 
-``says`` is what a story prints, with the number of the step in the design document where it has one. ``reads`` and
-``writes`` name what the step touches (keys, or everything below a prefix where it ends in a slash): two steps of which
-neither writes what the other touches can be taken in either order.
+``says`` is the text in a trace, with the number of the step in the design document if it has one. ``reads`` and
+``writes`` name what the step touches: keys, or everything below a prefix that ends in a slash. Two steps can be taken
+in either order if neither writes what the other touches.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakefs_gc.hard_delete.world import Object, Provider, World
 
 Result = TypeVar("Result")
 OBJECTS = "objects/"
-"""Where the object store stands in footprints."""
+"""The prefix of the object store in footprints."""
 CLOCK = "clock"
 DEADLINES = "deadlines"
 
@@ -35,11 +35,11 @@ class Step:
         return ()
 
     def can_run(self, world: World) -> bool:
-        """Whether the step can be taken now; a step that cannot waits until it can."""
+        """Return whether the step can be taken now; otherwise it waits."""
         return True
 
     def run(self, world: World) -> tuple[World, Any]:
-        """The world after the step, and the reply."""
+        """Return the world after the step, and the reply."""
         raise NotImplementedError
 
 
@@ -49,14 +49,14 @@ Program = Callable[[], Steps[Any]]
 
 
 def touches(one: str, other: str) -> bool:
-    """Whether two footprints have a key in common."""
+    """Return whether two footprints have a key in common."""
     if one == other:
         return True
     return (one.endswith("/") and other.startswith(one)) or (other.endswith("/") and one.startswith(other))
 
 
 def any_touch(ones: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether two sets of footprints have a key in common."""
+    """Return whether two sets of footprints have a key in common."""
     return any(touches(one, other) for one in ones for other in others)
 
 
@@ -79,7 +79,7 @@ class Get(Step):
 
 @dataclass(frozen=True)
 class Set(Step):
-    """Write whatever was there before. Reply: None."""
+    """Write a key, whatever its old value. Reply: None."""
 
     key: str
     value: Hashable
@@ -94,7 +94,7 @@ class Set(Step):
 
 @dataclass(frozen=True)
 class SetIf(Step):
-    """Write only if the value is still ``expected`` (None: no such key). Reply: whether it was."""
+    """Write a key only if its value is still ``expected`` (None: no such key). Reply: whether it was."""
 
     key: str
     value: Hashable
@@ -146,7 +146,7 @@ class Scan(Step):
 
 @dataclass(frozen=True)
 class Await(Step):
-    """Wait until the value of a key is as ``until`` wants it. Reply: the value."""
+    """Wait until ``until`` accepts the value of a key. Reply: the value."""
 
     key: str
     until: Callable[[Any], bool]
@@ -202,7 +202,7 @@ class Head(Step):
 
 @dataclass(frozen=True)
 class SetCounter(Step):
-    """Write an object's metadata, if the store sees no difference to ``seen``. Reply: whether it did so."""
+    """Write an object's metadata if the store sees no difference from ``seen``. Reply: whether it wrote."""
 
     provider: Provider
     address: str
@@ -246,7 +246,7 @@ class CopyData(Step):
 
 @dataclass(frozen=True)
 class Remove(Step):
-    """Hard-delete an object; one that is gone is no error. Reply: None."""
+    """Hard-delete an object; a missing object is not an error. Reply: None."""
 
     address: str
 
@@ -289,7 +289,7 @@ class Now(Step):
 
 @dataclass(frozen=True)
 class Sleep(Step):
-    """Wait until a tick has come. Reply: None."""
+    """Wait for a tick. Reply: None."""
 
     until: int
 
@@ -306,7 +306,7 @@ class Sleep(Step):
 
 @dataclass(frozen=True)
 class Tick(Step):
-    """Time goes on, as far as no operation with a deadline is still under way."""
+    """Advance the clock, unless an operation with a deadline is still in progress."""
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -325,10 +325,10 @@ class Tick(Step):
 
 @dataclass(frozen=True)
 class Recap(Step):
-    """No step at all: a promise that from this place on the operation goes by ``value`` alone.
+    """Not a step, but a declaration that from this place on the operation depends on ``value`` only.
 
-    What it was told before does not matter any more, so the explorer takes two histories for one that come to the same
-    place with the same value.
+    Earlier replies do not matter any more, so the explorer merges two histories that reach the same place with the same
+    value.
     """
 
     says: str = field(kw_only=True, default="")
@@ -338,7 +338,7 @@ class Recap(Step):
 
 @dataclass(frozen=True)
 class Note(Step):
-    """A step that touches nothing others see: a request begins, a client works for itself."""
+    """A step that touches nothing shared: a request begins, or a client works locally."""
 
     def run(self, world: World) -> tuple[World, Any]:
         return world, None

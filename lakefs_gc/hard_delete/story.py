@@ -1,4 +1,4 @@
-"""A trace as a story to read."""
+"""A trace as text for people, and as values for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lakefs_gc.hard_delete.explorer import Event, Trace
 
 
 def tell(trace: Trace) -> list[str]:
-    """Lines of text: each step with who takes it and what comes back, and how it ends."""
+    """Return the lines of a trace: each step with its operation and reply, and the damage at the end."""
     lines = _told(trace.events, 1)
     if trace.afterwards:
         lines += ["long after:", *_told(trace.afterwards, len(trace.events) + 1)]
@@ -17,7 +17,7 @@ def tell(trace: Trace) -> list[str]:
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    """The same for machines."""
+    """Return a trace as values for JSON."""
     return {
         "broken": trace.kind.name.lower(),
         "meaning": str(trace.kind),

@@ -1,7 +1,7 @@
-"""The world that operations share: a key-value store, an object store, and a clock. Immutable, so states can be kept.
+"""The world that operations share: a key-value store, an object store, and a clock, all of them immutable.
 
-Keys are strings with slashes. Values are anything hashable. Time is counted in ticks: one tick stands for the time
-that a design waits before it believes that nobody works with an object any more (lakeFS: 24 hours).
+Keys are strings with slashes. Values are hashable. Time is counted in ticks: one tick is the time that a design waits
+before it assumes that no client works with an object any more (lakeFS: 24 hours).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Table(Generic[Value]):
-    """A mapping that is never changed: each change makes another one. Hashable."""
+    """An immutable, hashable mapping: each change returns a new one."""
 
     __slots__ = ("_hash", "_rows")
 
@@ -29,13 +29,13 @@ class Table(Generic[Value]):
         return Table({**self._rows, key: value})
 
     def remove(self, prefix: str, *, whole_prefix: bool = False) -> Table[Value]:
-        """Without one key, or without all keys that begin with it."""
+        """Return the table without one key, or without all keys that begin with it."""
         if whole_prefix:
             return Table({key: value for key, value in self._rows.items() if not key.startswith(prefix)})
         return Table({key: value for key, value in self._rows.items() if key != prefix})
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Value]]:
-        """Rows whose key begins with the prefix, by key."""
+        """Yield the rows with keys that begin with the prefix, in the order of the keys."""
         return ((key, self._rows[key]) for key in sorted(self._rows) if key.startswith(prefix))
 
     def __contains__(self, key: str) -> bool:
@@ -69,7 +69,7 @@ class Object:
 
 @dataclass(frozen=True)
 class Provider:
-    """What an object store can do about metadata: whether a condition on a write notices that they changed.
+    """The behaviour of an object store: whether a condition on a write notices changed metadata.
 
     ``notices_metadata``: Azure's ETag and Google's metageneration change with the metadata. S3's ETag is of the
     content alone, and metadata are changed there by copying the object onto itself.
@@ -79,7 +79,7 @@ class Provider:
     notices_metadata: bool
 
     def version(self, stored: Object) -> Hashable:
-        """What a condition on a metadata write can compare."""
+        """Return what a condition on a metadata write can compare."""
         return (stored.content, stored.metageneration) if self.notices_metadata else stored.content
 
 
@@ -90,7 +90,7 @@ GCS = Provider("Google", notices_metadata=True)
 
 @dataclass(frozen=True)
 class World:
-    """Everything that operations share. ``deadlines``: when each operation that has begun must be over, in ticks."""
+    """Everything that operations share. ``deadlines``: the tick by which each running operation must end."""
 
     kv: Table[Any] = field(default_factory=Table)
     objects: Table[Object] = field(default_factory=Table)

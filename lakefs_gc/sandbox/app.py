@@ -1,4 +1,4 @@
-"""The sandbox as an ASGI application: reading requests, checking credentials, turning errors into answers."""
+"""The sandbox as an ASGI application: read requests, check credentials, convert errors to answers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One user, "admin": HTTP basic authentication, and the tokens that a login gives.
+"""Authenticate the only user, "admin", with HTTP basic authentication or the token of a login.
 
-Checked on loopback too: a collector that forgets its credentials must fail here as it would anywhere.
+Credentials are checked on loopback too: a collector that omits them must fail here as on a real server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sandbox's clock, which a test may replace."""
+"""The clock of the sandbox, which a test may replace."""
 
 from __future__ import annotations
 

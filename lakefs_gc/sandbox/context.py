@@ -1,4 +1,4 @@
-"""One running sandbox: its settings and its parts, as the modules of operations use them."""
+"""The context of a running sandbox: its settings and parts, which all operations use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakefs_gc.sandbox.data.tracking import LinkTokens, TrackedCopies
 from lakefs_gc.sandbox.problems import read_only
 from lakefs_gc.sandbox.state.database import Database
 from lakefs_gc.sandbox.tasks import Tasks
-from lakefs_gc.sandbox.versions.committed import Committed, RangeLimits
+from lakefs_gc.sandbox.versions.ranges import Committed, RangeLimits
 from lakefs_gc.sandbox.versions.refs import Refs, Repository
 from lakefs_gc.storage.location import StoreLocation
 
@@ -62,8 +62,8 @@ class SandboxOptions:
         lifetime, grace = self.link_lifetime_seconds, self.grace_period_seconds
         if lifetime is not None and grace and lifetime > grace:
             raise ConfigurationError(
-                f"link tokens of {lifetime} s would outlive the grace period of {grace} s",
-                remedy="shorten link_lifetime_seconds or lengthen grace_period_seconds",
+                f"Link tokens of {lifetime} s would outlive the grace period of {grace} s",
+                remedy="Lower link_lifetime_seconds, or raise grace_period_seconds",
             )
 
     @property

@@ -1,7 +1,7 @@
-"""Where a sandbox differs from a lakeFS server (1.84) on purpose, and why: the only list of it.
+"""The complete list of intended differences between the sandbox and a lakeFS server (1.84), with their reasons.
 
-All else that a recording of a real server shows must be equal; ``lakefs_gc_tests/sandbox/test_contract.py`` holds the
-sandbox to that, and to this list.
+Everything else in a recording of a real server must be equal; ``lakefs_gc_tests/sandbox/test_contract.py`` checks that,
+and this list.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ MISSING = (
     ),
     MissingFeature(
         "addresses of a local store by its folder",
-        "lakeFS shows and hands out local:///folder/repo/data/...; the sandbox takes them, and says local://repo/data/...",
+        "lakeFS shows and hands out local:///folder/repo/data/...; the sandbox takes them, and says "
+        "local://repo/data/...",
     ),
     MissingFeature("dumps of refs", "collectors never ask for one", paths=("/refs/dump", "/refs/restore")),
     MissingFeature(

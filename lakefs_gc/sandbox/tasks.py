@@ -1,7 +1,7 @@
-"""The outcome of work that goes on beside the requests, for the calls that ask after it.
+"""Run tasks in the background, and store their status for the calls that query it.
 
-A status is what the API shows, kept as JSON. It is stored before the task's id is given out, and a task that a
-restart cut short is completed with an error then: nobody waits for it for ever.
+A status is stored as the API shows it, in JSON. It is stored before the task's id is returned. A task that a restart
+interrupted is completed with an error, so that no client waits for it for ever.
 """
 
 from __future__ import annotations

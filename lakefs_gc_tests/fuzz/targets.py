@@ -324,8 +324,8 @@ def _read_page(data: bytes) -> Any:
         try:
             careful = _read_carefully(data, "ns/")
         except IncompleteListingError as error:
-            if "no XML" in str(error):
-                # Damage to what is not looked at, the ID of an owner for instance: all that matters was whole.
+            if "not XML" in str(error):
+                # The damage is in a part that is not used, such as the id of an owner: all used parts are complete.
                 return None
             raise Finding(f"the quick way accepts a page that the XML parser refuses: {error}") from None
         for name in ("levels", "truncated", "token"):

@@ -54,4 +54,4 @@ def test_an_unknown_name_ends_with_what_there_is(
 ) -> None:
     code, out, err = run(monkeypatch, capsys, "designs", *arguments)
     assert (code, out) == (2, "")
-    assert "what to do: name one of these: " in err
+    assert "what to do: Choose one of these: " in err

@@ -174,7 +174,7 @@ def test_design_4_a_copy_that_finds_an_empty_list_gives_up() -> None:
     ]
     *_, broken = follow(4, "copy-reset", told)
     assert not broken
-    with pytest.raises(ModelError, match="copy a to b cannot go on"):
+    with pytest.raises(ModelError, match="copy a to b cannot proceed"):
         follow(4, "copy-reset", [*told, ("copy a to b", "")])
 
 
@@ -242,11 +242,11 @@ def test_design_5_the_lock_on_delete_resolves_it() -> None:
     assert not broken
     explorer = Explorer(find_scenario(find_design(5), "delete-move-locked"))
     names = [operation for operation, _ in [*DELETE_MOVE[2:5], *to_the_lock]]
-    with pytest.raises(ModelError, match="delete a cannot go on"):
+    with pytest.raises(ModelError, match="delete a cannot proceed"):
         explorer.follow(names)
     events, broken = follow(5, "delete-move-locked", [*to_the_lock, ("move a to b", "reads branch main")])
     assert events[2].reply == "done"
-    with pytest.raises(ModelError, match="move a to b cannot go on"):
+    with pytest.raises(ModelError, match="move a to b cannot proceed"):
         explorer.follow([*(operation for operation, _ in to_the_lock), "move a to b", "move a to b"])
 
 

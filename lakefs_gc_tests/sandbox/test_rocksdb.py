@@ -14,7 +14,7 @@ from lakefs_gc.formats.entry import AddressType, Entry, decode_value, encode_val
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.formats.sstable.reader import read_pairs
 from lakefs_gc.sandbox.state.records import Record, record_of
-from lakefs_gc.sandbox.versions.committed import METADATA_FOLDER, Committed, RangeLimits
+from lakefs_gc.sandbox.versions.ranges import METADATA_FOLDER, Committed, RangeLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import scenario

@@ -23,7 +23,7 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.auth import Credentials
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.server import SandboxServer, serve
-from lakefs_gc.sandbox.versions.committed import RangeLimits
+from lakefs_gc.sandbox.versions.ranges import RangeLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, StartSandbox, make_place, refused, sdk_client

@@ -1,4 +1,4 @@
-"""The accepted design: what it survives.
+"""Scenarios that the accepted design survives.
 
 The schedules are those that the rejected designs fail on, with a collector that runs at the same time.
 """
@@ -49,7 +49,7 @@ _SURVIVED = (
         upload("a", f"data/s{TODAY}/M"),
         collector(),
         clock(2),
-        moral="What was overwritten is listed, and not referred to.",
+        moral="The overwritten object is listed, and not referenced.",
     ),
     scenario(
         "copy-delete",
@@ -118,7 +118,7 @@ _SURVIVED = (
         *link(ALL),
         collector(),
         clock(3),
-        moral="When the object is old enough to be a candidate, its address cannot be linked any more.",
+        moral="When the object is old enough to be a candidate, its address can no longer be linked.",
     ),
     scenario(
         "commit-delete",
@@ -129,7 +129,7 @@ _SURVIVED = (
         commit(at_most_ticks=0),
         collector(waits_ticks=1),
         clock(1),
-        moral="A commit that was under way at the mark is over when the second look reads what is committed.",
+        moral="A commit that was in progress at the mark has ended when the second look reads the commits.",
     ),
     scenario(
         "commit-overwrite",
@@ -148,7 +148,7 @@ _SURVIVED = (
         upload(),
         collector(),
         crashes=2,
-        moral="Nothing is locked, and what is left behind is collected.",
+        moral="Nothing is locked, and leftover objects are collected.",
     ),
     scenario(
         "crash-commit",
@@ -182,7 +182,7 @@ STORM_WALKS = 1000
 
 
 def storms(with_: Ingredients = ALL) -> tuple[Scenario, ...]:
-    """More than can be gone through, for schedules at random."""
+    """Return scenarios that are too large for a complete search, for random schedules."""
     return (
         scenario(
             "storm",

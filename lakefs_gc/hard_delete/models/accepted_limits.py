@@ -1,4 +1,4 @@
-"""The accepted design: what each of its ingredients is for, and what is left."""
+"""Scenarios that show what each ingredient of the accepted design prevents, and which risks remain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TAKEN_OUT = (
         collector(ALL.without("cutoff")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="cutoff",
-        moral="The object is there before its entry is.",
+        moral="The object exists before its entry does.",
     ),
     scenario(
         "without-order",
@@ -42,7 +42,7 @@ TAKEN_OUT = (
         collector(ONE_LOOK.without("order")),
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="order of listings",
-        moral="The object moves from where was not looked yet to where was looked already.",
+        moral="The object moves from a list that was not read yet to one that was read already.",
     ),
     scenario(
         "without-order-twice",
@@ -50,7 +50,7 @@ TAKEN_OUT = (
         world({"a": A}),
         commit(),
         collector(ALL.without("order")),
-        moral="The second look makes up for it: an object is committed only once.",
+        moral="The second look corrects this, because an object is committed only once.",
     ),
     scenario(
         "without-tracking",
@@ -60,8 +60,8 @@ TAKEN_OUT = (
         collector(ALL.without("tracked_copies")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="tracked copies",
-        moral="A listing goes page by page, and each time the entry moves from a page that was not read yet to one "
-        "that was.",
+        moral="A listing is read page by page, and each time the entry moves from a page that was not read yet to one "
+        "that was read already.",
     ),
     scenario(
         "without-copies-last",
@@ -71,7 +71,7 @@ TAKEN_OUT = (
         collector(ONE_LOOK.without("copies_last")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="copies read last",
-        moral="The copy is tracked after the notes were read.",
+        moral="The copy is tracked after the list of tracked copies was read.",
     ),
     scenario(
         "without-copies-last-twice",
@@ -79,7 +79,7 @@ TAKEN_OUT = (
         STAGED_AT_Z,
         rename("z", "a", "z", "a"),
         collector(ALL.without("copies_last")),
-        moral="The second look makes up for it, as long as lakeFS remembers the first copy.",
+        moral="The second look corrects this, as long as lakeFS remembers the first copy.",
     ),
     scenario(
         "without-source-read-again",
@@ -90,7 +90,7 @@ TAKEN_OUT = (
         collector(),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="source read again after tracking",
-        moral="To note the copy is not enough: the object may have been marked between the read and the note.",
+        moral="Tracking the copy is not enough: the object may have been marked between the read and the tracking.",
     ),
     scenario(
         "without-token-expiry",
@@ -101,7 +101,7 @@ TAKEN_OUT = (
         clock(3),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="token expiry",
-        moral="The object is old enough, and nothing refers to it yet.",
+        moral="The object is old enough, and nothing references it yet.",
     ),
     scenario(
         "without-second-look",
@@ -122,9 +122,9 @@ TAKEN_OUT = (
         collector(),
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="wait between mark and sweep",
-        moral="What a commit has read, and somebody deletes or overwrites before the commit is written, is in no list "
-        "meanwhile: the newer staging token hides the sealed one. This takes no unlucky moment, just a commit that "
-        "lasts longer than from one look to the other.",
+        moral="An entry that a commit has read, and that a client deletes or overwrites before the commit is written, "
+        "is in no list meanwhile: the newer staging token hides the sealed one. No rare moment is needed, only a "
+        "commit that lasts longer than the time between two looks.",
     ),
     scenario(
         "without-identical-entries",
@@ -133,8 +133,8 @@ TAKEN_OUT = (
         collector(ALL.without("identical_listed")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="identical entries in the list",
-        moral="No race: lakeFS knows an entry by its content, not by its address. lakefs-gc looks such paths up "
-        "itself.",
+        moral="This is not a race: lakeFS identifies an entry by its content, not by its address. lakefs-gc looks up "
+        "such paths itself.",
     ),
 )
 LEFT = (
@@ -145,8 +145,8 @@ LEFT = (
         revive_branch(),
         collector(),
         expected=kinds(Kind.COMMITTED_LOST),
-        bounded_by="the time from a look's reading of the active commits to the last delete of its round",
-        moral="No look is the last moment. Branch, revert, cherry-pick and merge can each name an expired commit.",
+        bounded_by="the time from a second look's read of the active commits to the last delete of its round",
+        moral="A branch, revert, cherry-pick or merge can name an expired commit after any second look.",
     ),
     scenario(
         "slow-upload",
@@ -157,7 +157,7 @@ LEFT = (
         clock(3),
         expected=kinds(Kind.STAGED_LOST),
         bounded_by="requests that last less than the minimum age",
-        moral="The object is old before its entry is there.",
+        moral="The object is older than the cutoff before its entry exists.",
     ),
     scenario(
         "slow-link",

@@ -1,4 +1,4 @@
-"""The accepted design, on the side of the collector: list, subtract what is in use, mark, look again, sweep.
+"""The collector of the accepted design: list, subtract used objects, mark, take a second look, sweep.
 
 It goes as lakefs-gc's own engine does in one of the rounds of a sweep: a look, then the deletes; each object
 is looked at in the store just before it is deleted, and kept if it was written since it was listed.

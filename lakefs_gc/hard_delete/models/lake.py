@@ -1,4 +1,4 @@
-"""lakeFS as the designs find it: branches with staging tokens, staged entries, commits, asynchronous drop.
+"""The model of lakeFS that the designs share: branches with staging tokens, entries, commits, asynchronous drop.
 
 As lakeFS works (pkg/graveler): a write goes to the branch's staging token and looks at the branch again afterwards; if
 the token was changed meanwhile, it writes once more. A commit first gives the branch a new token and seals the old

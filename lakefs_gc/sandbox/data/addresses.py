@@ -1,5 +1,4 @@
-"""Physical addresses: ``data/<slice>/<object id>``, and the signatures of those that clients upload to
-themselves.
+"""Issue physical addresses (``data/<slice>/<object id>``), and sign those that clients upload to directly.
 
 Source: lakeFS ``pkg/upload/path_provider.go``, and ``VerifyLinkAddress`` in ``pkg/catalog/catalog.go``.
 """

@@ -1,4 +1,4 @@
-"""What a lakeFS server does for garbage collectors: retention rules, and the two lists of what is in use.
+"""The server's part of garbage collection: retention rules, and the lists of committed and uncommitted objects.
 
 Layout and formats: ``_lakefs/retention/gc/`` of the namespace, as ``lakefs_gc.formats`` has them.
 """

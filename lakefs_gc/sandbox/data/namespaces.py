@@ -1,8 +1,8 @@
-"""From storage namespaces and physical addresses to places in the sandbox's object store.
+"""Map storage namespaces and physical addresses to locations in the sandbox's object store.
 
-With a local root (``file:///folder``) the namespace ``local://name`` is the folder ``name`` below it; with
-a root in S3 a namespace is its own URL, which must lie in the root. Addresses outside every namespace
-(imports, staged objects) are read wherever they are in the same kind of store, and never written.
+With a local root (``file:///folder``), the namespace ``local://name`` is the folder ``name`` below it. With a root in
+S3, a namespace is its own URL, which must be inside the root. Addresses outside every namespace (imports, staged
+objects) are read anywhere in the same kind of store, and never written.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Namespaces:
         kinds = {"file": "local", "s3": "s3"}
         if scheme not in kinds:
             raise ConfigurationError(
-                f"the sandbox keeps its objects at file:///folder or s3://bucket/prefix, not at {root.url!r}",
-                remedy="choose one of these",
+                f"The sandbox cannot store objects at {root.url!r}",
+                remedy="Use file:///folder or s3://bucket/prefix",
             )
         self.blockstore_type = kinds[scheme]
         self._stores: dict[str, ObjectStore] = {}

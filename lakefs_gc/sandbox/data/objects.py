@@ -1,4 +1,4 @@
-"""Objects of a ref: reading, listing, uploading, copying, staging, linking and deleting them."""
+"""Read, list, upload, copy, stage, link and delete the objects of a ref."""
 
 from __future__ import annotations
 

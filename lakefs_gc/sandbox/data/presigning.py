@@ -1,4 +1,4 @@
-"""Requests to the store that a client may make by itself, with a URL that the sandbox signed: in S3 only."""
+"""Sign URLs with which a client sends requests directly to the store; only for a store in S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staging areas: what was written to a branch since its last commit, in layers (see ``refs.Branch``)."""
+"""Staging areas: the changes of a branch since its last commit, in layers (see ``refs.Branch``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that an upload or a download passes through."""
+"""Streams for the content of uploads and downloads."""
 
 from __future__ import annotations
 

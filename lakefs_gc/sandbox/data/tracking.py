@@ -1,4 +1,4 @@
-"""What the ref store knows of addresses for a limited time: issued link tokens, and copies that share an address."""
+"""Addresses that are remembered for a limited time: issued link tokens, and copies that share an address."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The S3 gateway of the sandbox: a repository is a bucket, and a key begins with a branch: ``branch/path``."""
+"""The S3 gateway: a repository is a bucket, and a key is ``branch/path``. The REST API is in ``routes``."""

@@ -1,6 +1,6 @@
-"""The gateway as an ASGI application, before the one of the API on the same port.
+"""The gateway as an ASGI application, in front of the API's on the same port.
 
-As with lakeFS both are behind one listener; a request that is signed as for AWS is the gateway's.
+As in lakeFS, both use one listener; a request with an AWS signature goes to the gateway.
 """
 
 from __future__ import annotations

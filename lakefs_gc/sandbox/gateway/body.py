@@ -1,4 +1,4 @@
-"""The body of a request to the gateway: into a spool, checked against what was signed of it.
+"""Read the body of a request to the gateway into a spool, and verify it against its signature.
 
 Source: AWS documentation, "Signature Calculations for the Authorization Header: Transferring Payload in Multiple
 Chunks", and "Checking object integrity in Amazon S3".

@@ -1,4 +1,4 @@
-"""A request as the gateway's handlers see it."""
+"""A request to the gateway, as its handlers use it."""
 
 from __future__ import annotations
 

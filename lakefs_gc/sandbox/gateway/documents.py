@@ -1,4 +1,4 @@
-"""S3's XML documents."""
+"""Write S3's XML documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway answers: buckets and objects; listings and uploads in parts are in modules of their own."""
+"""The handlers for buckets and objects; ``listings`` and ``multipart`` have the others."""
 
 from __future__ import annotations
 

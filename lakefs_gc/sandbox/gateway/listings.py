@@ -1,4 +1,4 @@
-"""Listings of a bucket's keys."""
+"""The handlers that list the keys of a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads in parts: beginning, sending, copying, listing, completing and aborting them."""
+"""The handlers of multipart uploads; ``uploads`` stores their parts."""
 
 from __future__ import annotations
 

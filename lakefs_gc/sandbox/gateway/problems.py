@@ -1,4 +1,4 @@
-"""Errors as an S3 client understands them.
+"""The errors of the gateway, in the form that S3 clients expect.
 
 Source: lakeFS ``pkg/gateway/errors/errors.go``.
 """

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 of a request, in the header ``Authorization`` or in the query (presigned).
+"""Verify the AWS Signature Version 4 of a request, in the header ``Authorization`` or in the query (presigned).
 
 Source: AWS documentation, "Authenticating Requests (AWS Signature Version 4)".
 """

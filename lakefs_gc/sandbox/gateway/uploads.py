@@ -1,6 +1,6 @@
-"""Uploads in parts: files of the sandbox's own folder until they are completed, so an aborted one leaves nothing.
+"""Store the parts of multipart uploads in the sandbox's own folder until completion, so an aborted one leaves nothing.
 
-One that is neither completed nor aborted is forgotten after ``_LIFETIME``, as a bucket's lifecycle rule would do.
+An upload that is neither completed nor aborted is removed after ``_LIFETIME``, as by a lifecycle rule of a bucket.
 """
 
 from __future__ import annotations

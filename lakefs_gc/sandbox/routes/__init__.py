@@ -1,1 +1,1 @@
-"""The REST API, one module for each group of routes: they read requests and write answers, and decide nothing."""
+"""The REST API, one module per group of routes: read requests, write answers. Operations are elsewhere."""

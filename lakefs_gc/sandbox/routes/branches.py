@@ -1,4 +1,4 @@
-"""Branches, tags, and what is uncommitted on a branch."""
+"""The routes of branches, tags, and uncommitted changes."""
 
 from __future__ import annotations
 

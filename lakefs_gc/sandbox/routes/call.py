@@ -1,4 +1,4 @@
-"""A request as the handlers see it, and the answers they give."""
+"""A request to the API, as its handlers use it, and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits: making, merging, reverting, comparing, and the log."""
+"""The routes of commits: commit, merge, revert, compare, and the log."""
 
 from __future__ import annotations
 

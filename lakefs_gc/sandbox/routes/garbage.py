@@ -1,4 +1,4 @@
-"""Garbage collection: retention rules, and the two preparations."""
+"""The routes of garbage collection: retention rules, and the two preparations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of objects that lie elsewhere in the store."""
+"""The routes of imports."""
 
 from __future__ import annotations
 

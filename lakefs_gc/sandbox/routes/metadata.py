@@ -1,4 +1,4 @@
-"""Where ranges and metaranges are, and their bytes."""
+"""The routes of ranges and metaranges: their locations and contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.responses import Response
 from lakefs_gc.errors import ObjectNotFoundError
 from lakefs_gc.sandbox.problems import NotFound, gone
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer
-from lakefs_gc.sandbox.versions.committed import METADATA_FOLDER
+from lakefs_gc.sandbox.versions.ranges import METADATA_FOLDER
 
 
 def get_location(call: Call) -> Response:

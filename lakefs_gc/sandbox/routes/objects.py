@@ -1,4 +1,4 @@
-"""Objects: reading, writing, listing; staging and linking those that clients upload by themselves."""
+"""The routes of objects: read, write, list; stage and link objects that clients upload directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads in parts that clients make with presigned URLs, straight to the store; for a store in S3."""
+"""The routes of multipart uploads with presigned URLs, directly to the store; only for a store in S3."""
 
 from __future__ import annotations
 

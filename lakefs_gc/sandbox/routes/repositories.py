@@ -1,4 +1,4 @@
-"""Repositories and their metadata."""
+"""The routes of repositories and their metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server itself: health, configuration, setup, login, the user."""
+"""The routes of the server itself: health, configuration, setup, login, the user."""
 
 from __future__ import annotations
 

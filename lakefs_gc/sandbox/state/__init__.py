@@ -1,1 +1,1 @@
-"""The sandbox's database: its tables, the records in them, and the identity of the server."""
+"""The state of the sandbox: its database, and the records of ranges and staging areas. No operations."""

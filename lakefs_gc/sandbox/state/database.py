@@ -1,4 +1,4 @@
-"""The sandbox's own state, in SQLite: everything that a lakeFS server keeps in its key-value store."""
+"""The database of the sandbox, in SQLite: everything that a lakeFS server stores in its key-value store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranges and staging areas are made of, and ways to walk sorted sequences of it."""
+"""The records of ranges and staging areas, and functions on sorted sequences of records."""
 
 from __future__ import annotations
 

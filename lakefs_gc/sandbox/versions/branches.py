@@ -1,4 +1,4 @@
-"""Branches and their staging areas: what is uncommitted, sealing, and the kinds of reset."""
+"""Branches and their staging areas: uncommitted changes, sealing, and the kinds of reset."""
 
 from __future__ import annotations
 

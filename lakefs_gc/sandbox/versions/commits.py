@@ -1,7 +1,7 @@
-"""Everything that makes a commit or moves a branch: commit, merge, revert, cherry-pick, import.
+"""The operations that create a commit or move a branch: commit, merge, revert, cherry-pick, import.
 
-Each operation holds the repository's lock, seals the branch's staging token, writes ranges, and then moves
-the branch in one transaction. Uploads need no lock: they go on into the new token meanwhile.
+Each operation holds the repository's lock, seals the branch's staging token, writes ranges, and then moves the branch
+in one transaction. Uploads need no lock: meanwhile they continue into the new token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Walks over the history of a repository."""
+"""Walk the history of a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports: entries for objects that lie elsewhere in the same kind of store, committed without copying a byte."""
+"""Import objects from elsewhere in the same kind of store: commit entries for them without copying data."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _records(sandbox: Sandbox, source: Source) -> Iterator[Record]:
             path = folder + key.removeprefix(prefix).lstrip("/") if source.is_prefix else source.destination
             yield record_of(path, entry)
     if not source.is_prefix and not store.stat_many(keys):
-        raise ObjectNotFoundError(f"{source.url}: no such object", remedy="name an object that exists")
+        raise ObjectNotFoundError(f"{source.url} does not exist", remedy="Name an object that exists")
 
 
 def _digest(text: str) -> str:

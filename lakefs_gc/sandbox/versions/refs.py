@@ -1,4 +1,4 @@
-"""Repositories, branches, tags and commit records; what an expression such as ``main~2`` stands for."""
+"""Repositories, branches, tags and commit records, and the resolution of expressions such as ``main~2``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from lakefs_gc.sandbox.problems import ApiError, NotFound
 from lakefs_gc.sandbox.state.database import Database
-from lakefs_gc.sandbox.state.identity import commit_id
+from lakefs_gc.sandbox.versions.commit_id import commit_id
 
 _VALID_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _VALID_BRANCH = re.compile(r"\w[-\w]*", re.ASCII)

@@ -10,8 +10,8 @@ import pytest
 
 from lakefs_gc.sandbox.problems import ApiError, NotFound
 from lakefs_gc.sandbox.state.database import Database
-from lakefs_gc.sandbox.state.identity import commit_id
 from lakefs_gc.sandbox.versions.branches import new_branch
+from lakefs_gc.sandbox.versions.commit_id import commit_id
 from lakefs_gc.sandbox.versions.refs import (
     CommitRecord,
     Refs,

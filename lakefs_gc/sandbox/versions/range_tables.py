@@ -1,4 +1,4 @@
-"""Ranges and metaranges as the sandbox handles them: one object for each row that ``formats`` reads."""
+"""Read and write ranges and metaranges as records: one object for each row that ``formats`` reads."""
 
 from __future__ import annotations
 

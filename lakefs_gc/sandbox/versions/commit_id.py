@@ -1,4 +1,4 @@
-"""The id of a commit: a digest of what the commit says.
+"""Compute the id of a commit: a digest of its fields.
 
 Source: lakeFS ``pkg/ident/ident.go`` and ``Commit.Identity`` in ``pkg/graveler/graveler.go``.
 """

@@ -1,4 +1,4 @@
-"""Committed data of one namespace: reading, writing, comparing and merging ranges and metaranges."""
+"""Read, write, compare and merge the ranges and metaranges of one namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakefs_gc.formats.entry import encode_value
 from lakefs_gc.formats.sstable.table_writer import WrittenTable, write_metarange, write_table
 from lakefs_gc.sandbox.problems import Conflict, NoChanges
 from lakefs_gc.sandbox.state.records import Change, Difference, DifferenceType, Record, compare
-from lakefs_gc.sandbox.state.tables import RangeInfo, read_metarange_ranges, read_range_records
+from lakefs_gc.sandbox.versions.range_tables import RangeInfo, read_metarange_ranges, read_range_records
 from lakefs_gc.storage.base import ObjectStore
 
 METADATA_FOLDER = "_lakefs/"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lakefs_gc.formats.entry import AddressType, Entry
 from lakefs_gc.sandbox.problems import Conflict, NoChanges
 from lakefs_gc.sandbox.state.records import Change, DifferenceType, Record, record_of
-from lakefs_gc.sandbox.versions.committed import Committed, RangeLimits, fnv1a_64
+from lakefs_gc.sandbox.versions.ranges import Committed, RangeLimits, fnv1a_64
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import big
