@@ -315,7 +315,7 @@ _RULES_1_TO_11 = (
         9,
         "a restore stops a sweep that is under way",
         "engine/sweep/deletion.py",
-        "return is_late() or bool(notes_in(namespace, restores).keys() - known_restores)",
+        "return is_late() or bool(notes_in(namespace, task.restores_folder).keys() - task.known_restores)",
         "return is_late()",
         "engine/records/test_restore_log.py",
     ),

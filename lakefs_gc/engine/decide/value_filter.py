@@ -1,4 +1,8 @@
-"""Which sizes, or sizes and MD5s, there are: of constant size, so that it can be sent to whoever reads many rows."""
+"""A filter of constant size (2 MiB) over object sizes, or over sizes and MD5s, in the manner of a Bloom filter.
+
+``hidden_twins`` and ``unlisted_changes`` send it to workers that read many rows, which then return only rows that may
+match an unreferenced object. A row that matches always passes, so the filter can never hide an object that is in use.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +17,25 @@ from pyspark.sql import DataFrame
 
 from lakefs_gc.engine.spark.workers import Batches, worker
 
-# Values are hashed to 2**24 bits (2 MiB): of a million different sizes, one strange size in 17 passes.
+# Values are hashed to 2**24 bits (2 MiB): with a million different sizes, one size in 17 passes although it is not
+# among them.
 _FILTER_BITS = 24
 _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
 class ValueFilter:
-    """A bit for each value of ``columns`` that there is, hashed; what is not among the values may pass, too."""
+    """One bit for each hash of a value of ``columns``. A value that is not in the filter may pass as well."""
 
     columns: tuple[str, ...]
     bits: bytes
 
     def may_pass(self, size: pa.Int64Array) -> bool:
-        """Whether it is worth while to ask for more than sizes."""
+        """Return whether any of these sizes may pass; always True for a filter that needs MD5s as well."""
         return "md5" in self.columns or pc.any(self.passes(size, None), min_count=0).as_py()
 
     def passes(self, size: pa.Int64Array, md5: pa.StringArray | None) -> pa.BooleanArray:
-        """Which rows may be among the values; ``md5`` matters only if it is one of the columns."""
+        """Return for each row whether it may be in the filter. ``md5`` is used only if it is one of the columns."""
         bits = np.frombuffer(self.bits, np.uint8)
         hashed = _hashed([{"size": size, "md5": md5}[name] for name in self.columns])
         return pa.array(
@@ -39,9 +44,9 @@ class ValueFilter:
 
 
 def filter_of(rows: DataFrame) -> ValueFilter | None:
-    """For the values of these columns, ``size`` or ``size`` and ``md5``; None when there are no rows.
+    """Return a filter with every row of ``rows`` (columns ``size``, or ``size`` and ``md5``); None if there are none.
 
-    Reads the rows once, and brings 2 MiB for each of their partitions to the driver.
+    Reads the rows once and brings 2 MiB for each of their partitions to the driver.
     """
     bitmaps = [bytes(row["bitmap"]) for row in rows.mapInArrow(_bitmap(), "bitmap binary").collect()]
     if not bitmaps:
@@ -65,7 +70,7 @@ def _hashed(columns: Iterable[pa.Array]) -> np.ndarray[tuple[int], np.dtype[np.u
 
 
 def _numbers(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Sizes as they are; of an MD5 all of it, and of what is none the same."""
+    """Return sizes unchanged, and for each MD5 a number from all of its characters (an empty MD5 counts as zeros)."""
     if pa.types.is_integer(column.type):
         sizes: np.ndarray[tuple[int], np.dtype[np.uint64]] = column.to_numpy(zero_copy_only=False).astype(np.uint64)
         return sizes

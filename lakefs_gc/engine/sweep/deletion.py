@@ -1,13 +1,14 @@
-"""The deletes themselves, in Spark's workers, chunk by chunk.
+"""The deletes of a sweep, in Spark's workers, chunk by chunk (rules 6, 9 and 12).
 
-See what is there, write the intent, delete in bulk, write the outcome that the store answered for each key.
+For each chunk a worker asks the store which objects exist, writes the intent to the ledger, deletes in bulk, and writes
+the outcome that the store answered for each key. It stops when the second look is too old or a restore has begun.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -25,106 +26,115 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"
-"""Columns of a plan.  ``verdict`` is ``DELETE``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``.
+"""Columns of a plan. ``verdict`` is ``DELETE``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``.
 
-``begun``: an earlier attempt said that it would delete the object, and not how that ended.
+``begun``: an earlier attempt recorded the intent to delete the object, but no outcome.
 """
 DELETE = "delete"
 PROGRESS = "done long, left long"
+"""Columns of what ``delete_objects`` returns: objects whose outcome is recorded, and objects that remain."""
 
 _NOT_DELETED = {
     DeletionOutcome.FAILED: ledger.FAILED,
     DeletionOutcome.LOCKED: ledger.LOCKED,
     DeletionOutcome.NEWER: ledger.RESURRECTED,
 }
-# HEAD, GET and a store's clock tell whole seconds where a listing tells milliseconds.
+# HEAD, GET and the store's clock report whole seconds, a listing reports milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
 _CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
 class Pacing:
-    """How fast one worker deletes: chunks at once, at most, and requests in a second (0: no ceiling)."""
+    """How fast one worker deletes: the most chunks at once, and the most requests per second (0: no limit)."""
 
     chunks_at_once: int
     requests_per_second: float
 
 
-@worker
-def delete_objects(
-    batches: Batches,
-    store: StoreLocation,
-    folder: str,
-    sequence: str,
-    objects_per_request: int,
-    cutoff: datetime,
-    delete_versions: bool,
-    until: float,
-    pacing: Pacing,
-    restores: str,
-    known_restores: frozenset[str] = frozenset(),
-) -> Batches:
-    """Delete the objects of a plan: a row of the answer is a chunk, ``done`` or ``left`` of its objects.
+@dataclass(frozen=True)
+class DeleteTask:
+    """What the workers need beside the plan, for one pass of a sweep.
 
-    ``sequence`` names this pass.  ``until`` is the time on the store's clock (seconds since 1970) after which no bulk
-    delete is begun, of any chunk: what this machine's clock says does not matter, nor how long the task has waited.
-    One that has begun is gone through with while its ``DeleteWindow`` is open: what the store is asked again is
-    included.
-    Nor is one begun once the folder ``restores`` has a note that is not in ``known_restores``.
-    Several chunks are under way at once, more while that is quicker, fewer when the store says SlowDown.
+    ``ledger_folder`` and ``restores_folder`` are folders of the mark; ``sequence`` names this pass in the ledger.
+    ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. ``deadline`` is the
+    time on the store's clock, in seconds since 1970, after which no worker begins a bulk delete. No worker begins one
+    either once ``restores_folder`` has a note of a restore that is not in ``known_restores``.
     """
-    namespace = worker_store(store)
-    namespace.limit_requests(pacing.requests_per_second)
-    pace = _pace(store, pacing.chunks_at_once)
+
+    store: StoreLocation
+    ledger_folder: str
+    sequence: str
+    objects_per_request: int
+    cutoff: datetime
+    delete_versions: bool
+    deadline: float
+    pacing: Pacing
+    restores_folder: str
+    known_restores: frozenset[str] = frozenset()
+
+
+@worker
+def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
+    """Delete the objects of a plan (columns ``PLAN``). Yields a row for each chunk. Columns: ``PROGRESS``.
+
+    The deadline is read on the store's clock, so neither this machine's clock nor the time that the Spark task waited
+    matters. A bulk delete that has begun is completed, with its retries, while its ``DeleteWindow`` is open. Several
+    chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
+    """
+    namespace = worker_store(task.store)
+    namespace.limit_requests(task.pacing.requests_per_second)
+    pace = _pace(task.store, task.pacing.chunks_at_once)
     context = TaskContext.get()
-    writer = ledger.LedgerWriter(namespace, folder, context.partitionId() if context else 0, sequence)
-    # Spark tries a task again when its executor is lost: what the first try has deleted is not found gone by chance.
+    shard = context.partitionId() if context else 0
+    writer = ledger.LedgerWriter(namespace, task.ledger_folder, shard, task.sequence)
+    # Spark repeats a task whose executor was lost: what the first attempt deleted must not count as already gone.
     begun = writer.begun()
     clock = _StoreClock(namespace)
 
     def is_late() -> bool:
-        return clock.latest() > until
+        return clock.latest() > task.deadline
 
-    def is_over() -> bool:
-        return is_late() or bool(notes_in(namespace, restores).keys() - known_restores)
+    def must_stop() -> bool:
+        return is_late() or bool(notes_in(namespace, task.restores_folder).keys() - task.known_restores)
 
     def delete(numbered: tuple[int, list[_Planned]]) -> bool:
         number, chunk = numbered
         with pace.request() as done:
             if is_late():
                 return False
-            # Also what is to be kept: what an earlier attempt deleted must not be counted as kept.
-            asked = [planned.address for planned in chunk]
-            there = still_there(namespace, asked, concurrency=max(1, _CONNECTIONS // pace.limit))
-            # Asking takes long where the store is slow, or requests are limited.
+            # Objects to keep are looked up as well: one that an earlier attempt deleted must not count as kept.
+            addresses = [planned.address for planned in chunk]
+            existing = still_there(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
+            # The lookup may have taken long: the store may be slow, or requests limited.
             if is_late() or not _delete_chunk(
-                namespace, writer.chunk(number), chunk, there, cutoff, begun, delete_versions, is_over
+                namespace, writer.chunk(number), _decide_chunk(chunk, existing, begun, task), task, must_stop
             ):
                 return False
             done(len(chunk), namespace.slow_downs)
         return True
 
-    chunks = enumerate(_chunks(batches, objects_per_request))
-    for (_, chunk), is_done in map_unordered(delete, chunks, pacing.chunks_at_once, wait_for_all=True):
+    chunks = enumerate(_chunks(batches, task.objects_per_request))
+    for (_, chunk), is_done in map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True):
         yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
 
 
 class _StoreClock:
-    """The store's clock, asked once: executors' own clocks may be wrong, each in its way."""
+    """The store's clock, read once and extrapolated: the clocks of executors may be wrong, each by another amount."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._time, self._steady = time.time(), time.monotonic()
-        self._asked = (store.now() + _CLOCK_GRAIN).timestamp()
+        self._store_time = (store.now() + _CLOCK_GRAIN).timestamp()
 
     def latest(self) -> float:
-        """Seconds since 1970 on the store's clock, rather too many than too few."""
-        # The one may be set back meanwhile, the other stands still while a machine sleeps.
-        return self._asked + max(time.time() - self._time, time.monotonic() - self._steady)
+        """Return the latest possible time on the store's clock, in seconds since 1970."""
+        # The wall clock may be set back meanwhile; the steady clock stands still while the machine sleeps.
+        return self._store_time + max(time.time() - self._time, time.monotonic() - self._steady)
 
 
 @lru_cache(maxsize=32)
 def _pace(store: StoreLocation, chunks_at_once: int) -> Pace:
-    """One for each store in a worker: what was learnt holds for its next task."""
+    """Return one ``Pace`` per store and worker process, so that the next task starts with the pace that was learnt."""
     return Pace(chunks_at_once)
 
 
@@ -149,64 +159,107 @@ def _chunks(batches: Batches, rows: int) -> Iterator[list[_Planned]]:
         yield chunk
 
 
+@dataclass(frozen=True)
+class _Record:
+    """One record of the ledger."""
+
+    address: str
+    size: int | None
+    outcome: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _DecidedChunk:
+    """What to do with a chunk.
+
+    ``kept`` has the outcomes of objects that are not deleted, ``targets`` the objects to delete, and ``on_success`` the
+    outcome of each target if its delete succeeds.
+    """
+
+    kept: list[_Record]
+    targets: list[VersionedTarget]
+    on_success: dict[str, _Record]
+
+
+def _decide_chunk(
+    chunk: list[_Planned], existing: dict[str, ObjectInfo], begun: set[str], task: DeleteTask
+) -> _DecidedChunk:
+    """Decide which objects of a chunk to delete. ``existing`` are those in the store, ``begun`` as in ``PLAN``."""
+    decided = _DecidedChunk([], [], {})
+    for planned in chunk:
+        address, info = planned.address, existing.get(planned.address)
+        newest = (planned.last_modified or task.cutoff) + _CLOCK_GRAIN
+        # An object that is gone after an intent was deleted by a sweep of this mark.
+        outcome_if_gone = ledger.DELETED if planned.begun or address in begun else ledger.ALREADY_GONE
+        kept = _kept_record(planned, info, newest, outcome_if_gone, delete_versions=task.delete_versions)
+        if kept:
+            decided.kept.append(kept)
+            continue
+        decided.targets.append(VersionedTarget(address, info, newest))
+        decided.on_success[address] = (
+            _Record(address, info.size_bytes, ledger.DELETED)
+            if info
+            else _Record(address, planned.size, outcome_if_gone)
+        )
+    return decided
+
+
+def _kept_record(
+    planned: _Planned, info: ObjectInfo | None, newest: datetime, outcome_if_gone: str, *, delete_versions: bool
+) -> _Record | None:
+    """Return the outcome of an object that is not deleted, None for one that is.
+
+    ``info`` is None for an object that does not exist. With ``delete_versions`` its versions may still exist.
+    """
+    address, size, verdict = planned.address, planned.size, planned.verdict
+    is_kept = verdict in (ledger.RESURRECTED, ledger.NOT_BACKED_UP)
+    if info is None and is_kept and (verdict == ledger.RESURRECTED or outcome_if_gone == ledger.DELETED):
+        # The second look also protects an object that no longer exists, because it cannot read the content.
+        return _Record(address, size, outcome_if_gone)
+    if verdict == ledger.RESURRECTED:
+        return _Record(address, size, ledger.RESURRECTED, "referenced again since the mark")
+    if verdict == ledger.NOT_BACKED_UP and (info is not None or delete_versions):
+        error = "kept with its versions: the backup has no copy, because the object did not exist at that time"
+        return _Record(address, size, ledger.NOT_BACKED_UP, error)
+    if info is None:
+        return None if delete_versions else _Record(address, size, outcome_if_gone)
+    if info.last_modified > newest:
+        return _Record(address, size, ledger.RESURRECTED, "written again since the mark")
+    return None
+
+
 def _delete_chunk(
     store: ObjectStore,
     writer: ledger.ChunkWriter,
-    chunk: list[_Planned],
-    there: dict[str, ObjectInfo],
-    cutoff: datetime,
-    begun: set[str],
-    delete_versions: bool,
-    is_over: Callable[[], bool],
+    chunk: _DecidedChunk,
+    task: DeleteTask,
+    must_stop: Callable[[], bool],
 ) -> bool:
-    """False, and nothing is deleted, when it is over once the intent is written: that too may take long."""
-    records: list[tuple[str, int | None, str, str]] = []
-    expected: dict[str, tuple[int | None, str]] = {}  # size, and what it will be when it is gone
-    doomed: list[VersionedTarget] = []
-    for planned in chunk:
-        info = there.get(planned.address)
-        newest = (planned.last_modified or cutoff) + _CLOCK_GRAIN
-        ours = planned.begun or planned.address in begun
-        is_kept = planned.verdict in (ledger.RESURRECTED, ledger.NOT_BACKED_UP)
-        if info is None and is_kept and (ours or planned.verdict == ledger.RESURRECTED):
-            # A look takes what is gone for referenced where it cannot tell the content.
-            records.append((planned.address, planned.size, ledger.DELETED if ours else ledger.ALREADY_GONE, ""))
-        elif planned.verdict == ledger.RESURRECTED:
-            records.append((planned.address, planned.size, ledger.RESURRECTED, "referenced again since the mark"))
-        elif planned.verdict == ledger.NOT_BACKED_UP and (info is not None or delete_versions):
-            error = "the backup has no copy of it: it was gone then; its versions are kept"
-            records.append((planned.address, planned.size, ledger.NOT_BACKED_UP, error))
-        elif info is None:
-            outcome = ledger.DELETED if ours else ledger.ALREADY_GONE
-            if delete_versions:  # its versions may still be there
-                expected[planned.address] = (planned.size, outcome)
-                doomed.append(VersionedTarget(planned.address, None, newest))
-            else:
-                records.append((planned.address, planned.size, outcome, ""))
-        elif info.last_modified > newest:
-            records.append((planned.address, planned.size, ledger.RESURRECTED, "written again since the mark"))
-        else:
-            expected[planned.address] = (info.size_bytes, ledger.DELETED)
-            doomed.append(VersionedTarget(planned.address, info, newest))
-    # Listings take long, and need not be done in the time that deletes have.
-    found = store.find_versions(doomed) if delete_versions else []
-    window = DeleteWindow()  # before the intent: a restore counts from when the store has got that
-    if doomed:
-        writer.intent(_records([(one.key, one.seen.size_bytes, ledger.INTENT, "") for one in doomed if one.seen]))
-    if is_over():
+    """Delete the targets of a chunk, between the intent and the outcome in the ledger.
+
+    Returns False, and deletes nothing, if ``must_stop`` holds once the intent is written: writing it may take long.
+    """
+    # Before the window opens: listings of versions may take longer than deletes may.
+    versions = store.find_versions(chunk.targets) if task.delete_versions else []
+    window = DeleteWindow()  # before the intent: a restore counts from the time at which the store received it
+    if chunk.targets:
+        intents = [_Record(target.key, target.seen.size_bytes, ledger.INTENT) for target in chunk.targets if target.seen]
+        writer.intent(_to_batch(intents))
+    if must_stop():
         return False
-    if delete_versions:
-        deletions = store.delete_versions(found, window)
+    if task.delete_versions:
+        deletions = store.delete_versions(versions, window)
     else:
-        deletions = store.delete_many([one.key for one in doomed], window)
+        deletions = store.delete_many([target.key for target in chunk.targets], window)
+    outcomes = list(chunk.kept)
     for deletion in deletions:
-        size, outcome = expected[deletion.key]
-        records.append((deletion.key, size, _NOT_DELETED.get(deletion.outcome, outcome), deletion.error))
-    writer.outcome(_records(records), answered=not window.unanswered)
+        success = chunk.on_success[deletion.key]
+        outcome = _NOT_DELETED.get(deletion.outcome, success.outcome)
+        outcomes.append(_Record(deletion.key, success.size, outcome, deletion.error))
+    writer.outcome(_to_batch(outcomes), answered=not window.unanswered)
     return True
 
 
-def _records(rows: list[tuple[str, int | None, str, str]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [dict(zip(ledger.RECORD.names, row, strict=True)) for row in rows], schema=ledger.RECORD
-    )
+def _to_batch(records: list[_Record]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([asdict(record) for record in records], schema=ledger.RECORD)

@@ -1,4 +1,7 @@
-"""What became of the objects of a mark, read back from its ledger."""
+"""The result of a sweep: how many marked objects have each outcome, read back from the mark's ledger (rule 9).
+
+Nothing is counted from what was requested.  A sweep that does not account for every marked object raises an error.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,13 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.errors import SweepIncompleteError
-
-_ERRORS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many marked objects had one outcome, and their size."""
+    """How many marked objects have one outcome, and their total size in bytes."""
 
     objects: int
     size_bytes: int
@@ -27,53 +28,47 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What happened to the objects of a mark, by outcome; every outcome is there."""
+    """The objects of a mark by outcome.  ``outcomes`` has every name of ``ledger.OUTCOMES``, also those with 0 objects."""
 
     mark_id: str
     outcomes: dict[str, Outcome]
 
     def to_json(self, ended_at: datetime) -> bytes:
-        """As it is kept beside the mark."""
+        """Return the content of the summary that a sweep writes beside the mark."""
         content = {"mark_id": self.mark_id, "ended_at": ended_at.isoformat()}
         outcomes = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
         return json.dumps(content | {"outcomes": outcomes}, indent=2).encode()
 
     def raise_if_incomplete(self) -> None:
-        """Raise ``SweepIncompleteError`` when a delete failed (rule 9)."""
+        """Raise ``SweepIncompleteError`` if a delete failed (rule 9)."""
         failed = self.outcomes[ledger.FAILED].objects
         if failed:
+            total = sum(outcome.objects for outcome in self.outcomes.values())
             raise SweepIncompleteError(
-                f"{failed} of {sum(o.objects for o in self.outcomes.values())} objects of mark {self.mark_id} "
-                "could not be deleted",
-                remedy="see their errors, or the ledger beside the mark; mend the cause, and sweep it again: it goes "
-                "on with what is left",
+                f"{failed:,} of {total:,} objects of mark {self.mark_id} could not be deleted",
+                remedy="read the errors here or in the ledger beside the mark, fix the cause and sweep the same mark "
+                "again: the sweep continues with the remaining objects",
                 mark_id=self.mark_id,
                 outcomes={name: asdict(outcome) for name, outcome in self.outcomes.items()},
             )
 
 
 def failures(recorded: DataFrame) -> list[dict[str, str | int]]:
-    """The most frequent errors of a sweep (columns ``schemas.SWEEP``): each with a count and one of its addresses."""
-    failed = recorded.where(F.col("outcome") == ledger.FAILED)
-    with driver_errors():
-        rows = (
-            failed.groupBy("error")
-            .agg(F.count(F.lit(1)).alias("objects"), F.min("address").alias("for_example"))
-            .orderBy(F.desc("objects"), "error")
-            .limit(_ERRORS_SHOWN)
-            .collect()
-        )
-    return [row.asDict() for row in rows]
+    """Return the most frequent errors of a sweep (columns ``schemas.SWEEP``), as ``frequent_errors`` does."""
+    return frequent_errors(recorded.where(F.col("outcome") == ledger.FAILED))
 
 
 def read_result(mark: Mark, recorded: DataFrame) -> SweepResult:
-    """Count the outcomes (columns ``schemas.SWEEP``).  Raises ``SweepIncompleteError`` when one is missing."""
+    """Count the outcomes in ``recorded`` (columns ``schemas.SWEEP``).
+
+    Raises ``SweepIncompleteError`` if an object of the mark has no outcome.
+    """
     rows = recorded.groupBy("outcome").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("size")).collect()
-    found = {row["outcome"]: Outcome(row["objects"], row["size"] or 0) for row in rows}
-    ended = sum(outcome.objects for name, outcome in found.items() if name != ledger.INTENT)
-    if ended != mark.candidates or ledger.INTENT in found:
+    by_name = {row["outcome"]: Outcome(row["objects"], row["size"] or 0) for row in rows}
+    ended = sum(outcome.objects for name, outcome in by_name.items() if name != ledger.INTENT)
+    if ended != mark.candidates or ledger.INTENT in by_name:
         raise SweepIncompleteError(
-            f"the ledger of mark {mark.mark_id} accounts for {ended} of {mark.candidates} objects",
-            remedy="sweep the same mark again: it goes on with what is left",
+            f"the ledger of mark {mark.mark_id} accounts for {ended:,} of {mark.candidates:,} objects",
+            remedy="sweep the same mark again: the sweep continues with the remaining objects",
         )
-    return SweepResult(mark.mark_id, {name: found.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES})
+    return SweepResult(mark.mark_id, {name: by_name.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES})

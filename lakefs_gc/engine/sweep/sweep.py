@@ -26,7 +26,7 @@ from lakefs_gc.engine.records.restore_log import refuse_restored
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, Pacing, delete_objects
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
 from lakefs_gc.errors import MarkError, StaleLookError
@@ -264,24 +264,24 @@ class _Passes:
     def _delete(self, plan: DataFrame, sequence: str, until: float) -> int:
         """Go through a plan (columns ``PLAN``); how many objects are left.  Raises ``StaleLookError`` if all are."""
         settings = self._settings
-        delete = delete_objects(
-            self._run.store,
-            self._folder,
-            sequence,
-            settings.objects_per_request,
-            self._mark.cutoff,
-            settings.delete_versions,
-            until,
-            Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
-            MarkPaths.of(self._mark.mark_id).restores,
-            self._known_restores,
+        task = DeleteTask(
+            store=self._run.store,
+            ledger_folder=self._folder,
+            sequence=sequence,
+            objects_per_request=settings.objects_per_request,
+            cutoff=self._mark.cutoff,
+            delete_versions=settings.delete_versions,
+            deadline=until,
+            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
+            restores_folder=MarkPaths.of(self._mark.mark_id).restores,
+            known_restores=self._known_restores,
         )
         with driver_errors():
             # The sums need every row of every task: this is what runs the deletes, each of them, now.
             [row] = (
                 plan.repartitionByRange(self._cores * _TASKS_PER_CORE, "address")
                 .sortWithinPartitions("address")
-                .mapInArrow(delete, PROGRESS)
+                .mapInArrow(delete_objects(task), PROGRESS)
                 .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
                 .collect()
             )

@@ -1,8 +1,9 @@
-"""Copy what a mark says to a place outside the namespace, and prove each copy.
+"""Copies every marked object to the backup location and proves that each copy is the same, before the sweep.
 
-The executors go through the mark chunk by chunk: copy (by the store itself where it can), compare, write down what
-happened.  A backup that was killed goes on from there; what was copied and not written down is compared, and not
-copied again.  The manifest, which makes it a backup, is written last, and only when every object is accounted for.
+The executors work through the mark chunk by chunk: copy (inside the store where it can), compare, record the outcome.
+A backup that was killed continues from its records; an object that was copied and not recorded is compared, not copied
+again. The manifest makes the backup complete. It is written last, and only when every marked object is accounted for:
+a sweep that needs a backup keeps the objects that have no copy (rule 12).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import io
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lakefs_gc.engine.records.backup import ALREADY_GONE, COPIED, FAILED, OUTCOM
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
 from lakefs_gc.engine.undo.same_content import Proof, same_content
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
@@ -57,18 +59,18 @@ RECORD = pa.schema(
         *(pa.field(name, pa.string(), nullable=False) for name in ("outcome", "proof", "checksum", "error")),
     ]
 )
-_OBJECTS_PER_RECORD = 200  # what a kill costs at most, in comparisons
+_OBJECTS_PER_RECORD = 200  # a killed task compares at most so many copies again
 _ROWS_PER_PART = 250_000
 _TASKS_PER_CORE = 2
 _READS_AT_ONCE = 16
-_ERRORS_SHOWN = 10
 
 
 @dataclass(frozen=True)
 class BackupResult:
-    """What happened to the objects of a mark: objects and bytes by outcome (every outcome is there), and how proved.
+    """The objects and bytes of a mark by outcome, and objects by kind of proof.
 
-    ``backup`` is the manifest; None when the backup is not complete.
+    ``objects`` and ``size_bytes`` have every name of ``OUTCOMES``. ``backup`` is the manifest; None if the backup is
+    incomplete.
     """
 
     mark_id: str
@@ -78,13 +80,13 @@ class BackupResult:
     backup: Backup | None
 
     def raise_if_incomplete(self) -> None:
-        """Raise ``BackupIncompleteError`` when an object could not be copied, or its copy not be proved."""
+        """Raise ``BackupIncompleteError`` if an object could not be copied, or its copy could not be proved."""
         if self.objects[FAILED]:
             raise BackupIncompleteError(
-                f"{self.objects[FAILED]} of {sum(self.objects.values())} objects of mark {self.mark_id} could not be "
-                "backed up",
-                remedy="see their errors, or the records in the place of the backups; mend the cause, and back it up "
-                "again: it goes on with what is left",
+                f"{self.objects[FAILED]:,} of {sum(self.objects.values()):,} objects of mark {self.mark_id} could not "
+                "be backed up",
+                remedy="read the errors here or in the records in the backup location, fix the cause and back up the "
+                "same mark again: the backup continues with the remaining objects",
                 mark_id=self.mark_id,
                 outcomes={
                     name: {"objects": objects, "size_bytes": self.size_bytes[name]}
@@ -106,10 +108,10 @@ def backup(
     clock: Clock,
     cores: int,
 ) -> tuple[StageOutput, BackupResult]:
-    """Copy the objects of a mark.  Columns of the result: ``schemas.BACKUP``, a row for each marked object.
+    """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
-    ``store`` is the namespace; ``place`` was looked at (``backups.open_place``).  Raises ``MarkError`` before anything
-    is copied when the mark's parts do not hold what the mark says.
+    ``store`` is the namespace, ``place`` the backup location as ``open_place`` checked it. Raises ``MarkError`` before
+    the first copy if the mark's parts do not hold the objects that its manifest counts.
     """
     began_at = clock()
     paths = BackupPaths(mark.repository, mark.mark_id)
@@ -119,7 +121,7 @@ def backup(
     _keep_plan(spark, store, mark, recorded, workspace, run_key, clock)
     plan = workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
     with driver_errors():
-        # The sum needs every row of every task: this is what makes the copies.
+        # The sum needs every row of every task, so this action makes all copies.
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
             .sortWithinPartitions("address")
@@ -127,15 +129,20 @@ def backup(
             .agg(F.sum("objects"))
             .collect()
         )
-        # What the mark holds now: a place may have records of a mark of the same id that was made again.
+        # Only the objects of this mark: the location may have records of an earlier mark with the same id.
         outcomes = _read_records(spark, place, paths, cores).join(plan.select("address"), "address", "left_semi")
         result = _result(mark, outcomes)
         if not result.objects[FAILED]:
             parts = _write_contents(place, paths, outcomes, mark.candidates)
-            made = _manifest(mark, parts, result, clock)
-            target.put(paths.manifest, made.to_json())
-            result = BackupResult(result.mark_id, result.objects, result.size_bytes, result.proofs, made)
-            logger.info("backup of mark %s of %s: %d objects", mark.mark_id, mark.repository, made.objects)
+            manifest = _manifest(mark, parts, result, clock)
+            target.put(paths.manifest, manifest.to_json())
+            result = replace(result, backup=manifest)
+            logger.info(
+                "backup of mark %s of repository %s: %s objects copied",
+                mark.mark_id,
+                mark.repository,
+                f"{manifest.objects:,}",
+            )
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "place": f"{place.folder_url}{paths.folder}"}
     return StageOutput(outcomes, began_at, facts), result
 
@@ -168,9 +175,10 @@ def _keep_plan(
     )
     if manifest.rows != mark.candidates or manifest.facts["misplaced"]:
         raise MarkError(
-            f"mark {mark.mark_id} says {mark.candidates} objects; it holds {manifest.rows} different ones, "
-            f"{manifest.facts['misplaced']} of them in places that are never collected",
-            remedy="do not sweep it; mark again",
+            f"the manifest of mark {mark.mark_id} counts {mark.candidates:,} objects, but its files hold "
+            f"{manifest.rows:,} different ones, {manifest.facts['misplaced']:,} of them at addresses that are never "
+            "collected",
+            remedy="do not sweep this mark. Run `lakefs-gc mark` for a new one",
         )
 
 
@@ -204,12 +212,12 @@ def _copy(batches: Batches, store: StoreLocation, place: StoreLocation, paths: B
         outcomes = [(record, error) for _, (record, error) in copies]
         records = [asdict(record) for record, _ in outcomes if record]
         if records:
-            # Sorted by time, so that the last word about an object is the one that holds.
+            # Keys sort by time: of several records of one object the last one holds.
             key = f"{paths.records}{time.time_ns():020d}-{shard:05d}-{uuid4().hex[:12]}.parquet"
             target.put(key, _parquet(pa.RecordBatch.from_pylist(records, schema=RECORD)))
-        down = [error for _, error in outcomes if isinstance(error, StoreUnavailableError)]
-        if len(down) == len(chunk):
-            raise down[0]  # a store that is down: no use in asking for each of a million objects
+        unavailable = [error for _, error in outcomes if isinstance(error, StoreUnavailableError)]
+        if len(unavailable) == len(chunk):
+            raise unavailable[0]  # the store is down: do not retry each of a million objects
         yield pa.record_batch({"objects": [len(chunk)]})
 
 
@@ -222,7 +230,10 @@ def _chunks(batches: Batches) -> Iterator[list[_Planned]]:
 def _copy_one(
     namespace: ObjectStore, target: ObjectStore, paths: BackupPaths, planned: _Planned
 ) -> tuple[_Record | None, LakeFSGCError | None]:
-    """The record of an object (None when what is recorded still holds), and the error if it failed with one."""
+    """Copy and compare one object.
+
+    Returns its record (None if the earlier record still holds), and the error if the copy failed with one.
+    """
     address, copy = planned.address, paths.objects + planned.address
     try:
         if planned.recorded == COPIED:
@@ -230,8 +241,8 @@ def _copy_one(
             if facts is not None and planned.size in (None, facts.size_bytes):
                 return None, None
             if namespace.content_facts(address) is None:
-                lost = "the original is gone, and so is the copy that was made"
-                return _Record(address, planned.size, FAILED, error=lost), None
+                error = "neither the original nor the copy that was recorded exists"
+                return _Record(address, planned.size, FAILED, error=error), None
         proof, original, _ = same_content(namespace, address, target, copy)
         if original is None:
             return _Record(address, planned.size, ALREADY_GONE), None
@@ -241,25 +252,30 @@ def _copy_one(
         if original is None:
             return _Record(address, planned.size, ALREADY_GONE), None
         return _proved(address, original.size_bytes, proof), None
-    except ObjectNotFoundError as error:
-        return _not_found(namespace, planned, error)
-    except LakeFSGCError as error:
-        return _Record(address, planned.size, FAILED, error=error.message), error
+    except ObjectNotFoundError as not_found:
+        return _gone_or_failed(namespace, planned, not_found)
+    except LakeFSGCError as failure:
+        return _Record(address, planned.size, FAILED, error=failure.message), failure
 
 
 def _proved(address: str, size_bytes: int, proof: Proof | None) -> _Record:
     if proof is None:
-        return _Record(address, size_bytes, FAILED, error="the copy is not the same as the original")
+        return _Record(address, size_bytes, FAILED, error="the copy differs from the original")
     return _Record(address, size_bytes, COPIED, str(proof), f"{proof.algorithm}:{proof.checksum}")
 
 
-def _not_found(namespace: ObjectStore, planned: _Planned, error: LakeFSGCError) -> tuple[_Record, LakeFSGCError | None]:
-    """Gone while it was copied, or something else is not there, such as the bucket of the backups."""
+def _gone_or_failed(
+    namespace: ObjectStore, planned: _Planned, error: LakeFSGCError
+) -> tuple[_Record, LakeFSGCError | None]:
+    """Return the record of an object during whose copy something did not exist: the object, or the backup's bucket.
+
+    If the store cannot answer which of them, the copy has failed: only a proved absence counts as gone (rule 12).
+    """
     try:
-        gone = namespace.content_facts(planned.address) is None
+        is_gone = namespace.content_facts(planned.address) is None
     except LakeFSGCError:
-        gone = False
-    if gone:
+        is_gone = False
+    if is_gone:
         return _Record(planned.address, planned.size, ALREADY_GONE), None
     return _Record(planned.address, planned.size, FAILED, error=error.message), error
 
@@ -274,7 +290,7 @@ def _parquet(batch: pa.RecordBatch) -> bytes:
 
 
 def _read_records(spark: SparkSession, place: StoreLocation, paths: BackupPaths, cores: int) -> DataFrame:
-    """The last record of each address.  Columns: ``schemas.BACKUP``."""
+    """Return the last record of each address. Columns: ``schemas.BACKUP``."""
     files = spark.range(1, numPartitions=1).mapInArrow(_list_files(place, paths.records), "file string")
     fields = schemas.BACKUP.fieldNames()
     records = files.repartition(cores).mapInArrow(
@@ -299,7 +315,7 @@ def _read_files(batches: Batches, place: StoreLocation) -> Batches:
 
 
 def read_records(key: str, content: bytes) -> pa.Table:
-    """One file of a backup's records or contents, as ``RECORD``.  Raises ``CorruptFileError``."""
+    """Return one file of a backup's records or contents, as ``RECORD``. Raises ``CorruptFileError``."""
     return read_columns(content, RECORD, key)
 
 
@@ -325,7 +341,7 @@ def _write_part(batches: Batches, place: StoreLocation, paths: BackupPaths) -> B
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     content = _parquet(batch)
-    # A name of its own: an earlier manifest keeps the parts that it names.
+    # The name is unique: an earlier manifest refers to its own parts, which must not be overwritten.
     part = MarkPart(
         key=f"{paths.contents}part-{shard:05d}-{uuid4().hex[:12]}.parquet",
         objects=batch.num_rows,
@@ -337,25 +353,29 @@ def _write_part(batches: Batches, place: StoreLocation, paths: BackupPaths) -> B
 
 
 def read_contents(store: ObjectStore, part: MarkPart) -> pa.Table:
-    """One part of a backup's contents, verified.  Columns: ``schemas.BACKUP``.  Raises ``CorruptFileError``."""
+    """Return one part of a backup's contents. Columns: ``schemas.BACKUP``.
+
+    Raises ``CorruptFileError`` if its checksum is not the one in the manifest.
+    """
     content = store.read(part.key)
     if hashlib.sha256(content).hexdigest() != part.sha256:
-        raise CorruptFileError(part.key, "it was changed after the backup was made")
+        raise CorruptFileError(part.key, "the file was changed after the backup was made")
     return read_records(part.key, content)
 
 
 def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
-    found = outcomes.groupBy("outcome", "proof").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("size"))
+    counted = outcomes.groupBy("outcome", "proof").agg(F.count(F.lit(1)).alias("objects"), F.sum("size").alias("size"))
     objects, size_bytes, proofs = dict.fromkeys(OUTCOMES, 0), dict.fromkeys(OUTCOMES, 0), dict[str, int]()
-    for row in found.collect():
+    for row in counted.collect():
         objects[row["outcome"]] += row["objects"]
         size_bytes[row["outcome"]] += row["size"] or 0
         if row["proof"]:
             proofs[row["proof"]] = row["objects"]
     if sum(objects.values()) != mark.candidates:
         raise BackupIncompleteError(
-            f"the records account for {sum(objects.values())} of {mark.candidates} objects of mark {mark.mark_id}",
-            remedy="back it up again: it goes on with what is left",
+            f"the records of the backup account for {sum(objects.values()):,} of {mark.candidates:,} objects of mark "
+            f"{mark.mark_id}",
+            remedy="back up the same mark again: the backup continues with the remaining objects",
         )
     return BackupResult(mark.mark_id, objects, size_bytes, dict(sorted(proofs.items())), None)
 
@@ -363,9 +383,9 @@ def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
 def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock) -> Backup:
     if sum(part.objects for part in parts) != mark.candidates:
         raise BackupIncompleteError(
-            f"{sum(part.objects for part in parts)} of {mark.candidates} objects of mark {mark.mark_id} were written "
-            "to the contents of its backup",
-            remedy="back it up again",
+            f"only {sum(part.objects for part in parts):,} of {mark.candidates:,} objects of mark {mark.mark_id} were "
+            "written to the contents of its backup",
+            remedy="back up the same mark again",
         )
     return Backup(
         mark_id=mark.mark_id,
@@ -382,14 +402,5 @@ def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clo
 
 
 def failures(outcomes: DataFrame) -> list[dict[str, str | int]]:
-    """The most frequent errors of a backup (columns ``schemas.BACKUP``): each with a count and one of its addresses."""
-    failed = outcomes.where(F.col("outcome") == FAILED)
-    with driver_errors():
-        rows = (
-            failed.groupBy("error")
-            .agg(F.count(F.lit(1)).alias("objects"), F.min("address").alias("for_example"))
-            .orderBy(F.desc("objects"), "error")
-            .limit(_ERRORS_SHOWN)
-            .collect()
-        )
-    return [row.asDict() for row in rows]
+    """Return the most frequent errors of a backup (columns ``schemas.BACKUP``), as ``frequent_errors`` does."""
+    return frequent_errors(outcomes.where(F.col("outcome") == FAILED))

@@ -1,4 +1,7 @@
-"""What a backup holds, and what of its mark it has no copy of, because that was gone when it was made."""
+"""Reads a complete backup: the outcome of every object of its mark, and which of them have no copy.
+
+A restore reads it to copy objects back. A sweep that needs a backup reads it to keep the objects without a copy.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ _CONTENT = "address string, size long, outcome string, proof string, checksum st
 
 
 def backed_up(spark: SparkSession, backup: Backup, place: StoreLocation) -> DataFrame:
-    """The contents of a backup, a row for each object of its mark.
+    """Return the contents of a backup, one row for each object of its mark.
 
-    Columns: ``address``, ``size`` (bytes), ``outcome``, ``proof``, ``checksum``, ``error``.  Reading them raises
-    ``CorruptFileError`` when a part of the contents is not the one that was written.
+    Columns: ``address``, ``size`` (bytes), ``outcome``, ``proof``, ``checksum``, ``error``. Reading the rows raises
+    ``CorruptFileError`` if a part of the contents is not the one that the manifest names.
     """
     parts = local_rows(
         spark,
@@ -31,7 +34,10 @@ def backed_up(spark: SparkSession, backup: Backup, place: StoreLocation) -> Data
 
 
 def not_backed_up(spark: SparkSession, settings: Settings, backup: Backup | None) -> DataFrame | None:
-    """The addresses of a mark that its backup does not hold (column ``address``); None when there are none."""
+    """Return the addresses of a mark of which its backup has no copy (column ``address``); None if all have one.
+
+    An object has no copy if it did not exist when the backup was made.
+    """
     if backup is None or not backup.outcomes[ALREADY_GONE]:
         return None
     contents = backed_up(spark, backup, place_of(settings.backup))

@@ -1,8 +1,9 @@
-"""How long a backup stays: the time counts from the end of its mark's sweep, so that the undo lasts as long as said.
+"""Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep.
 
-A mark that is approved or whose sweep has begun, and has not ended, keeps its backup.  What became of a mark stands
-beside it, in the namespace that the backup names: servers that share a place may use a repository's name for different
-ones.  Where that cannot be read, the backup stays.
+So deleted objects can be restored for that long. A backup stays while its mark is approved and not swept, or while a
+sweep of the mark has begun and not ended. The approval, the ledger and the summary of the sweep lie beside the mark, in
+the namespace that the backup records: two servers may share a backup location and have different repositories of one
+name. If that namespace cannot be read, the backup stays (rule 12).
 """
 
 from __future__ import annotations
@@ -27,56 +28,58 @@ _DELETES_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Pruned:
-    """The backups that were removed, and those that are old and stay, each with why nobody can tell its time."""
+    """``removed`` backups, and expired ones that were ``kept``, each with the reason why its sweep is unknown."""
 
     removed: list[Listed]
     kept: list[tuple[Listed, str]]
 
 
 def kept_facts(listed: Listed, why: str) -> dict[str, str]:
-    """An old backup that stays, as it is shown."""
+    """Return what the command line and the UI show of an expired backup that stays."""
     return {"repository": listed.repository, "mark_id": listed.mark_id, "why": why}
 
 
 def prune_backups(
     store: ObjectStore, repository: str, keep_days: float, now: datetime, open_namespace: Callable[[str], ObjectStore]
 ) -> Pruned:
-    """Remove the backups of a repository that are past their time.
+    """Remove the backups of a repository that are older than ``keep_days``.
 
-    ``open_namespace`` opens the store of a namespace's URL.  Raises ``BackupError`` when one cannot be removed.
+    ``store`` is the backup location; ``open_namespace`` opens the store of a namespace, given its URL. Raises
+    ``BackupError`` if a backup cannot be removed.
     """
-    opened = cache(open_namespace)
+    open_once = cache(open_namespace)
     pruned = Pruned([], [])
     for listed in list_backups(store, repository):
         made_at = listed.created_at
         if made_at is None or made_at + timedelta(days=keep_days) > now:
             continue
         try:
-            since = _kept_since(listed, made_at, opened)
+            since = _kept_since(listed, made_at, open_once)
         except LakeFSGCError as error:
-            logger.warning("the old backup of mark %s of %s stays: %s", listed.mark_id, repository, error.message)
+            logger.warning("the expired backup of mark %s of repository %s is kept: %s", listed.mark_id, repository, error.message)
             pruned.kept.append((listed, error.message))
             continue
         if since is None or since + timedelta(days=keep_days) > now:
             continue
         _remove(store, listed.paths)
-        logger.info("removed the backup of mark %s of %s", listed.mark_id, repository)
+        logger.info("removed the backup of mark %s of repository %s", listed.mark_id, repository)
         pruned.removed.append(listed)
     return pruned
 
 
 def _kept_since(listed: Listed, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> datetime | None:
-    """When the time of a backup began; None while it is needed.
+    """Return the time from which ``keep_days`` of a backup count; None while the backup is needed.
 
-    Raises ``BackupError`` when its mark is not where it says, and what opening and asking the namespace raises.
+    Raises ``BackupError`` if its mark is not in the recorded namespace, and what opening and listing that namespace
+    raise.
     """
-    remedy = "if nobody needs it any more, delete its folder in the place of the backups"
+    remedy = "if you no longer need this backup, delete its folder in the backup location"
     if not listed.namespace:
-        raise BackupError("nothing says of which namespace it is", remedy=remedy)
+        raise BackupError("the backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
     namespace, paths = open_namespace(listed.namespace), MarkPaths.of(listed.mark_id)
     if paths.summary not in namespace.stat_many([paths.summary]):
-        raise BackupError(f"its mark is not in {listed.namespace}, so nobody can tell if it was swept", remedy=remedy)
-    # All from listings: HEAD tells whole seconds, and what was written last is what counts.
+        raise BackupError(f"its mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
+    # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
     swept_at = _newest(namespace, paths.sweep_summary)
     approved_at, recorded_at = _newest(namespace, paths.approval), _newest(namespace, paths.ledger)
     if swept_at is None:
@@ -87,13 +90,17 @@ def _kept_since(listed: Listed, made_at: datetime, open_namespace: Callable[[str
 
 
 def _newest(store: ObjectStore, prefix: str) -> datetime | None:
-    """When the last of the objects with a prefix was written; None when there are none."""
+    """Return when the newest object with a prefix was written; None if no object has the prefix."""
     times = [pc.max(batch["last_modified"]).as_py() for batch in store.list(prefix) if batch.num_rows]
     return max(times, default=None)
 
 
 def _remove(store: ObjectStore, paths: BackupPaths) -> None:
-    """The manifest first: what is half removed is no backup.  The note last: by it a rest is found, and removed."""
+    """Delete a backup.
+
+    The manifest goes first, so that a backup that is only partly deleted counts as incomplete. The note of its begin
+    goes last, so that the next pruning finds the rest and deletes it.
+    """
     _delete(store, [paths.manifest])
     batch_of_keys: list[str] = []
     for batch in store.list(paths.folder):
@@ -109,6 +116,6 @@ def _delete(store: ObjectStore, keys: list[str]) -> None:
     failed = [deletion for deletion in store.delete_many(keys) if deletion.error]
     if failed:
         raise BackupError(
-            f"{len(failed)} files of an old backup cannot be removed, e.g. {failed[0].key}: {failed[0].error}",
-            remedy="allow deleting in the place of the backups, or raise backup.keep_days",
+            f"{len(failed):,} files of an expired backup cannot be removed, e.g. {failed[0].key}: {failed[0].error}",
+            remedy="grant permission to delete objects in the backup location, or raise backup.keep_days",
         )

@@ -1,4 +1,8 @@
-"""Whether two objects have the same content, or one has what was recorded of it, and what proves it."""
+"""Whether two objects have the same content, and which evidence proves it.
+
+Used by a backup (original and copy) and by a restore (copy and object, copy and recorded checksum).  Deletes depend on
+these answers, so a comparison that cannot be made is never a match (rule 12).
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,16 @@ from lakefs_gc.errors import BackupError
 from lakefs_gc.storage.base import ContentFacts, ObjectStore
 
 _BLOCK_BYTES = 1024 * 1024
-_READABLE = ("md5", "sha256")
-# Best first.  A CRC is no proof against malice, but it and the size are one against accidents.
-_STORED = ("sha256", "md5", "crc64nvme", "sha1", "crc32c", "crc32")
+_COMPUTABLE = ("md5", "sha256")
+# Best first.  A CRC does not protect against a malicious change; together with the size it detects accidents.
+_PREFERENCE = ("sha256", "md5", "crc64nvme", "sha1", "crc32c", "crc32")
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What shows that two objects are the same: the checksum, its algorithm, and where it came from.
+    """The checksum that shows that two objects are the same, its algorithm, and its source.
 
-    ``by`` is ``stores`` when both stores said it, or ``reading`` when at least one of the two objects was read.
+    ``by`` is ``stores`` when both stores reported the checksum, or ``reading`` when at least one object was read.
     """
 
     algorithm: str
@@ -32,56 +36,58 @@ class Proof:
 def same_content(
     left: ObjectStore, left_key: str, right: ObjectStore, right_key: str, *, known: ContentFacts | None = None
 ) -> tuple[Proof | None, ContentFacts | None, ContentFacts | None]:
-    """The proof that both objects exist and are the same, None when they are not; and what is known of each.
+    """Return a proof that both objects exist and have the same content (None: they have not), and the facts of each.
 
-    The stores are asked first (the left one only without ``known``, its object's facts), and an object is read only
-    where they have no checksum in common.  Raises ``ObjectNotFoundError`` for an object that disappears while it is
-    read.
+    The facts of an object that does not exist are None.  ``known`` are the facts of the left object; without them the
+    left store is asked.  An object is read only if the stores report no checksum of a common algorithm.  Raises
+    ``ObjectNotFoundError`` for an object that disappears while it is read.
     """
-    here, there = known or left.content_facts(left_key), right.content_facts(right_key)
-    if here is None or there is None or here.size_bytes != there.size_bytes:
-        return None, here, there
-    ours, theirs = dict(here.checksums), dict(there.checksums)
-    algorithm, by = next((a for a in _STORED if a in ours and a in theirs), ""), "stores"
+    left_facts, right_facts = known or left.content_facts(left_key), right.content_facts(right_key)
+    if left_facts is None or right_facts is None or left_facts.size_bytes != right_facts.size_bytes:
+        return None, left_facts, right_facts
+    left_checksums, right_checksums = dict(left_facts.checksums), dict(right_facts.checksums)
+    algorithm, by = next((a for a in _PREFERENCE if a in left_checksums and a in right_checksums), ""), "stores"
     if not algorithm:
-        algorithm, by = next((a for a in _READABLE if a in ours or a in theirs), "sha256"), "reading"
-        for checksums, store, key in ((ours, left, left_key), (theirs, right, right_key)):
+        algorithm = next((a for a in _COMPUTABLE if a in left_checksums or a in right_checksums), "sha256")
+        by = "reading"
+        for checksums, store, key in ((left_checksums, left, left_key), (right_checksums, right, right_key)):
             if algorithm not in checksums:
                 checksums[algorithm] = checksum_of(store, key, algorithm)
-    if ours[algorithm] != theirs[algorithm]:
-        return None, here, there
-    return Proof(algorithm, ours[algorithm], by), here, there
+    if left_checksums[algorithm] != right_checksums[algorithm]:
+        return None, left_facts, right_facts
+    return Proof(algorithm, left_checksums[algorithm], by), left_facts, right_facts
 
 
 def recorded_content(store: ObjectStore, key: str, size_bytes: int, checksum: str) -> ContentFacts | None:
-    """Facts of a copy that is what a backup recorded: its size, and ``<algorithm>:<checksum>``; None when it is gone.
+    """Return the facts of a copy whose content is what the backup recorded; None if the copy does not exist.
 
-    The checksum is among the facts.  The copy is read only where the store does not state that algorithm.  Raises
-    ``BackupError`` when it is something else, or nobody can tell, ``ObjectNotFoundError`` when it disappears meanwhile.
+    ``checksum`` is ``<algorithm>:<value>``; the returned facts include it.  The copy is read only if its store does not
+    report that algorithm.  Raises ``BackupError`` if the content differs or cannot be verified, and
+    ``ObjectNotFoundError`` if the copy disappears while it is read.
     """
     facts = store.content_facts(key)
     if facts is None:
         return None
     algorithm, _, recorded = checksum.partition(":")
-    found = facts.checksums.get(algorithm)
-    if found is None and facts.size_bytes == size_bytes:
-        if algorithm not in _READABLE:
+    actual = facts.checksums.get(algorithm)
+    if actual is None and facts.size_bytes == size_bytes:
+        if algorithm not in _COMPUTABLE:
             raise BackupError(
-                "the copy cannot be proved to be what was backed up: its store no longer states the checksum that was "
-                f"recorded ({algorithm or 'none'})",
-                remedy="look at the copy, and bring it back by hand (see README, The undo)",
+                f"the copy cannot be verified: its store no longer reports the recorded checksum ({algorithm or 'none'})",
+                remedy="inspect the copy and copy it back manually",
             )
-        found = checksum_of(store, key, algorithm)
-    if (facts.size_bytes, found) != (size_bytes, recorded):
+        actual = checksum_of(store, key, algorithm)
+    if (facts.size_bytes, actual) != (size_bytes, recorded):
         raise BackupError(
-            "the copy is not what was backed up: it was changed in the place of the backups",
-            remedy="put the right copy there, from an earlier version or another copy of the place, and restore again",
+            "the copy was changed in the backup location: its content is not what the backup recorded",
+            remedy="replace it by the right copy, from an earlier version or another copy of the backup location, and "
+            "restore again",
         )
     return ContentFacts(size_bytes, {**facts.checksums, algorithm: recorded})
 
 
 def checksum_of(store: ObjectStore, key: str, algorithm: str) -> str:
-    """Hex digest (``md5`` or ``sha256``) of an object, read as a stream."""
+    """Return the hex digest (``md5`` or ``sha256``) of an object, read as a stream."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with store.open_read(key) as stream:
         while block := stream.read(_BLOCK_BYTES):

@@ -20,7 +20,7 @@ from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.open_mark import Marked
 from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.engine.sweep.deletion import DELETE, Pacing, delete_objects
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
@@ -264,17 +264,18 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "delete_many", lose)
-        sweep = delete_objects(
-            half_swept.repository.location,
-            paths.ledger,
-            f"{at:%Y%m%dT%H%M%S%f}-00001",
-            10,
-            at,
-            False,
-            time.time() + 600,
-            Pacing(1, 0.0),
-            paths.restores,
+        task = DeleteTask(
+            store=half_swept.repository.location,
+            ledger_folder=paths.ledger,
+            sequence=f"{at:%Y%m%dT%H%M%S%f}-00001",
+            objects_per_request=10,
+            cutoff=at,
+            delete_versions=False,
+            deadline=time.time() + 600,
+            pacing=Pacing(1, 0.0),
+            restores_folder=paths.restores,
         )
+        sweep = delete_objects(task)
         assert [batch["done"].to_pylist() for batch in sweep(iter([plan]))] == [[len(late)]]
     assert half_swept.there() == {*late}
 

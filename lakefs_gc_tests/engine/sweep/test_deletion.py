@@ -13,7 +13,7 @@ import pytest
 from lakefs_gc.engine.collect.listing.existence import still_there
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.sweep import deletion
-from lakefs_gc.engine.sweep.deletion import DELETE, Pacing, delete_objects
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
@@ -44,7 +44,18 @@ def delete(
         "begun": [begun] * 3,
     }
     plan = pa.RecordBatch.from_pydict(columns)
-    work = delete_objects(location, "ledger/", "1", 1, now, versions, until, Pacing(1, 0.0), "restores/")
+    task = DeleteTask(
+        store=location,
+        ledger_folder="ledger/",
+        sequence="1",
+        objects_per_request=1,
+        cutoff=now,
+        delete_versions=versions,
+        deadline=until,
+        pacing=Pacing(1, 0.0),
+        restores_folder="restores/",
+    )
+    work = delete_objects(task)
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
 
 

@@ -20,7 +20,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, read_ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths, digest_of
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.sweep.deletion import Pacing, delete_objects
+from lakefs_gc.engine.sweep.deletion import DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import read_result
 from lakefs_gc.engine.sweep.sweep import wait_for_commits
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -162,8 +162,18 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         writer = LedgerWriter(repository.store, folder, shard, sequence).chunk(0)
         writer.intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     repository.store.delete_many(keys[:2])
-    until, pacing = time.time() + 60, Pacing(1, 0)
-    again = delete_objects(repository.location, folder, sequence, 2, utc_now(), False, until, pacing, "restores/")
+    task = DeleteTask(
+        store=repository.location,
+        ledger_folder=folder,
+        sequence=sequence,
+        objects_per_request=2,
+        cutoff=utc_now(),
+        delete_versions=False,
+        deadline=time.time() + 60,
+        pacing=Pacing(1, 0),
+        restores_folder="restores/",
+    )
+    again = delete_objects(task)
     assert [batch["done"].to_pylist() for batch in again(iter([pa.record_batch(plan)]))] == [[2], [1]]
     found = read_ledger(spark, repository.location, folder, 1).collect()
     assert {row["address"]: (row["outcome"], row["size"]) for row in found} == {

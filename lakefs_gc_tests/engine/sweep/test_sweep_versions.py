@@ -102,10 +102,18 @@ def test_what_came_back_after_the_look_keeps_every_version(
         "begun": [False] * 3,
     }
     plan = pa.RecordBatch.from_pydict(columns)
-    pacing, cutoff = deletion.Pacing(1, 0.0), datetime.now(UTC)
-    work = deletion.delete_objects(
-        locking.location, "_lakefs/ledger/", "1", 10, cutoff, True, time.time() + 3600, pacing, "restores/"
+    task = deletion.DeleteTask(
+        store=locking.location,
+        ledger_folder="_lakefs/ledger/",
+        sequence="1",
+        objects_per_request=10,
+        cutoff=datetime.now(UTC),
+        delete_versions=True,
+        deadline=time.time() + 3600,
+        pacing=deletion.Pacing(1, 0.0),
+        restores_folder="restores/",
     )
+    work = deletion.delete_objects(task)
     assert [batch["done"].to_pylist() for batch in work(iter([plan]))] == [[3]]
     assert versions(s3_server, locking) == {keys[0]: 3, keys[1]: 2}
     assert {store.read(key) for key in keys[:2]} == {b"brought back"}

@@ -171,7 +171,7 @@ def test_failures_are_kept_listed_and_mended(
         done = place.back_up(spark, collector, mark)
         assert done.outcomes == {"data/s/one": "failed", "data/s/two": "failed", "data/t/id,signature": "copied"}
         assert "AccessDenied" in done.rows["data/s/one"]["error"]
-        assert done.rows["data/s/two"]["error"] == "the copy is not the same as the original"
+        assert done.rows["data/s/two"]["error"] == "the copy differs from the original"
         assert done.result.backup is None
         with pytest.raises(BackupIncompleteError, match=r"2 of 3 objects of mark .* could not be backed up"):
             done.result.raise_if_incomplete()
@@ -210,7 +210,7 @@ def test_a_store_that_is_down_ends_the_backup(
 
 
 @pytest.mark.parametrize(
-    ("number", "complaint"), [(2, "the records account for 0 of 2"), (3, "0 of 2 objects of mark .* were written")]
+    ("number", "complaint"), [(2, "records of the backup account for 0 of 2"), (3, "0 of 2 objects of mark .* were written")]
 )
 def test_records_that_a_listing_leaves_out_make_no_backup(
     spark: SparkSession, repository: LakeRepository, store_in_s3: StoreInS3, number: int, complaint: str

@@ -159,7 +159,7 @@ def test_a_server_with_another_repository_of_that_name_prunes_nothing(
         ((listed, why),) = here.kept
         assert (listed.mark_id, why) == (
             mark.mark_id,
-            "its mark is not in local://lake/, so nobody can tell if it was swept",
+            "its mark is not in local://lake/, so whether it was swept is unknown",
         )
         no_mounts = staging.settings.model_copy(update={"mounts": {}})
         later = utc_now() + timedelta(days=31)
@@ -180,7 +180,7 @@ def test_a_backup_that_does_not_say_its_namespace_stays(
         place.store.put(paths.began, note)
         found = prune(place, repository, 31)
         assert found.removed == []
-        assert [why for _, why in found.kept] == ["nothing says of which namespace it is"]
+        assert [why for _, why in found.kept] == ["the backup does not record its namespace, so whether it was swept is unknown"]
 
 
 def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_a_copy_that_was_changed_is_found_out(swept: Swept) -> None:
         result = swept.restore()
         assert counts(result) == {others: 2, "failed": 2}
         assert [found["error"] for found in result.errors] == [
-            "the copy is not what was backed up: it was changed in the place of the backups"
+            "the copy was changed in the backup location: its content is not what the backup recorded"
         ]
         assert swept.keys[PATHS[0]] not in swept.repository.objects(), "nothing is written"
     swept.place.store.put(swept.copy_of(PATHS[0]), PATHS[0].encode())
@@ -294,7 +294,7 @@ def test_a_copy_that_nobody_can_compare_is_not_written(checksum: str, tmp_path: 
     outcome, problem = _bring_one_back(source, namespace, "objects/", _Copy("data/s/a", 3, checksum))
     assert outcome == "failed"
     assert isinstance(problem, BackupError)
-    assert "cannot be proved" in problem.message
+    assert "cannot be verified" in problem.message
     assert list(namespace.list()) == []
 
 
