@@ -119,7 +119,8 @@ def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:
     if deletion.error:
         raise AccessDeniedError(
             f"{key} was written, but cannot be deleted: {deletion.error}",
-            remedy="allow s3:DeleteObject in the namespace (README, Permissions), and remove the probe by hand",
+            remedy="allow s3:DeleteObject in the namespace (docs/reference/permissions.md), and remove the probe by "
+            "hand",
         )
     return "ok", f"below {_PROBE_FOLDER}"
 
@@ -142,7 +143,7 @@ def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
             "deleted bytes",
             "warn",
             f"nobody can tell whether they go: {found.why}",
-            "allow s3:GetBucketVersioning (README, Permissions), or look at the bucket by hand",
+            "allow s3:GetBucketVersioning (docs/reference/permissions.md), or look at the bucket by hand",
         )
     if settings.sweep.delete_versions:
         return Finding("deleted bytes", "ok", f"they go with their versions (sweep.delete_versions): {found.why}")

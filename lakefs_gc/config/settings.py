@@ -50,8 +50,7 @@ class Settings(Section):
         default=10,
         ge=1,
         description="Number of runs per repository with Parquet files that stay in the workspace. A larger value needs "
-        "more disk space; a smaller one removes sooner the tables that `lakefs-gc explain` and an optimized listing "
-        "read.",
+        "more disk space; a smaller one removes sooner the tables that an optimized listing reads.",
     )
     max_range_cache_bytes: int = Field(
         default=10 * 1024**3,

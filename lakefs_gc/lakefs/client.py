@@ -429,7 +429,9 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
             text, remedy="garbage collection of a read-only repository is not possible; nothing was done", **facts
         ) from None
     if error.status == 403:
-        raise ServerError(text, remedy="give the user the lakeFS actions in README, Permissions", **facts) from None
+        raise ServerError(
+            text, remedy="give the user the lakeFS actions in docs/reference/permissions.md", **facts
+        ) from None
     if error.status == 404:
         raise RepositoryNotFoundError(text, remedy="check the repository's name", **facts) from None
     if error.status == 429 or error.status >= 500:

@@ -10,7 +10,7 @@ import pytest
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.errors import ConfigurationError
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "emr.md").read_text("utf-8")
 SERVERLESS = {"applicationId": "00f", "executionRoleArn": "arn:aws:iam::123456789012:role/lakefs-gc"}
 CLUSTER = {"ReleaseLabel": "emr-7.9.0", "Instances": {"InstanceCount": 1}}
 
@@ -104,8 +104,8 @@ def test_spark_connect_is_no_job(tmp_path: Path) -> None:
         settings(tmp_path, "emr", CLUSTER, spark={"spark.remote": "sc://host"})
 
 
-def test_the_examples_of_the_readme_are_valid(tmp_path: Path) -> None:
-    tables = [block for block in README.split("```toml\n")[1:] if "[emr.request]" in block]
+def test_the_examples_of_the_guide_are_valid(tmp_path: Path) -> None:
+    tables = [block for block in GUIDE.split("```toml\n")[1:] if "[emr.request]" in block]
     serverless, cluster = (block.partition("```")[0] for block in tables)
     file = tmp_path / "lakefs-gc.toml"
     file.write_text(serverless)

@@ -69,12 +69,12 @@ def test_instance_of_the_demo_is_below_its_home_whatever_the_working_directory(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_the_readme_makes_an_instance_below_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_guide_makes_an_instance_below_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands for those who have no checkout."""
-    readme = PACKAGE.parent / "README.md"
-    if not readme.exists():
+    guide = PACKAGE.parent / "docs" / "guides" / "dagster-ui.md"
+    if not guide.exists():
         pytest.skip("not a checkout")
-    commands = re.findall(r"^(?:package|sed).*$", readme.read_text("utf-8"), re.MULTILINE)
+    commands = re.findall(r"^(?:package|sed).*$", guide.read_text("utf-8"), re.MULTILINE)
     assert len(commands) == 2
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     home.mkdir()

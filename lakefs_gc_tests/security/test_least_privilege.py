@@ -1,4 +1,4 @@
-"""The policies in the README: everything that a run does is allowed, and everything that is allowed is done."""
+"""The policies of docs/reference/permissions.md allow everything that a run does, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from lakefs_gc_tests.support.recorded_run import RecordedRun
 from lakefs_gc_tests.support.request_recorder import Needed, needs
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md"
 
 LAKEFS_ACTIONS: dict[str, list[tuple[str, str]]] = {
     r"GET /config": [("fs:ReadConfig", "*")],
@@ -63,13 +63,12 @@ class Statement:
 
 
 def policies() -> list[dict[str, Any]]:
-    """The JSON in the README's section *Permissions*."""
-    section = README.read_text("utf-8").partition("\n## Permissions\n")[2].partition("\n## ")[0]
-    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", section, re.DOTALL)]
+    """Return the JSON blocks of the page: for lakeFS, for a namespace in S3, and for backups."""
+    return [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)]
 
 
 def statements(policy: dict[str, Any], places: dict[str, str]) -> list[Statement]:
-    """The statements of a policy, with the README's example names replaced by those of the test."""
+    """The statements of a policy, with the page's example names replaced by those of the test."""
     found = []
     for number, statement in enumerate(policy.get("Statement") or policy["statement"]):
         fields = {name.lower(): value for name, value in statement.items()}
@@ -159,7 +158,7 @@ def test_without_the_undo_the_first_policy_is_enough(recorded_run: RecordedRun, 
 
 
 def test_listings_stay_in_their_folders(recorded_run: RecordedRun) -> None:
-    """Although the policy cannot say so (see README)."""
+    """Although the policy cannot say so (see the page)."""
     places = (recorded_run.namespace, recorded_run.other_namespace, recorded_run.backups)
     folders = {place.folder_url.removeprefix("s3://") for place in places}
     for item in recorded_run.needed:

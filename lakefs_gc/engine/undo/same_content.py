@@ -74,7 +74,7 @@ def recorded_content(store: ObjectStore, key: str, size_bytes: int, checksum: st
         if algorithm not in _COMPUTABLE:
             raise BackupError(
                 f"the copy cannot be verified: its store no longer reports the recorded checksum ({algorithm or 'none'})",
-                remedy="inspect the copy and copy it back manually",
+                remedy="inspect the copy and copy it back manually (docs/guides/backup-and-restore.md)",
             )
         actual = checksum_of(store, key, algorithm)
     if (facts.size_bytes, actual) != (size_bytes, recorded):

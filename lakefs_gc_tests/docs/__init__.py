@@ -1,0 +1,1 @@
+"""The documentation: what is generated in it, and the tests that keep it true."""
