@@ -51,7 +51,7 @@ class Authenticator:
         self._clock = clock
 
     def check(self, authorization: str) -> None:
-        """Raises ``ApiError`` 401 unless the header ``Authorization`` carries the credentials or a valid
+        """Raise ``ApiError`` 401 unless the header ``Authorization`` carries the credentials or a valid
         token.
         """
         scheme, _, value = authorization.partition(" ")
@@ -67,7 +67,7 @@ class Authenticator:
             raise unauthenticated()
 
     def check_credentials(self, access_key_id: str, secret_access_key: str) -> None:
-        """Raises ``ApiError`` 401 unless these are the credentials."""
+        """Raise ``ApiError`` 401 unless these are the credentials."""
         right_key = _equal(access_key_id, self._credentials.access_key_id)
         right_secret = _equal(secret_access_key, self._credentials.secret_access_key)
         if not (right_key and right_secret):

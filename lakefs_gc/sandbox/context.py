@@ -58,7 +58,7 @@ class SandboxOptions:
     uncommitted_page_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigurationError`` for link tokens that outlive the grace period."""
+        """Raise ``ConfigurationError`` for link tokens that outlive the grace period."""
         lifetime, grace = self.link_lifetime_seconds, self.grace_period_seconds
         if lifetime is not None and grace and lifetime > grace:
             raise ConfigurationError(
@@ -68,12 +68,12 @@ class SandboxOptions:
 
     @property
     def link_seconds(self) -> int:
-        """How long a link token holds."""
+        """Return how long a link token is valid."""
         return self.link_lifetime_seconds or self.grace_period_seconds or _DAY_SECONDS
 
     @property
     def copy_seconds(self) -> int:
-        """How long a copy is tracked: for the grace period, and for longer than any preparation takes."""
+        """Return how long a copy is tracked: for the grace period, and longer than any preparation takes."""
         return self.grace_period_seconds + _PREPARATION_SECONDS
 
 
@@ -93,7 +93,7 @@ class Sandbox:
     ) -> None:
         """Without ``credentials``, those of the folder's last run are used, or made up and kept there.
 
-        Raises ``ConfigurationError`` for a store that a sandbox cannot use.
+        Raise ``ConfigurationError`` for a store that a sandbox cannot use.
         """
         self.folder = folder
         self.options = options or SandboxOptions()

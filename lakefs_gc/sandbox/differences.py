@@ -28,7 +28,7 @@ class ChosenDifference:
 
 @dataclass(frozen=True)
 class MissingFeature:
-    """What a sandbox does not do.
+    """A part of lakeFS that the sandbox does not implement.
 
     ``paths`` are the ends of the paths that it does not answer, ``query`` a parameter that it refuses, and ``fields``
     what an answer has or lacks for it.

@@ -34,7 +34,7 @@ _LOG_TAIL_BYTES = 2000
 
 
 def weed_program() -> Path:
-    """The ``weed`` program. Raises ``ConfigurationError`` where the package is not installed."""
+    """Return the path of the ``weed`` program. Raise ``ConfigurationError`` if the package is not installed."""
     try:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -65,7 +65,7 @@ class SeaweedFS:
         self._grpc_sockets: list[Path] = []
 
     def __enter__(self) -> SeaweedFS:
-        """Raises ``ConfigurationError`` (not installed), ``StoreUnavailableError`` (does not come up)."""
+        """Raise ``ConfigurationError`` (not installed), ``StoreUnavailableError`` (does not come up)."""
         program = weed_program()
         self.folder.mkdir(parents=True, exist_ok=True)
         for start in range(1, _STARTS + 1):

@@ -74,7 +74,7 @@ class SandboxServer:
         return self.sandbox.credentials.secret_access_key
 
     def __enter__(self) -> SandboxServer:
-        """Start to answer. Raises ``ServerUnavailableError`` when the thread does not come up."""
+        """Start to answer. Raise ``ServerUnavailableError`` when the thread does not come up."""
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:

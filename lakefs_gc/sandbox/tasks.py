@@ -34,7 +34,7 @@ def shown_time(moment: datetime) -> str:
 
 
 class Canceled(ApiError):  # noqa: N818 - the name of an outcome
-    """What ends a task that somebody has cancelled; the message is lakeFS's."""
+    """The error that ends a cancelled task; the message is lakeFS's."""
 
     MESSAGE = "Canceled"
 
@@ -59,7 +59,7 @@ class Tasks:
             self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
 
     def update(self, repository: str, task_id: str, progress: Status) -> None:
-        """Add to a task's status. Raises ``Canceled`` when somebody has cancelled it."""
+        """Add to a task's status. Raise ``Canceled`` if the task was cancelled."""
         with self._database.write():
             status = self.status(repository, task_id)
             if status.get("error"):
@@ -69,7 +69,7 @@ class Tasks:
     def cancel(self, repository: str, task_id: str) -> None:
         """Have a task end without effect the next time that it reports its progress.
 
-        Raises ``NotFound``, or ``Conflict`` for one that is over.
+        Raise ``NotFound``, or ``Conflict`` for one that is over.
         """
         with self._database.write():
             status = self.status(repository, task_id)
@@ -78,7 +78,7 @@ class Tasks:
             self._put(repository, task_id, {**status, "error": {"message": Canceled.MESSAGE}})
 
     def status(self, repository: str, task_id: str) -> Status:
-        """What the API shows of a task. Raises ``NotFound``."""
+        """Return the status of a task as the API shows it. Raise ``NotFound``."""
         query = "SELECT status FROM tasks WHERE repository = ? AND id = ?"
         row = self._database.connection.execute(query, (repository, task_id)).fetchone()
         if row is None:

@@ -230,7 +230,7 @@ def test_serve_refuses_what_others_can_reach_and_a_port_that_is_taken(tmp_path: 
         serve("0.0.0.0", 0, tmp_path, store)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigurationError, match="listen"):
         serve("127.0.0.1", taken.getsockname()[1], tmp_path, store)
-    with pytest.raises(ConfigurationError, match="sandbox keeps"):
+    with pytest.raises(ConfigurationError, match="cannot store objects"):
         serve("127.0.0.1", 0, tmp_path, StoreLocation("gs://bucket/x"))
 
 

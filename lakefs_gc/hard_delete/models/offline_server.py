@@ -28,7 +28,7 @@ from lakefs_gc.hard_delete.steps import Await, Drop, Get, Now, Put, Recap, Scan,
 LINKS = "links/"
 COPIES = "copies/"
 UPLOADS = "uploads/"
-"""What a client of the store knows of its own uploads; lakeFS knows nothing of it."""
+"""The uploads that a client of the store remembers; lakeFS does not know them."""
 TOKEN_LIFETIME_TICKS = 1
 _PAGES = ((1, "", "n"), (2, "n", ""))
 """A listing of what is staged takes two pages: number, first path, end."""
@@ -36,7 +36,7 @@ _PAGES = ((1, "", "n"), (2, "n", ""))
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What the design is made of; each can be taken out.
+    """The ingredients of the design, each of which can be removed.
 
     ``cutoff``: what is younger than a token's lifetime is never a candidate. ``order``: what is committed is read
     after what is staged. ``tracked_copies``: a copy that shares its object is noted. ``copies_last``: the notes are
@@ -78,7 +78,7 @@ def upload_to_address(address: str, content: str, *, expires: bool) -> Steps[Non
 
 
 def link_uploaded(branch: str, path: str, address: str, content: str) -> Steps[bool]:
-    """The same client asks to link what it has uploaded, at any time after that."""
+    """The same client requests to link its upload, at any later time."""
     yield Await(UPLOADS + address, lambda done: done is not None, says="asks to link what was uploaded")
     return (yield from link(branch, path, address, content))
 

@@ -15,7 +15,7 @@ from lakefs_gc.hard_delete.world import Object, World
 
 
 def folder(branch: str, token: str) -> str:
-    """Where the staged objects of a branch are."""
+    """Return the prefix of the staged objects of a branch."""
     return f"repo/{branch}/{token}/"
 
 
@@ -99,12 +99,12 @@ class ListingCost:
         return 1000 * (self.seconds - self.cpu_seconds) / self.requests
 
     def seconds_for(self, objects: int) -> float:
-        """The same listing of another number of objects."""
+        """Return the seconds of the same listing of another number of objects."""
         return requests(objects, self.page) * self.ms_per_request / 1000
 
 
 def requests(objects: int, page: int) -> int:
-    """How many requests a listing takes; an empty one takes one too."""
+    """Return the number of requests of a listing; an empty listing also needs one."""
     return max(1, -(-objects // page))
 
 

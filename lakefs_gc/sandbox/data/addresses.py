@@ -63,7 +63,7 @@ class AddressSigner:
         return address + _SIGNATURE_DELIMITER + signature
 
     def verify(self, repository: str, branch: str, path: str, signed_address: str) -> None:
-        """Raises ``ApiError``, in lakeFS's words, unless this was signed for just this, and not too long
+        """Raise ``ApiError``, in lakeFS's words, unless this was signed for just this, and not too long
         ago.
         """
         address, delimiter, signature = signed_address.rpartition(_SIGNATURE_DELIMITER)

@@ -34,7 +34,7 @@ _BATCH_ROWS = 8192
 
 @dataclass(frozen=True)
 class PreparedCommits:
-    """Where the list of active commits is; both locations are whole URLs."""
+    """The location of the list of active commits; both locations are whole URLs."""
 
     run_id: str
     commits_location: str
@@ -64,7 +64,7 @@ class Mark:
 
 
 def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
-    """The retention rules. Raises ``NotFound`` when there are none."""
+    """Return the retention rules. Raise ``NotFound`` if none are set."""
     try:
         stored = decode_rules(sandbox.namespaces.store(repository.folder).read(RULES_KEY))
     except ObjectNotFoundError:
@@ -119,7 +119,7 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | N
     """Write the next page of addresses that some branch refers to without having committed them.
 
     The tracked copies come after everything staged, whatever page that is: read before it, they could miss a rename
-    that moves an address from what is not read yet to what has been read. Raises ``ApiError`` 400 when the run began
+    that moves an address from what is not read yet to what has been read. Raise ``ApiError`` 400 when the run began
     so long ago that copies made since may have been forgotten.
     """
     writable(repository)
@@ -218,7 +218,7 @@ def _encode_mark(mark: Mark) -> str:
 
 
 def decode_mark(token: str) -> Mark:
-    """Where a continuation token says to go on. Raises ``ApiError`` 400 for one that is none."""
+    """Where a continuation token says to go on. Raise ``ApiError`` 400 for one that is none."""
     try:
         fields = json.loads(base64.b64decode(token, validate=True))
         copy = str(fields.get("key", ""))

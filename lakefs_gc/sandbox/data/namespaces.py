@@ -31,7 +31,7 @@ class Namespaces:
     """The stores below one root; each is opened once and kept."""
 
     def __init__(self, root: StoreLocation) -> None:
-        """Raises ``ConfigurationError`` for a root that is neither ``file://`` nor ``s3://``."""
+        """Raise ``ConfigurationError`` for a root that is neither ``file://`` nor ``s3://``."""
         self.root = root
         scheme = root.url.partition("://")[0]
         kinds = {"file": "local", "s3": "s3"}
@@ -46,16 +46,16 @@ class Namespaces:
 
     @property
     def validity_regex(self) -> str:
-        """What lakeFS says a namespace must match."""
+        """Return the regular expression of lakeFS that a namespace must match."""
         return f"^{self.blockstore_type}://"
 
     @property
     def default_namespace_prefix(self) -> str:
-        """What a client may put before the name of a new repository to make a namespace of it."""
+        """Return a prefix that makes a namespace from the name of a new repository."""
         return "local://" if self.blockstore_type == "local" else self.root.folder_url
 
     def check_namespace(self, namespace: str) -> None:
-        """Raises ``ApiError`` 400 for a namespace of another kind of store, or outside the root."""
+        """Raise ``ApiError`` 400 for a namespace of another kind of store, or outside the root."""
         if not re.match(self.validity_regex, namespace):
             reason = f"failed to match required regex {self.validity_regex}: invalid namespace"
             raise ApiError(400, reason)
@@ -116,14 +116,14 @@ class Namespaces:
 
 
 def is_full(entry: Entry) -> bool:
-    """Whether the address of an entry is a whole URL."""
+    """Return whether the address of an entry is a whole URL."""
     if entry.address_type is AddressType.BY_PREFIX:
         return _SCHEME.match(entry.address) is not None
     return entry.address_type is AddressType.FULL
 
 
 def relative_if_data(namespace: str, address: str) -> tuple[str, AddressType]:
-    """How lakeFS stores an address that a client gave: relative when it lies in the namespace's ``data/``."""
+    """Return an address as lakeFS stores it: relative if it is in the namespace's ``data/``."""
     folder = namespace.rstrip("/") + "/"
     if address.startswith(folder + DATA_FOLDER):
         return address.removeprefix(folder), AddressType.RELATIVE
@@ -134,7 +134,7 @@ def shown_address(namespace: str, address: str, address_type: AddressType) -> st
     """An address as the REST API shows it: a full one decoded, where Go's URL parser decodes, and cut at
     ``?``.
 
-    Raises ``ApiError`` 500 for a URL that Go does not parse.
+    Raise ``ApiError`` 500 for a URL that Go does not parse.
     """
     if address_type is AddressType.RELATIVE:
         return namespace.rstrip("/") + "/" + address
@@ -149,7 +149,7 @@ def shown_address(namespace: str, address: str, address_type: AddressType) -> st
 
 
 def _check_url(url: str) -> None:
-    """Raises ``ApiError`` 500, in the words of Go's URL parser, for what it does not parse."""
+    """Raise ``ApiError`` 500, in the words of Go's URL parser, for what it does not parse."""
     quoted = json.dumps(url, ensure_ascii=False)
     if re.search(r"[\x00-\x1f\x7f]", url):
         raise ApiError(500, f"could not parse URI: parse {quoted}: net/url: invalid control character in URL")

@@ -29,7 +29,7 @@ class Conditions:
     if_none_match: str = ""
 
     def check(self, existing: Record | None) -> None:
-        """Raises ``ApiError`` 412 unless the record at the path, or its absence, is as the request wants it."""
+        """Raise ``ApiError`` 412 unless the record at the path, or its absence, is as the request wants it."""
         e_tag = existing.entry.e_tag if existing is not None else None
         if self.if_none_match == "*" and existing is not None:
             raise ApiError(412, "path already exists")
@@ -39,7 +39,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Upload:
-    """What a client says about an object that it sends."""
+    """The description of an object that a client uploads."""
 
     path: str
     content_type: str = DEFAULT_CONTENT_TYPE
@@ -52,7 +52,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class Staged:
-    """What a client says about an object that is in a store already; ``mtime`` in seconds since 1970."""
+    """The description of an object that is already in a store; ``mtime`` in seconds since 1970."""
 
     path: str
     physical_address: str
@@ -67,7 +67,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Replacing:
-    """What a copy has instead of its source's."""
+    """The metadata of a copy that differs from its source's."""
 
     content_type: str = DEFAULT_CONTENT_TYPE
     metadata: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Replacing:
 
 
 def find(sandbox: Sandbox, repository: Repository, ref: str, path: str) -> Record:
-    """The record at a path of a ref. Raises ``NotFound``."""
+    """Return the record at a path of a ref. Raise ``NotFound``."""
     check_path(path)
     record = _find(sandbox, repository, sandbox.refs.resolve(repository.name, ref), path.encode())
     if record is None:
@@ -97,7 +97,7 @@ def walk(sandbox: Sandbox, repository: Repository, ref: str, start: bytes) -> It
 
 
 def open_bytes(sandbox: Sandbox, repository: Repository, entry: Entry) -> OpenedStream:
-    """The bytes of an entry, as a stream that the caller closes. Raises ``ApiError`` 410 when they are gone."""
+    """Open the content of an entry as a stream, which the caller closes. Raise ``ApiError`` 410 if it is deleted."""
     store, key = sandbox.namespaces.place(repository.storage_namespace, entry)
     try:
         return OpenedStream(store.open_read(key))
@@ -173,7 +173,7 @@ def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged)
 
 
 def check_link(sandbox: Sandbox, repository: Repository, branch: str, path: str, address: str) -> None:
-    """Raises ``ApiError`` 400 unless a signed address, relative to the namespace, can be linked to just this place."""
+    """Raise ``ApiError`` 400 unless a signed address, relative to the namespace, can be linked to just this place."""
     sandbox.signer.verify(repository.name, branch, path, address)
     if sandbox.options.single_use_links and not sandbox.link_tokens.has(repository.name, address):
         raise _already_used()
@@ -262,7 +262,7 @@ def update_metadata(sandbox: Sandbox, repository: Repository, branch: str, path:
 
 
 def check_path(path: str, argument: str = "path") -> None:
-    """Raises ``ApiError`` 400 for a path that lakeFS does not accept."""
+    """Raise ``ApiError`` 400 for a path that lakeFS does not accept."""
     size = len(path.encode())
     if not size:
         raise ApiError(400, f"argument {argument}: missing path: required value: validation error")
@@ -285,7 +285,7 @@ def _staged_or_committed(sandbox: Sandbox, repository: Repository, branch: str, 
 
 
 def has_branch(sandbox: Sandbox, repository: Repository, branch: str) -> bool:
-    """Whether there is such a branch."""
+    """Return whether the branch exists."""
     try:
         sandbox.refs.branch(repository.name, branch)
     except NotFound:

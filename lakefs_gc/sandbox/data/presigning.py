@@ -17,7 +17,7 @@ from lakefs_gc.sandbox.data.namespaces import Namespaces
 from lakefs_gc.sandbox.problems import ApiError
 
 LIFETIME_SECONDS = 900
-"""How long a URL holds: lakeFS's default."""
+"""How long a URL is valid: lakeFS's default."""
 
 Answer = TypeVar("Answer")
 
@@ -41,16 +41,16 @@ class Presigner:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the store has presigned URLs."""
+        """Return whether the store has presigned URLs."""
         return self._namespaces.blockstore_type == "s3"
 
     def check_supported(self) -> None:
-        """Raises ``ApiError`` 400, in lakeFS's words, for a store without."""
+        """Raise ``ApiError`` 400, in lakeFS's words, for a store without."""
         if not self.is_supported:
             raise ApiError(400, "operation not supported")
 
     def read_url(self, namespace: str, entry: Entry) -> str:
-        """For a GET of an entry's bytes. Raises ``ApiError`` 400 for a store without such URLs."""
+        """For a GET of an entry's bytes. Raise ``ApiError`` 400 for a store without such URLs."""
         self.check_supported()
         store, key = self._namespaces.place(namespace, entry)
         return self._url("get_object", store.location.folder_url + key)

@@ -31,7 +31,7 @@ class Staging:
             connection.executemany("INSERT OR REPLACE INTO staged VALUES (?, ?, ?, ?)", rows)
 
     def get(self, tokens: Sequence[str], key: bytes) -> Change | None:
-        """What the newest of the layers that knows the path says about it."""
+        """Return the change of a path in the newest layer that has one."""
         query = "SELECT identity, data FROM staged WHERE token = ? AND key = ?"
         for token in tokens:
             row = self._database.connection.execute(query, (token, key)).fetchone()

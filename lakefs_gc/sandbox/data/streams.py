@@ -46,7 +46,7 @@ class OpenedStream:
     """A stream of a store that outlives the ``with`` of its opening: a response reads it in pieces, then closes it."""
 
     def __init__(self, manager: AbstractContextManager[BinaryIO]) -> None:
-        """Raises what the opening raises."""
+        """Raise what the opening raises."""
         self._manager = manager
         self._stream = manager.__enter__()
 
@@ -82,7 +82,7 @@ def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]
 
 
 def byte_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """First and last byte that the header ``Range`` asks for, None without one. Raises ``ApiError`` 416."""
+    """First and last byte that the header ``Range`` asks for, None without one. Raise ``ApiError`` 416."""
     if header is None:
         return None
     first, separator, last = header.removeprefix("bytes=").partition("-")

@@ -28,7 +28,7 @@ class LinkTokens:
             connection.execute("INSERT INTO link_tokens VALUES (?, ?, ?)", values)
 
     def has(self, repository: str, signed_address: str) -> bool:
-        """Whether a token was given out and not used yet."""
+        """Return whether a token was given out and not used yet."""
         query = "SELECT 1 FROM link_tokens WHERE repository = ? AND address = ?"
         return self._database.connection.execute(query, (repository, signed_address)).fetchone() is not None
 

@@ -38,7 +38,7 @@ async def spooled_body(
 ) -> AsyncIterator[BinaryIO]:
     """The whole body without AWS's framing, rewound. ``headers`` have names in lower case.
 
-    Raises ``S3Error``: 403 for a chunk whose signature is wrong, 400 when the body is not the signed one or has
+    Raise ``S3Error``: 403 for a chunk whose signature is wrong, 400 when the body is not the signed one or has
     another checksum than its sender's, 501 for another way of signing.
     """
     if signed.payload_hash.startswith("STREAMING-") and signed.payload_hash not in _CHUNKED:
@@ -143,7 +143,7 @@ def _check_body(body: BinaryIO, payload_hash: str, said: Mapping[str, str]) -> N
 
 
 class _Digest(Protocol):
-    """What hashlib's objects have."""
+    """The interface of hashlib's objects."""
 
     def update(self, data: bytes, /) -> None: ...
 

@@ -20,7 +20,7 @@ from lakefs_gc.sandbox.problems import ApiError
 from lakefs_gc.sandbox.versions.refs import Repository
 
 STORED_METADATA = "X-Amz-Meta-"
-"""How lakeFS keeps what came by this header; metadata of the API has no prefix and is not shown here."""
+"""The prefix of metadata from this header in lakeFS; metadata of the API has no prefix and is not shown here."""
 COPY_SOURCE = "x-amz-copy-source"
 _METADATA_HEADER = "x-amz-meta-"
 
@@ -48,7 +48,7 @@ class GatewayCall:
     content: BinaryIO
 
     def repository(self) -> Repository:
-        """The repository that the bucket is. Raises ``NotFound``."""
+        """Return the repository of the bucket. Raise ``NotFound``."""
         return self.sandbox.refs.repository(self.bucket)
 
     @property
@@ -81,13 +81,13 @@ class GatewayCall:
         return Conditions(self.headers.get("if-match", ""), self.headers.get("if-none-match", ""))
 
     def copy_source(self) -> CopySource:
-        """What the header names. Raises ``NotFound``."""
+        """Return the source that the header names. Raise ``NotFound``."""
         source = unquote(self.headers[COPY_SOURCE].partition("?")[0]).removeprefix("/")
         bucket, _, key = source.partition("/")
         return CopySource(self.sandbox.refs.repository(bucket), *split_key(key))
 
     def number(self, name: str, default: int, maximum: int) -> int:
-        """A number in the query, at most ``maximum``. Raises ``S3Error`` 400."""
+        """Return a number in the query, at most ``maximum``. Raise ``S3Error`` 400."""
         text = self.query.get(name) or str(default)
         if re.fullmatch(r"[0-9]{1,9}", text) is None:
             raise invalid_argument(f"Argument {name} must be a number of at most {maximum}")
@@ -104,7 +104,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def find_entry(sandbox: Sandbox, repository: Repository, ref: str, path: str) -> Entry:
-    """The entry at a path of a ref. Raises ``S3Error`` 404."""
+    """Return the entry at a path of a ref. Raise ``S3Error`` 404."""
     try:
         return objects.find(sandbox, repository, ref, path).entry
     except ApiError as error:

@@ -39,7 +39,7 @@ def shown_time(nanoseconds: int) -> str:
 
 
 def read_keys_to_delete(body: bytes) -> tuple[Sequence[str], bool]:
-    """The keys of a ``Delete`` document, and whether it wants to hear of failures only. Raises ``S3Error`` 400."""
+    """The keys of a ``Delete`` document, and whether it wants to hear of failures only. Raise ``S3Error`` 400."""
     root = _parsed(body)
     keys = [_text(item, "Key") for item in _children(root, "Object")]
     quiet = [item.text for item in _children(root, "Quiet")]
@@ -47,7 +47,7 @@ def read_keys_to_delete(body: bytes) -> tuple[Sequence[str], bool]:
 
 
 def read_completed_parts(body: bytes) -> Sequence[tuple[int, str]]:
-    """Number and ETag, without quotes, of each part of a ``CompleteMultipartUpload``. Raises ``S3Error`` 400."""
+    """Number and ETag, without quotes, of each part of a ``CompleteMultipartUpload``. Raise ``S3Error`` 400."""
     try:
         return [
             (int(_text(part, "PartNumber")), _text(part, "ETag").strip('"'))

@@ -19,7 +19,7 @@ from lakefs_gc.sandbox.problems import ApiError
 
 
 def handle(call: GatewayCall) -> Response:
-    """The answer to a request whose signature was verified. Raises ``S3Error`` or ``ApiError``."""
+    """Answer a request with a verified signature. Raise ``S3Error`` or ``ApiError``."""
     if not call.bucket:
         handler = _SERVICE.get(call.method)
     elif not call.key:

@@ -64,7 +64,7 @@ def not_implemented() -> S3Error:
 
 
 def s3_error(error: ApiError) -> S3Error:
-    """What the API would refuse, in S3's terms."""
+    """Return an error of the API as an error of S3."""
     if error.status == 404:
         return no_such_bucket() if error.message.startswith(("repository", "branch")) else no_such_key()
     code = {

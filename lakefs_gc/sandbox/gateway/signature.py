@@ -65,14 +65,14 @@ class _Claim:
 
 
 def is_signed(headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
-    """Whether a request is one for the gateway."""
+    """Return whether a request is for the gateway."""
     return headers.get("authorization", "").startswith(ALGORITHM) or query.get("X-Amz-Algorithm") == ALGORITHM
 
 
 def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> Verified:
     """What whoever reads the body compares it with.
 
-    Raises ``S3Error`` 403 unless the signature is the credentials' and of now.
+    Raise ``S3Error`` 403 unless the signature is the credentials' and of now.
     """
     query = dict(request.query)
     is_presigned = "X-Amz-Signature" in query

@@ -66,7 +66,7 @@ class Uploads:
         return upload_id
 
     def facts(self, upload_id: str, place: str) -> dict[str, object]:
-        """What was kept at the beginning. Raises ``S3Error`` 404 for an id that is not one of an upload to here."""
+        """What was kept at the beginning. Raise ``S3Error`` 404 for an id that is not one of an upload to here."""
         if _ID.fullmatch(upload_id) is None:
             raise no_such_upload()
         try:
@@ -116,7 +116,7 @@ class Uploads:
     def open_parts(self, upload_id: str, place: str, parts: Sequence[tuple[int, str]]) -> tuple[BinaryIO, str]:
         """The content of these parts (number and MD5) in their order, and the ETag of the whole.
 
-        Raises ``S3Error`` 400 unless they ascend and were all sent so.
+        Raise ``S3Error`` 400 unless they ascend and were all sent so.
         """
         self.facts(upload_id, place)
         numbers = [number for number, _ in parts]

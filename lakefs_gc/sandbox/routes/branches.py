@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from lakefs_gc.sandbox.context import writable
 from lakefs_gc.sandbox.problems import ApiError, NotFound, already_exists, invalid
 from lakefs_gc.sandbox.routes.call import (
     Call,
+    Page,
     RouteTable,
     answer,
     no_content,
@@ -25,23 +27,29 @@ from lakefs_gc.sandbox.versions.refs import Refs, Repository, Resolved, is_branc
 _BRANCH_RULE = ": branch id must consist of letters, digits, underscores and dashes, and cannot start with a dash"
 
 
-def shown_differences(page: list[Difference | bytes], has_more: bool) -> dict[str, Any]:
-    """A page of a diff as the API shows it."""
-    results: list[dict[str, Any]] = []
-    for found in page:
-        if isinstance(found, bytes):
-            results.append({"path": found.decode(), "path_type": "common_prefix", "type": "prefix_changed"})
-            continue
-        record = found.right or found.left
-        results.append(
-            {
-                "path": found.key.decode(),
-                "path_type": "object",
-                "size_bytes": record.entry.size_bytes if record else 0,
-                "type": found.type.value,
-            }
-        )
-    return paginated(results, has_more, "path")
+def answer_differences(call: Call, page: Page, differences: Callable[[bytes], Iterator[Difference]]) -> Response:
+    """Return a page of a diff; ``differences`` yields them from a path on."""
+    level, has_more = list_level(
+        differences,
+        lambda difference: difference.key,
+        prefix=page.prefix.encode(),
+        delimiter=call.query.get("delimiter", "").encode(),
+        after=page.after.encode(),
+        amount=page.amount,
+    )
+    return answer(paginated([_shown(difference) for difference in level], has_more, "path"))
+
+
+def _shown(difference: Difference | bytes) -> dict[str, Any]:
+    if isinstance(difference, bytes):
+        return {"path": difference.decode(), "path_type": "common_prefix", "type": "prefix_changed"}
+    record = difference.right or difference.left
+    return {
+        "path": difference.key.decode(),
+        "path_type": "object",
+        "size_bytes": record.entry.size_bytes if record else 0,
+        "type": difference.type.value,
+    }
 
 
 def list_branches(call: Call) -> Response:
@@ -118,15 +126,7 @@ def diff_branch(call: Call) -> Response:
     """``GET /repositories/{repository}/branches/{branch}/diff``: what is uncommitted."""
     repository, page = call.repository(), call.page()
     branch = call.sandbox.refs.branch(repository.name, call.path["branch"])
-    found, has_more = list_level(
-        lambda start: uncommitted(call.sandbox, repository, branch, start),
-        lambda difference: difference.key,
-        prefix=page.prefix.encode(),
-        delimiter=call.query.get("delimiter", "").encode(),
-        after=page.after.encode(),
-        amount=page.amount,
-    )
-    return answer(shown_differences(found, has_more))
+    return answer_differences(call, page, lambda start: uncommitted(call.sandbox, repository, branch, start))
 
 
 def list_tags(call: Call) -> Response:

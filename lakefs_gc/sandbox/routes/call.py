@@ -45,17 +45,17 @@ class Call:
     queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def repository(self) -> Repository:
-        """The repository that the path names. Raises ``NotFound``."""
+        """Return the repository in the path. Raise ``NotFound``."""
         return self.sandbox.refs.repository(self.path["repository"])
 
     def checked_repository(self) -> Repository:
-        """The same, for calls that refuse a bad name as such. Raises ``ApiError`` 400."""
+        """Return the repository in the path, for calls that reject an invalid name. Raise ``ApiError`` 400."""
         if not is_repository_name(self.path["repository"]):
             raise invalid("repository", "repository id: ")
         return self.repository()
 
     def required(self, name: str) -> str:
-        """A query parameter that must be there. Raises ``ApiError`` 400."""
+        """Return a required query parameter. Raise ``ApiError`` 400."""
         if name not in self.query:
             raise ApiError(400, f'parameter "{name}" in query has an error: value is required but missing')
         return self.query[name]
@@ -85,7 +85,7 @@ class Call:
     def json(self, schema: str, **types: type | tuple[type, ...]) -> dict[str, Any]:
         """The body, an object of the API's ``schema``: each field of ``types`` must have that type if it is there.
 
-        A type in a tuple is of a field that must be there. Raises ``ApiError`` 400.
+        A type in a tuple is of a field that must be there. Raise ``ApiError`` 400.
         """
         try:
             body = json.loads(self.body) if self.body else None
@@ -100,7 +100,7 @@ class Call:
 
 
 def check_fields(body: Any, schema: str, types: Mapping[str, type | tuple[type, ...]], place: str = "") -> None:
-    """Raises ``ApiError`` 400 unless ``body`` (at ``place`` of the request's) has fields of these types.
+    """Raise ``ApiError`` 400 unless ``body`` (at ``place`` of the request's) has fields of these types.
 
     A type in a tuple is of a field that must be there.
     """
@@ -152,7 +152,7 @@ def text_map(body: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def required_text(value: str, argument: str) -> str:
-    """A value that must not be empty. Raises ``ApiError`` 400."""
+    """Return a value that must not be empty. Raise ``ApiError`` 400."""
     if not value:
         raise missing(argument)
     return value

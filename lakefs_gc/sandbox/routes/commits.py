@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from lakefs_gc.sandbox.context import writable
 from lakefs_gc.sandbox.problems import ApiError, Conflict, NotFound, already_exists
-from lakefs_gc.sandbox.routes.branches import shown_differences
+from lakefs_gc.sandbox.routes.branches import answer_differences
 from lakefs_gc.sandbox.routes.call import Call, RouteTable, answer, no_content, paginated, text_map
-from lakefs_gc.sandbox.state.records import Difference, list_level
+from lakefs_gc.sandbox.state.records import Difference
 from lakefs_gc.sandbox.versions import commits as operations
 from lakefs_gc.sandbox.versions.commits import CommitParameters, shown_commit
 from lakefs_gc.sandbox.versions.history import log, merge_base
@@ -125,15 +125,7 @@ def diff_refs(call: Call) -> Response:
             return committed.diff(*trees, start)
         return committed.merge_preview(*trees, base.meta_range_id, start)
 
-    found, has_more = list_level(
-        differences,
-        lambda difference: difference.key,
-        prefix=page.prefix.encode(),
-        delimiter=call.query.get("delimiter", "").encode(),
-        after=page.after.encode(),
-        amount=page.amount,
-    )
-    return answer(shown_differences(found, has_more))
+    return answer_differences(call, page, differences)
 
 
 def find_merge_base(call: Call) -> Response:
@@ -257,7 +249,7 @@ def _until(commits: Iterator[CommitRecord], last: str) -> Iterator[CommitRecord]
 def _touches(
     call: Call, repository: Repository, record: CommitRecord, prefixes: list[bytes], objects: list[bytes]
 ) -> bool:
-    """Whether a commit changed one of the paths; as with lakeFS, a merge commit never does."""
+    """Return whether a commit changed one of the paths; as with lakeFS, a merge commit never does."""
     if len(record.parents) != 1:
         return False
     parent = call.sandbox.refs.commit(repository.name, record.parents[0])

@@ -124,7 +124,7 @@ def _checked_address(call: Call, repository: Repository, body: dict[str, Any]) -
 
 
 def _verify(call: Call, repository: Repository, address: str) -> None:
-    """Raises ``ApiError`` 400 unless the address was given out for just this place, and is not linked yet."""
+    """Raise ``ApiError`` 400 unless the address was given out for just this place, and is not linked yet."""
     relative, _ = relative_if_data(repository.storage_namespace, address)
     objects.check_link(call.sandbox, repository, call.path["branch"], call.required("path"), relative)
 

@@ -83,7 +83,7 @@ def seal_clean(sandbox: Sandbox, repository: Repository, branch_name: str) -> Br
 
 
 def is_dirty(sandbox: Sandbox, repository: Repository, branch: Branch, tokens: tuple[str, ...]) -> bool:
-    """Whether these layers of the branch hold any change."""
+    """Return whether these layers of the branch have any change."""
     return next(_differences(sandbox, repository, branch, tokens, b""), None) is not None
 
 

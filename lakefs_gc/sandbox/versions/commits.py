@@ -25,7 +25,7 @@ _STRATEGIES = {"": "default", "source-wins": "source-wins", "dest-wins": "dest-w
 
 @dataclass(frozen=True)
 class CommitParameters:
-    """What a client says about a commit; ``date`` in seconds since 1970, None for now."""
+    """A client's description of a commit; ``date`` in seconds since 1970, None for now."""
 
     message: str
     metadata: dict[str, str] = field(default_factory=dict)

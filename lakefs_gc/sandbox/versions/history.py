@@ -30,7 +30,7 @@ def log(
 
 
 def merge_base(sandbox: Sandbox, repository: Repository, left: CommitRecord, right: CommitRecord) -> CommitRecord:
-    """The best common ancestor, by generation. Raises ``ApiError`` when there is none."""
+    """Return the best common ancestor, by generation. Raise ``ApiError`` if none exists."""
     if left.id == right.id:
         return left
     reached = {left.id: 1, right.id: 2}

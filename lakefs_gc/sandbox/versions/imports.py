@@ -23,7 +23,7 @@ _STAT_BATCH = 1000
 
 @dataclass(frozen=True)
 class Source:
-    """What to import: an object, or all objects whose URL starts with ``url``; ``destination`` is a path."""
+    """A source to import: one object, or all objects with a URL that starts with ``url``; ``destination`` is a path."""
 
     url: str
     destination: str

@@ -23,12 +23,12 @@ class RangeInfo:
     estimated_size_bytes: int
 
     def as_written(self) -> WrittenTable:
-        """What the writer of a metarange wants of a range that is in the store already."""
+        """Return the facts about a stored range that the writer of a metarange needs."""
         return WrittenTable(self.id, b"", self.min_key, self.max_key, self.count, self.estimated_size_bytes)
 
 
 def read_range_records(data: bytes, *, file: str) -> Sequence[Record]:
-    """The records of a range, ascending. Raises ``CorruptFileError``."""
+    """Yield the records of a range, ascending. Raise ``CorruptFileError``."""
     pairs = read_pairs(data, file)
     return [
         Record(key, *decode_value(value, file=file))
@@ -37,7 +37,7 @@ def read_range_records(data: bytes, *, file: str) -> Sequence[Record]:
 
 
 def read_metarange_ranges(data: bytes, *, file: str) -> Sequence[RangeInfo]:
-    """The ranges of a metarange, ascending. Raises ``CorruptFileError``."""
+    """Return the ranges of a metarange, ascending. Raise ``CorruptFileError``."""
     return [
         RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["entries"], row["estimated_size"])
         for row in read_metarange(data, file).to_pylist()

@@ -31,7 +31,7 @@ class RangeLimits:
     raggedness_entries: int = 50_000
 
     def break_after(self, key: bytes, size_bytes: int) -> bool:
-        """Whether a range of this size ends with this key."""
+        """Return whether a range of this size ends with this key."""
         return size_bytes >= self.max_size_bytes or fnv1a_64(key) % self.raggedness_entries == 0
 
 
@@ -53,7 +53,7 @@ class Committed:
     # -- reading
 
     def exists(self, meta_range_id: str) -> bool:
-        """Whether the tree is in the store."""
+        """Return whether the tree is in the store."""
         try:
             self.ranges(meta_range_id)
         except ObjectNotFoundError:
@@ -81,7 +81,7 @@ class Committed:
     # -- comparing
 
     def diff(self, left_id: str, right_id: str, start: bytes = b"") -> Iterator[Difference]:
-        """How the right tree differs from the left one, from the path ``start`` on."""
+        """Yield the differences of the right tree from the left one, from the path ``start`` on."""
         left, right = self.ranges(left_id), self.ranges(right_id)
         # A range that both have is the same in both, and nothing else of either lies between its keys.
         shared = {info.id for info in left} & {info.id for info in right}
@@ -93,7 +93,7 @@ class Committed:
     def merge_preview(
         self, destination_id: str, source_id: str, base_id: str, start: bytes = b""
     ) -> Iterator[Difference]:
-        """What merging the source would change at the destination, conflicts included."""
+        """Yield the changes of a merge at the destination, including conflicts."""
         for difference in self.diff(destination_id, source_id, start):
             base = _identity(self.get(base_id, difference.key))
             ours, theirs = _identity(difference.left), _identity(difference.right)
@@ -160,7 +160,7 @@ class Committed:
         """The destination with what changed from the base to the source.
 
         ``strategy`` is empty, ``source-wins`` or ``dest-wins``: who is right where both changed a path.
-        Raises ``Conflict`` where nobody is, and ``NoChanges`` when the source has none.
+        Raise ``Conflict`` where nobody is, and ``NoChanges`` when the source has none.
         """
         if source_id == base_id and not allow_empty:
             raise NoChanges

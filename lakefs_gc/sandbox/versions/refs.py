@@ -56,7 +56,7 @@ class Branch:
         return (self.staging_token, *self.sealed_tokens)
 
     def sealed(self) -> Branch:
-        """The same branch with an empty new layer on top."""
+        """Return the branch with a new empty layer on top."""
         return replace(self, staging_token=new_staging_token(self.name), sealed_tokens=self.tokens)
 
 
@@ -77,7 +77,7 @@ class CommitRecord:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a ref expression stands for: a commit, and the branch whose staging area lies over it, if any."""
+    """The meaning of a ref expression: a commit, and the branch with a staging area on top of it, if any."""
 
     commit_id: str
     branch: Branch | None = None
@@ -112,17 +112,17 @@ def new_commit(
 
 
 def is_repository_name(name: str) -> bool:
-    """Whether lakeFS accepts the name of a repository."""
+    """Return whether lakeFS accepts the name of a repository."""
     return _VALID_REPOSITORY.fullmatch(name) is not None
 
 
 def is_branch_name(name: str) -> bool:
-    """Whether lakeFS accepts the name of a branch."""
+    """Return whether lakeFS accepts the name of a branch."""
     return _VALID_BRANCH.fullmatch(name) is not None
 
 
 def is_tag_name(name: str) -> bool:
-    """Whether lakeFS accepts the name of a tag: git's rules, without the slash."""
+    """Return whether lakeFS accepts the name of a tag: git's rules, without the slash."""
     return (
         name != "@"
         and not name.endswith((".", ".lock"))
@@ -140,7 +140,7 @@ class Refs:
     # -- repositories
 
     def repository(self, name: str) -> Repository:
-        """Raises ``NotFound``."""
+        """Raise ``NotFound``."""
         row = self._row("SELECT * FROM repositories WHERE name = ?", name)
         if row is None:
             raise NotFound("repository")
@@ -182,7 +182,7 @@ class Refs:
     # -- branches
 
     def branch(self, repository: str, name: str) -> Branch:
-        """Raises ``NotFound``."""
+        """Raise ``NotFound``."""
         row = self._row("SELECT * FROM branches WHERE repository = ? AND name = ?", repository, name)
         if row is None:
             raise NotFound("branch")
@@ -212,7 +212,7 @@ class Refs:
         return after
 
     def delete_branch(self, repository: str, name: str) -> None:
-        """Raises ``NotFound``. What was staged on the branch is forgotten; its commits dangle."""
+        """Raise ``NotFound``. What was staged on the branch is forgotten; its commits dangle."""
         with self._database.write() as connection:
             branch = self.branch(repository, name)
             connection.execute("DELETE FROM branches WHERE repository = ? AND name = ?", (repository, name))
@@ -221,7 +221,7 @@ class Refs:
     # -- tags
 
     def tag(self, repository: str, name: str) -> str:
-        """The commit of a tag. Raises ``NotFound``."""
+        """Return the commit of a tag. Raise ``NotFound``."""
         row = self._row("SELECT commit_id FROM tags WHERE repository = ? AND name = ?", repository, name)
         if row is None:
             raise NotFound("tag")
@@ -238,7 +238,7 @@ class Refs:
             connection.execute("INSERT INTO tags VALUES (?, ?, ?)", (repository, name, commit))
 
     def delete_tag(self, repository: str, name: str) -> None:
-        """Raises ``NotFound``."""
+        """Raise ``NotFound``."""
         with self._database.write() as connection:
             self.tag(repository, name)
             connection.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (repository, name))
@@ -246,14 +246,14 @@ class Refs:
     # -- commits
 
     def commit(self, repository: str, commit: str) -> CommitRecord:
-        """The commit with this whole id. Raises ``NotFound``."""
+        """Return the commit with this complete id. Raise ``NotFound``."""
         row = self._row("SELECT * FROM commits WHERE repository = ? AND id = ?", repository, commit)
         if row is None:
             raise NotFound("commit")
         return _commit(row)
 
     def has_commit(self, repository: str, commit: str) -> bool:
-        """Whether a commit with this whole id exists."""
+        """Return whether a commit with this complete id exists."""
         return self._row("SELECT 1 FROM commits WHERE repository = ? AND id = ?", repository, commit) is not None
 
     def commits(self, repository: str) -> Iterator[CommitRecord]:
@@ -280,7 +280,7 @@ class Refs:
         """What ``expression`` stands for: a commit id or its beginning, a branch or a tag; then ``~n``,
         ``^n``, ``@`` (the branch's HEAD, without its staging area) or ``$`` (the staging area).
 
-        Raises ``NotFound`` or, for an expression that makes no sense, ``ApiError`` 400.
+        Raise ``NotFound`` or, for an expression that makes no sense, ``ApiError`` 400.
         """
         base = re.split(r"[~^@$]", expression, maxsplit=1)[0]
         modifiers = _MODIFIER.findall(expression[len(base) :])

@@ -24,30 +24,6 @@ from urllib3.exceptions import HTTPError
 
 from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError, StoreUnavailableError
 
-RETRYABLE_CODES = frozenset(
-    {
-        "InternalError",
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "ServiceUnavailable",
-        "ServerBusy",
-        "Busy",
-        "RequestTimeout",
-        "RequestLimitExceeded",
-        "BandwidthLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "TooManyRequests",
-        "TooManyRequestsException",
-        "OperationAborted",
-        "ConditionalRequestConflict",
-        "XMinioServerNotInitialized",
-    }
-)
-"""Codes of an answer, or of one key in a bulk delete, after which the same call may succeed."""
-
 SLOW_DOWN_CODES = frozenset(
     {
         "SlowDown",
@@ -65,7 +41,16 @@ SLOW_DOWN_CODES = frozenset(
         "TooManyRequestsException",
     }
 )
-"""The retryable codes that ask for fewer requests."""
+"""Codes that ask for fewer requests; all of them are retryable."""
+
+RETRYABLE_CODES = SLOW_DOWN_CODES | {
+    "InternalError",
+    "RequestTimeout",
+    "OperationAborted",
+    "ConditionalRequestConflict",
+    "XMinioServerNotInitialized",
+}
+"""Codes of an answer, or of one key in a bulk delete, after which the same call may succeed."""
 
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 BAD_CREDENTIALS_CODES = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})

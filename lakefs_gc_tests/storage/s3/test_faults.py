@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,12 @@ from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted, error
 
 QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
-SECRET = "secret-key-of-the-test"
 _TIME = {"Last-Modified": "Sun, 01 Jun 2025 12:00:00 GMT"}
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FaultyS3]:
-    with FaultyS3() as server:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
-        yield server
+def server(faulty_s3: FaultyS3) -> FaultyS3:
+    return faulty_s3
 
 
 @pytest.fixture
@@ -420,7 +411,7 @@ def test_refusals_say_what_to_do_and_no_secret(
         listed(store)
     assert type(caught.value) is kind
     assert remedy in caught.value.remedy
-    assert SECRET not in f"{caught.value!s} {caught.value.facts}"
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in f"{caught.value!s} {caught.value.facts}"
     assert server.count("ListObjectsV2") <= 2  # botocore may ask a second time for the region
 
 
