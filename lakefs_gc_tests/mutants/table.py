@@ -235,7 +235,7 @@ _RULES_1_TO_11 = (
         6,
         "no delete begins when its look has grown old",
         "engine/sweep/deletion.py",
-        "is_over()",
+        "must_stop()",
         "engine/sweep/test_deletion.py",
     ),
     never(
