@@ -65,7 +65,7 @@ def test_an_approval_names_who_looked_and_says_what_is_next(
         terminal.setattr("sys.stdin.isatty", lambda: True, raising=False)
         terminal.setattr("typer.confirm", lambda question, **_: "as ada?" not in question)
         asked = run(*approve, "--by", "ada")
-        assert "nothing was approved" in asked.out
+        assert "Nothing was approved" in asked.out
         assert made["digest"] in asked.out, "it shows what it asks about"
         approved = run(*approve, *digest, "--json")
         assert approved.json()["approved_by"] == getpass.getuser()

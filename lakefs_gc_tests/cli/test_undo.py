@@ -93,11 +93,11 @@ def test_back_up_sweep_restore(
     namespace.rename(tmp_path / "elsewhere")
     (kept,) = run("backups", "--prune", "--json").json()["kept"]
     assert (kept["repository"], kept["mark_id"]) == (REPOSITORY, mark_id)
-    assert f"kept though old: {mark_id} of {REPOSITORY}: " in " ".join(run("backups", "--prune").out.split())
+    assert f"kept past keep_days: {mark_id} of {REPOSITORY}: " in " ".join(run("backups", "--prune").out.split())
     (tmp_path / "elsewhere").rename(namespace)
     # Nor does a machine whose clock is ahead prune anything.
     with monkeypatch.context() as patched:
-        patched.setattr("lakefs_gc.cli.undo_work.utc_now", lambda: utc_now() + timedelta(days=1))
+        patched.setattr("lakefs_gc.cli.backup_runs.utc_now", lambda: utc_now() + timedelta(days=1))
         ahead = run("backups", "--prune", "--json")
     assert ahead.exit_code == 3, ahead.err
     assert "86400 s apart" in ahead.err

@@ -73,7 +73,7 @@ _RULES_1_TO_11 = (
     Mutant(
         2,
         "backups are pruned on a clock that is right",
-        "cli/undo_work.py",
+        "cli/backup_runs.py",
         "now = checked_store_time(store, settings.safety, utc_now)",
         "now = utc_now()",
         "cli/test_undo.py",

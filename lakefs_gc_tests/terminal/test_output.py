@@ -74,6 +74,6 @@ def test_help_loads_nothing_that_only_a_run_needs() -> None:
 
 
 def test_what_only_reads_marks_does_not_load_dagster() -> None:
-    code = "import sys, lakefs_gc.cli.reading; print('dagster' in sys.modules)"
+    code = "import sys, lakefs_gc.cli.mark_reports; print('dagster' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"

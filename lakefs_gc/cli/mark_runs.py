@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakefs_gc.cli.reading import find_mark, read_json
+from lakefs_gc.cli.mark_reports import find_mark, read_json
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
 from lakefs_gc.engine.records.mark import Mark, MarkPaths

@@ -1,52 +1,52 @@
-"""``lakefs-gc designs``: the designs for deleting data, run and shown."""
+"""The commands ``designs``: run the models of the designs for deleting data.
+
+The models are in a checkout only, so each function imports what it needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from lakefs_gc.cli.extras import require_checkout
+from lakefs_gc.cli.options import OPTIONS, AsJSON
 from lakefs_gc.terminal.output import Output
 
-AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-MakeOutput = Callable[[bool], Output]
+app = typer.Typer(
+    help="Run the designs for deleting data that lakeFS rejected, and the one it accepted.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
-def register(app: typer.Typer, make_output: MakeOutput) -> None:
-    """Put the commands below ``designs``.  ``make_output`` is called with whether JSON is wanted."""
-    designs = typer.Typer(
-        help="Run the designs for deleting data that lakeFS rejected, and the one it accepted.",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.add_typer(designs, name="designs")
+@app.callback(invoke_without_command=True)
+def overview(context: typer.Context, json: AsJSON = False) -> None:
+    """List all designs with their verdicts. Runs each of them: some seconds."""
+    require_checkout()
+    if context.invoked_subcommand is None:
+        _show_all(OPTIONS.output(json))
 
-    @designs.callback(invoke_without_command=True)
-    def overview(context: typer.Context, json: AsJSON = False) -> None:
-        """All designs with their verdicts (runs each of them: some seconds)."""
-        require_checkout()
-        if context.invoked_subcommand is None:
-            _show_all(make_output(json))
 
-    @designs.command()
-    def show(
-        design: Annotated[int, typer.Argument(help="Number of the design; 6 is the accepted one.")],
-        scenario: Annotated[str, typer.Argument(help="Name of a scenario; without one, all are listed.")] = "",
-        json: AsJSON = False,
-    ) -> None:
-        """What was found in a design, or in one of its scenarios with the shortest trace."""
-        if scenario:
-            _show_scenario(make_output(json), design, scenario)
-        else:
-            _show_design(make_output(json), design)
+@app.command()
+def show(
+    design: Annotated[int, typer.Argument(help="Number of the design; 6 is the accepted one.")],
+    scenario: Annotated[str, typer.Argument(help="Name of a scenario. Default: list all scenarios.")] = "",
+    json: AsJSON = False,
+) -> None:
+    """Show the results of a design, or of one of its scenarios with the shortest trace."""
+    if scenario:
+        _show_scenario(OPTIONS.output(json), design, scenario)
+    else:
+        _show_design(OPTIONS.output(json), design)
 
-    @designs.command()
-    def page() -> None:
-        """Print docs/designs.md, made from runs."""
-        from lakefs_gc.hard_delete.page import render
 
-        typer.echo(render(), nl=False)
+@app.command()
+def page() -> None:
+    """Print docs/designs.md, generated from runs."""
+    from lakefs_gc.hard_delete.page import render
+
+    typer.echo(render(), nl=False)
 
 
 def _show_all(out: Output) -> None:

@@ -1,0 +1,177 @@
+"""The commands about marks: ``mark``, ``approve``, ``sweep``, ``run``, ``show`` and ``history``.
+
+``mark_reports`` loads Arrow and the lakeFS client, ``mark_runs`` also Dagster and Spark: 1 and 3 seconds. Each command
+imports what it needs, so that ``--help`` takes half a second.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from typing import Annotated
+
+import typer
+
+from lakefs_gc.cli.options import OPTIONS, ApprovedBy, AsJSON, MarkId, MinAge, Repository, UnsafeMinAge
+from lakefs_gc.config import parse_duration_hours
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError
+
+
+def mark(
+    repository: Repository, min_age: MinAge = "", unsafe_min_age: UnsafeMinAge = False, json: AsJSON = False
+) -> None:
+    """Decide which objects may be deleted, and write the mark. Deletes nothing."""
+    from lakefs_gc.cli import mark_reports, mark_runs
+
+    out = OPTIONS.output(json)
+    marked = mark_runs.mark(OPTIONS.settings(), out, repository, _hours(min_age), unsafe_min_age)
+    out.result(mark_reports.mark_facts(marked), lambda: out.show_mark(marked))
+
+
+def approve(
+    repository: Repository,
+    mark_id: MarkId,
+    digest: Annotated[
+        str,
+        typer.Option(help="Digest of the mark that you reviewed. Default on a terminal: show the mark and ask."),
+    ] = "",
+    by: ApprovedBy = "",
+    override: Annotated[
+        list[str] | None, typer.Option(help="A failed check that does not block the sweep of this mark.")
+    ] = None,
+    why: Annotated[str, typer.Option(help="The reason for the overrides, which is recorded.")] = "",
+    json: AsJSON = False,
+) -> None:
+    """Approve the sweep of a mark. Where Dagster runs, a sensor then starts the sweep."""
+    from lakefs_gc.cli import mark_reports, mark_runs
+
+    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    if not (digest and by) and not sys.stdin.isatty():
+        raise ConfigurationError(
+            "Cannot ask for confirmation: standard input is not a terminal. An approval names the digest of the mark "
+            "and the person who reviewed it",
+            remedy="pass --digest, as `mark` and `show` print it, and --by NAME",
+        )
+    by = by or getpass.getuser()
+    if not digest:
+        shown, overview = mark_reports.show(settings, repository, mark_id)
+        out.show_mark(shown)
+        out.show_overview(overview)
+        if not _confirmed(f"Approve the deletion of these {shown.candidates} objects, as {by}?"):
+            out.result({"mark_id": mark_id, "approved": False}, lambda: out.say("Nothing was approved."))
+            return
+        digest = shown.digest
+    facts = mark_runs.approve(settings, out, repository, mark_id, digest, by, tuple(override or ()), why)
+
+    def show_approval() -> None:
+        out.say(f"mark {mark_id} approved by {by}, with digest {digest}")
+        out.say(facts["next"])
+
+    out.result(facts, show_approval)
+
+
+def sweep(
+    repository: Repository,
+    mark_id: MarkId,
+    digest: Annotated[
+        str, typer.Option(help="Digest of the mark. Required for a mark that another installation made.")
+    ] = "",
+    by: ApprovedBy = "",
+    json: AsJSON = False,
+) -> None:
+    """Delete the objects of a mark. Naming the mark here approves it. A second sweep continues an unfinished one."""
+    from lakefs_gc.cli import mark_runs
+
+    out = OPTIONS.output(json)
+    swept = mark_runs.sweep(OPTIONS.settings(), out, repository, mark_id, digest, approved_by=by or _current_user())
+    out.result(mark_runs.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
+    if swept.incomplete is not None:
+        raise swept.incomplete
+
+
+def run(
+    repository: Repository,
+    min_age: MinAge = "",
+    unsafe_min_age: UnsafeMinAge = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Sweep without asking.")] = False,
+    by: ApprovedBy = "",
+    json: AsJSON = False,
+) -> None:
+    """Mark, show the decision, ask, back up where the settings require it, and sweep."""
+    from lakefs_gc.cli import backup_runs, mark_reports, mark_runs
+
+    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    if not yes and not sys.stdin.isatty():
+        raise ConfigurationError(
+            "Cannot ask for confirmation: standard input is not a terminal",
+            remedy="pass --yes, or run `mark` and `sweep` separately",
+        )
+    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age)
+    out.show_mark(marked)
+    not_swept = {**mark_reports.mark_facts(marked), "swept": False}
+    if not marked.candidates:
+        out.result(not_swept, lambda: out.say("Nothing to sweep."))
+        return
+    if not yes and not _confirmed(f"Delete these {marked.candidates} objects?"):
+        out.result(not_swept, lambda: out.say("Nothing was deleted. The mark is kept."))
+        return
+    try:
+        if settings.backup.required_before_sweep:
+            backed_up = backup_runs.backup(settings, out, repository, marked.mark_id)
+            if backed_up.incomplete is not None:
+                out.show_errors(backed_up.facts["errors"])
+                raise backed_up.incomplete
+        approved_by = by or _current_user()
+        swept = mark_runs.sweep(settings, out, repository, marked.mark_id, marked.digest, approved_by=approved_by)
+    except LakeFSGCError:
+        # The mark exists all the same, and a script needs its id.
+        out.result(not_swept, lambda: None)
+        raise
+    facts = {
+        **mark_reports.mark_facts(marked),
+        **mark_runs.sweep_facts(swept),
+        "swept": swept.incomplete is None,
+    }
+    out.result(facts, lambda: out.show_outcomes(swept.outcomes, swept.errors))
+    if swept.incomplete is not None:
+        raise swept.incomplete
+
+
+def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
+    """Show one mark: totals, the largest prefixes, a sample."""
+    from lakefs_gc.cli import mark_reports
+
+    out = OPTIONS.output(json)
+    shown, overview = mark_reports.show(OPTIONS.settings(), repository, mark_id)
+
+    def show_tables() -> None:
+        out.show_mark(shown)
+        out.show_overview(overview)
+
+    out.result(mark_reports.show_facts(shown, overview), show_tables)
+
+
+def history(repository: Repository, json: AsJSON = False) -> None:
+    """List the marks of a repository with their states, newest first."""
+    from lakefs_gc.cli import mark_reports
+
+    out = OPTIONS.output(json)
+    marks = mark_reports.history(OPTIONS.settings(), repository)
+    out.result({"repository": repository, "marks": marks}, lambda: out.show_history(marks))
+
+
+def _hours(duration: str) -> float | None:
+    return parse_duration_hours(duration) if duration else None
+
+
+def _current_user() -> str:
+    """Return the name that an approval records: the user's on a terminal; a script's user has not seen the mark."""
+    return getpass.getuser() if sys.stdin.isatty() else "nobody: a script"
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return typer.confirm(question, default=False, err=True)
+    except typer.Abort:  # Ctrl-D or Ctrl-C: no answer means no
+        typer.echo(err=True)
+        return False

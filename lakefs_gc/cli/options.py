@@ -1,0 +1,48 @@
+"""The arguments and options that several commands share, and the options before the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.terminal.output import Output
+
+Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
+MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+MinAge = Annotated[
+    str, typer.Option("--min-age", metavar="36h", help="Objects newer than this are not candidates: 36h, 2d.")
+]
+UnsafeMinAge = Annotated[
+    bool,
+    typer.Option(
+        "--unsafe-min-age",
+        help="Accept a --min-age below the server's grace period. Use it only while no client uploads.",
+    ),
+]
+ApprovedBy = Annotated[
+    str, typer.Option("--by", metavar="NAME", help="Who approves. Default on a terminal: the user who is logged in.")
+]
+
+
+class GlobalOptions:
+    """The options before the command."""
+
+    config: Path | None = None
+    log_json = False
+    verbose = False
+
+    def settings(self) -> Settings:
+        """Return the settings. Raise ``ConfigurationError`` for a file that cannot be used."""
+        return load_settings(self.config)
+
+    def output(self, as_json: bool = False) -> Output:
+        """Return the output of a command, and configure logging."""
+        return Output(as_json=as_json, log_json=self.log_json, verbose=self.verbose)
+
+
+OPTIONS = GlobalOptions()
+"""Those of this process; the command line sets them before it calls the command."""
