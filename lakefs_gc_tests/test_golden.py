@@ -19,8 +19,9 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced
 from lakefs_gc.engine.records.mark import Mark, read_part
 from lakefs_gc.engine.records.open_mark import open_mark
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ReadOnlyRepositoryError
 from lakefs_gc.formats.addresses import other_readings
@@ -28,6 +29,7 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.golden import BIG, scenario, scenarios
 from lakefs_gc_tests.golden.replay import ReplayServer
 from lakefs_gc_tests.golden.restore import restore_to_folder, restore_to_s3
@@ -144,9 +146,10 @@ def test_an_older_cutoff_keeps_what_is_newer(
         stages = ("uncommitted", "active_ranges", "committed", "foreign_references")
         inputs = {stage: place.read(spark, run_key, stage, schemas.BY_STAGE[stage]) for stage in stages}
         listing = place.read(spark, run_key, "store_listing", schemas.STORE_LISTING)
+        context = RunContext(StartedSpark(spark, 1), lambda: server, settings, place, utc_now, open_store)
         for cut in expected["cutoffs"]:
             run = replace(GCRun.of(listing.manifest), cutoff=datetime.fromisoformat(cut["cutoff"]))
-            output = unmatched(run, listing=listing, **inputs, server=server, clock=utc_now)
+            output = unmatched(context, run, listing=listing, **inputs)
             found = {row["address"] for row in unreferenced(output.dataframe).collect()}
             assert found == set(cut["delete"]), cut["label"]
 

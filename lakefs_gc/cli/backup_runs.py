@@ -18,7 +18,7 @@ from lakefs_gc.engine.records.backup import (
     read_backup,
 )
 from lakefs_gc.engine.records.open_mark import open_mark, open_namespace
-from lakefs_gc.engine.run import checked_store_time, new_run_key
+from lakefs_gc.engine.run import RunContext, checked_store_time, new_run_key
 from lakefs_gc.engine.undo import restore as stage
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts, prune_backups
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
@@ -81,22 +81,24 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
     found = find_backup(open_store(place), mark_id, repository)
     namespace = open_namespace(found.repository, server, settings)
     server_folders = _server_folders(server, settings, found.repository, namespace.store, prefix)
-    spark = SparkResource(spark_config=dict(settings.spark))
     with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
+        work_url = settings.work_url or f"file://{folder}/work"
+        context = RunContext(
+            compute=SparkResource(spark_config=dict(settings.spark)),
+            connect=lambda: server,
+            settings=settings,
+            workspace=Workspace(work_url, utc_now, max_range_cache_bytes=settings.max_range_cache_bytes),
+            clock=utc_now,
+            open_store=open_store,
+        )
         return stage.restore(
-            spark.session,
+            context,
             found,
             place,
             namespace.store.location,
-            server,
+            run_key=new_run_key(found.repository, utc_now()) + "-restore",
             prefix=prefix,
             server_folders=server_folders,
-            workspace=Workspace(
-                settings.work_url or f"file://{folder}/work", max_range_cache_bytes=settings.max_range_cache_bytes
-            ),
-            run_key=new_run_key(found.repository, utc_now()) + "-restore",
-            clock=utc_now,
-            cores=spark.cores,
         )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, DatasetManifest
+from lakefs_gc.engine.spark.compute import Compute
+from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, Workspace
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -140,19 +143,53 @@ class GCRun:
         )
 
 
-def begin_run(
-    run_key: str,
-    server: LakeFSClient,
-    settings: Settings,
-    safety: SafetyParameters,
-    open_namespace: Any,
-    clock: Clock,
-) -> GCRun:
+@dataclass(frozen=True)
+class RunContext:
+    """What every stage works with beside its inputs.
+
+    ``compute`` starts Spark, and ``connect`` makes the client of the lakeFS server, when a stage first asks for them:
+    a run that is refused before starts no JVM, and stages that ask no server need no credentials.
+    """
+
+    compute: Compute
+    connect: Callable[[], LakeFSClient]
+    settings: Settings
+    workspace: Workspace
+    clock: Clock
+    open_store: Callable[[StoreLocation], ObjectStore]
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session."""
+        return self.compute.session
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at once."""
+        return self.compute.cores
+
+    @cached_property
+    def server(self) -> LakeFSClient:
+        """A client of the lakeFS server.  Raises ``ConfigurationError`` when no server is configured."""
+        return self.connect()
+
+    @property
+    def safety(self) -> SafetyParameters:
+        """The safety parameters of the settings."""
+        return self.settings.safety
+
+    def with_safety(self, safety: SafetyParameters) -> RunContext:
+        """Return the same context with the safety parameters that one run has chosen."""
+        return replace(self, settings=self.settings.model_copy(update={"safety": safety}))
+
+
+def begin_run(context: RunContext, run_key: str) -> GCRun:
     """Look at the repository, its neighbours and the clocks, and fix the cutoff (rules 2 and 5).
 
-    ``open_namespace`` opens the ``ObjectStore`` of a ``StoreLocation``.  Raises ``RepositoryNotFoundError``,
-    ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError``, ``SafetyError``.
+    Raises ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError``,
+    ``SafetyError``.
     """
+    server, settings, safety = context.server, context.settings, context.safety
     repository = server.repository(repository_of(run_key))
     if repository.read_only:
         raise ReadOnlyRepositoryError(
@@ -161,8 +198,7 @@ def begin_run(
     refuse_overlaps(repository, server, settings)
     namespace = normalize_namespace(repository.storage_namespace)
     location = settings.reach(namespace)
-    store: ObjectStore = open_namespace(location)
-    started_at = checked_store_time(store, safety, clock)
+    started_at = checked_store_time(context.open_store(location), safety, context.clock)
     grace_period_seconds = server.grace_period_seconds()
     min_age_seconds = effective_min_age_seconds(safety, grace_period_seconds)
     return GCRun(
@@ -181,14 +217,14 @@ def begin_run(
     )
 
 
-def continue_run(listing: DatasetManifest, safety: SafetyParameters, open_namespace: Any, clock: Clock) -> GCRun:
+def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
     """The run that a listing began, for a stage that begins now.
 
     Stages may run on several machines, and rule 1 compares their times: so each asks the store for its time, once, and
     raises ``ClockSkewError`` as ``begin_run`` does.
     """
     run = GCRun.of(listing)
-    checked_store_time(open_namespace(run.store), safety, clock)
+    checked_store_time(context.open_store(run.store), context.safety, context.clock)
     return run
 
 
@@ -258,51 +294,3 @@ def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: in
         remedy="ask for at least the grace period; if nobody uploads to this repository, say --unsafe-min-age "
         "(unsafe_min_age in the UI), or set safety.allow_min_age_below_grace",
     )
-
-
-def check_inputs(run_key: str, *in_order: Dataset | DatasetManifest) -> None:
-    """Rule 1: the inputs belong to this run, and each began after the one before it had ended.
-
-    The times are of the machines that the stages ran on, each checked by ``continue_run``.
-    Raises ``InputOrderError``, which says what to materialize again.
-    """
-    manifests = [i.manifest if isinstance(i, Dataset) else i for i in in_order]
-    for manifest in manifests:
-        if manifest.run_key != run_key:
-            raise InputOrderError(
-                f"{manifest.stage} is of run {manifest.run_key}, not of {run_key}", remedy="start a new run"
-            )
-    for earlier, later in pairwise(manifests):
-        if later.began_at < earlier.ended_at:
-            raise InputOrderError(
-                f"{later.stage} of {run_key} began ({later.began_at.isoformat()}) before {earlier.stage} had ended "
-                f"({earlier.ended_at.isoformat()}): an object that moved in between would be in neither",
-                remedy=f"materialize {later.stage} and everything after it again, or start a new run",
-            )
-
-
-def check_made_from(later: Dataset, *earlier: Dataset) -> None:
-    """Rule 1: ``later`` was made from these very materializations.
-
-    Raises ``InputOrderError``, which says what to materialize again.
-    """
-    for stage, materialization_id in ((e.manifest.stage, e.manifest.materialization_id) for e in earlier):
-        if later.manifest.inputs.get(stage) != materialization_id:
-            raise InputOrderError(
-                f"{later.manifest.stage} was made from another materialization of {stage} than the one that is there "
-                "now",
-                remedy=f"materialize {later.manifest.stage} and everything after it again, or start a new run",
-            )
-
-
-def check_alike(stage: str, *made: Dataset) -> None:
-    """Rule 1: all of these were made from one and the same materialization of ``stage``.
-
-    Raises ``InputOrderError``, which says what to materialize again.
-    """
-    for one, other in pairwise(made):
-        if one.manifest.inputs.get(stage) != other.manifest.inputs.get(stage):
-            raise InputOrderError(
-                f"{one.manifest.stage} and {other.manifest.stage} were made from different materializations of {stage}",
-                remedy=f"materialize everything after {stage} again, or start a new run",
-            )

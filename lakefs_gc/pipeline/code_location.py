@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dagster import (
     AssetsDefinition,
     AssetSpec,
@@ -32,6 +34,7 @@ from lakefs_gc.pipeline.assets import (
 )
 from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.pipeline.metadata import column_schema
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.settings import SettingsResource
@@ -61,7 +64,6 @@ def build_definitions(settings: Settings) -> Definitions:
 
     Raises ``ConfigurationError`` for settings that Dagster does not take.
     """
-    spark = SparkResource(spark_config=dict(settings.spark))
     return Definitions(
         assets=_assets(settings),
         jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
@@ -69,17 +71,19 @@ def build_definitions(settings: Settings) -> Definitions:
         sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
         # One process and one Spark session a run: Dagster's own default would start a JVM for every step.
         executor=in_process_executor,
-        resources={
-            "lakefs": LakeFSResource(),
-            "settings": SettingsResource.of(settings),
-            "spark": spark,
-            "parquet": SparkParquetIOManager(
-                work_url=settings.resolved_work_url(),
-                max_range_cache_bytes=settings.max_range_cache_bytes,
-                spark=spark,
-            ),
-        },
+        resources=build_resources(settings),
     )
+
+
+def build_resources(settings: Settings) -> dict[str, Any]:
+    """The resources of the code location, by the names that the assets have for them."""
+    lakefs, configured = LakeFSResource(), SettingsResource.of(settings)
+    spark = SparkResource(spark_config=dict(settings.spark))
+    parquet = SparkParquetIOManager(
+        work_url=settings.resolved_work_url(), max_range_cache_bytes=settings.max_range_cache_bytes, spark=spark
+    )
+    engine = EngineResource(lakefs=lakefs, settings=configured, spark=spark, parquet=parquet)
+    return {"lakefs": lakefs, "settings": configured, "spark": spark, "parquet": parquet, "engine": engine}
 
 
 def _assets(settings: Settings) -> list[AssetsDefinition]:

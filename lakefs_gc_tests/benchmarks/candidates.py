@@ -17,16 +17,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import ServerCredentials
+from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched
-from lakefs_gc.engine.run import GCRun, ServerIdentity
+from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
+from lakefs_gc_tests.support.no_server import no_server
 
 _ROWS_PER_FILE = 1_000_000
 _SERVER = ServerIdentity("", "")
@@ -85,11 +86,10 @@ def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str
     if by_address:
         output = StageOutput(_joined_by_address(datasets, run), _NOW)
     else:
-        nobody = LakeFSClient(
-            ServerCredentials(endpoint_url="http://127.0.0.1:9", access_key_id="", secret_access_key="")
-        )
+        workspace = Workspace(folder.as_uri())
+        context = RunContext(resource, no_server, Settings(), workspace, lambda: _NOW, open_store)
         inputs = {name.replace("store_listing", "listing"): dataset for name, dataset in datasets.items()}
-        output = unmatched(run, **inputs, server=nobody, clock=lambda: _NOW)
+        output = unmatched(context, run, **inputs)
     spark.range(1).collect()
     with tempfile.TemporaryDirectory() as work, watched() as usage:
         rows = Workspace(f"file://{work}").write(spark, run.run_key, "unmatched", output).rows

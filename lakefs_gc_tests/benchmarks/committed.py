@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakefs_gc.config import Settings
 from lakefs_gc.engine.collect.references.active_ranges import ranges_of
 from lakefs_gc.engine.collect.references.committed import live_addresses, write_addresses
-from lakefs_gc.engine.run import GCRun, ServerIdentity
+from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
@@ -26,8 +27,10 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.benchmarks.generator import Namespace, Shape, generate
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
+from lakefs_gc_tests.support.no_server import no_server
 
 _COMMITS_FILE = f"_lakefs/retention/gc/commits/run_id={'g' * 20}/commits.csv"
 _CACHE_BYTES = 100 * 1024**3
@@ -57,17 +60,10 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
             )
             manifest = place.write(spark, run.run_key, "committed", StageOutput(distinct, utc_now()))
         else:
-            parts = place.parts_place(run.run_key, "committed")
             there = ranges.dataframe.select("range_id")
-            written = write_addresses(
-                ranges.dataframe,
-                run,
-                parts,
-                place.range_cache,
-                cores,
-                listed=place.files_of(ranges.manifest),
-                there=there,
-            )
+            context = RunContext(resource, no_server, Settings(), place, utc_now, open_store)
+            listed = place.files_of(ranges.manifest)
+            written = write_addresses(context, run, ranges.dataframe, "committed", listed=listed, there=there)
             output = StageOutput(written, utc_now(), in_parts=True)
             manifest = place.write(spark, run.run_key, "committed", output)
         ranges_seconds = time.perf_counter() - middle

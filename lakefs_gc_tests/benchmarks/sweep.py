@@ -14,11 +14,12 @@ from tempfile import TemporaryDirectory
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import SweepSettings
+from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.decide.write_mark import write_mark
-from lakefs_gc.engine.run import GCRun, ServerIdentity
+from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsPlace
 from lakefs_gc.engine.spark.session import start_spark
@@ -26,9 +27,11 @@ from lakefs_gc.engine.sweep.sweep import sweep
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
+from lakefs_gc_tests.support.no_server import no_server
 
 _OBJECTS_PER_SLICE = 50_000
 _SERVER = ServerIdentity("", "")
@@ -44,7 +47,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
     cores = os.cpu_count() or 1
     with simulated, simulated.environment(), TemporaryDirectory() as folder:
         spark = start_spark({"spark.master": f"local[{cores}]"})
-        workspace = Workspace(f"file://{folder}")
+        compute, workspace = StartedSpark(spark, cores), Workspace(f"file://{folder}")
         run = GCRun(
             "bench/1",
             "bench",
@@ -58,7 +61,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
             ServerIdentity("", ""),
         )
         listed = PartsPlace(StoreLocation(f"file://{folder}"), "listed/")
-        list_in_rounds(spark, simulated.location, listed, ListingLimits(), cores=cores)
+        list_in_rounds(compute, simulated.location, listed, ListingLimits())
         rows = spark.read.schema(schemas.STORE_LISTING).parquet(f"{folder}/listed")
         candidates = StageOutput(
             rows.withColumn("reason", F.lit(schemas.NEVER_COMMITTED)),
@@ -72,16 +75,9 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
         nothing = local_rows(spark, [], schemas.UNCOMMITTED)
         before = simulated.stats()
         with watched() as usage:
-            output, result = sweep(
-                spark,
-                run,
-                mark,
-                lambda suspects: nothing,
-                workspace=workspace,
-                settings=SweepSettings(requests_at_once=requests_at_once),
-                clock=utc_now,
-                cores=cores,
-            )
+            settings = Settings(sweep=SweepSettings(requests_at_once=requests_at_once))
+            context = RunContext(compute, no_server, settings, workspace, utc_now, open_store)
+            output, result = sweep(context, run, mark, lambda suspects: nothing)
             workspace.write(spark, run.run_key, "sweep", output)
         after = simulated.stats()
         spark.stop()

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import lakefs_sdk
 import pytest
+from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
+from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.run import (
     GCRun,
+    RunContext,
     begin_run,
-    check_inputs,
     continue_run,
     effective_min_age_seconds,
     new_run_key,
     refuse_overlaps,
     repository_of,
 )
-from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, utc_now
+from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, Workspace, utc_now
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,
@@ -41,6 +43,31 @@ from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
 DAY_SECONDS = 86_400
 
 
+class NoSpark:
+    """Beginning a run and continuing one start no Java."""
+
+    @property
+    def session(self) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    @property
+    def cores(self) -> int:
+        raise AssertionError("Spark was started")
+
+
+def context(
+    lake: Lake, server: LakeFSClient, *, safety: SafetyParameters | None = None, clock: Clock = utc_now
+) -> RunContext:
+    return RunContext(
+        compute=NoSpark(),
+        connect=lambda: server,
+        settings=lake.settings.model_copy(update={"safety": safety or SafetyParameters()}),
+        workspace=Workspace(lake.settings.work_url),
+        clock=clock,
+        open_store=open_store,
+    )
+
+
 def begin(
     lake: Lake,
     name: str = "lake",
@@ -50,9 +77,7 @@ def begin(
     url: str = "",
 ) -> GCRun:
     credentials = lake.credentials.model_copy(update={"endpoint_url": url or lake.credentials.endpoint_url})
-    return begin_run(
-        f"{name}/1", LakeFSClient(credentials), lake.settings, safety or SafetyParameters(), open_store, clock
-    )
+    return begin_run(context(lake, LakeFSClient(credentials), safety=safety, clock=clock), f"{name}/1")
 
 
 def test_a_run_has_the_facts_of_its_repository(lake: Lake, repository: LakeRepository) -> None:
@@ -117,11 +142,12 @@ def test_a_stage_on_a_machine_whose_clock_is_off_is_refused(
     """Stages may run on several machines, and their order is told by their clocks."""
     run = begin(lake)
     listing = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
+    here = context(lake, LakeFSClient(lake.credentials), clock=shifted(seconds))
     if is_refused:
         with pytest.raises(ClockSkewError, match=r"31[01] s apart, more than 300 s"):
-            continue_run(listing, SafetyParameters(), open_store, shifted(seconds))
+            continue_run(here, listing)
     else:
-        assert continue_run(listing, SafetyParameters(), open_store, shifted(seconds)) == run
+        assert continue_run(here, listing) == run
 
 
 OTHERS = [

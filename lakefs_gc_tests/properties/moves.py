@@ -50,7 +50,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 from lakefs_gc_tests.properties.seeded import Move, SeededHistory, ViolationError, clock_off_by
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import CORES, STAGES, keys_below, marked
+from lakefs_gc_tests.support.collector import STAGES, keys_below, marked
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
 
 _OTHERS = "other_repositories_were_read"
@@ -444,15 +444,11 @@ def killed(h: SeededHistory) -> list[str]:
         for key in keys_below(h.repository.store, MarkPaths.of(mark.mark_id).ledger):
             h.repository.age(key, hours=1)
         result = restore(
-            h.spark,
+            collector.context,
             find_backup(place.store, mark.mark_id),
             place.location,
             h.repository.location,
-            h.server,
-            workspace=collector.workspace,
             run_key=new_run_key("lake", utc_now()),
-            clock=utc_now,
-            cores=CORES,
         )
         if result.objects["restored"] != len(gone) or not gone <= h.repository.objects():
             raise ViolationError(f"restored {result.objects}, and {len(gone)} were deleted")

@@ -11,10 +11,7 @@ from typing import Any, get_type_hints
 from dagster import AssetCheckSeverity, AssetsDefinition, Config
 
 from lakefs_gc.engine.workspace.workspace import StageOutput
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
-from lakefs_gc.pipeline.resources.settings import SettingsResource
-from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc.pipeline.code_location import build_resources
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 
 
@@ -40,7 +37,6 @@ class PlainCollector(AssetCollector):
     """Calls what the assets are made of, one after the other; errors are ``Failure`` as in Dagster."""
 
     def _prepare(self) -> None:
-        spark = SparkResource(spark_config=self.settings.spark)
         self._resources = {
             "context": SimpleNamespace(
                 partition_key=self.run_key,
@@ -49,14 +45,7 @@ class PlainCollector(AssetCollector):
                 run=SimpleNamespace(run_id=self.run_key, tags={}, parent_run_id=None, root_run_id=None),
                 add_output_metadata=lambda metadata: None,
             ),
-            "lakefs": LakeFSResource(),
-            "settings": SettingsResource.of(self.settings),
-            "spark": spark,
-            "parquet": SparkParquetIOManager(
-                work_url=self.settings.resolved_work_url(),
-                max_range_cache_bytes=self.settings.max_range_cache_bytes,
-                spark=spark,
-            ),
+            **build_resources(self.settings),
         }
 
     def _make_mark(self) -> tuple[str, bool]:
@@ -78,7 +67,7 @@ class PlainCollector(AssetCollector):
                     given[name] = self._resources[name] if name in self._resources else self.dataset(name)
             result = function(**given)
             if isinstance(result, StageOutput):
-                self.workspace.write(self.spark, self.run_key, stage, result)
+                self._resources["parquet"].workspace.write(self.spark, self.run_key, stage, result)
         return result
 
 

@@ -28,7 +28,7 @@ from lakefs_gc.formats.report import Summary, deleted_parquet, report_paths
 from lakefs_gc.storage.base import DeletionOutcome
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import CORES, Collector, Lake, LakeRepository, keys_below
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
 
 VICTIM = "data/slice/victim"
 NEVER = (
@@ -181,15 +181,11 @@ def test_a_backup_somebody_wrote_into(spark: SparkSession, around: Neighbourhood
     store.put(paths.manifest, backup.to_json())
     collector = Collector(spark, repository)
     result = restore(
-        spark,
+        collector.context,
         read_backup(store, paths),
         place,
         repository.location,
-        collector.server,
-        workspace=collector.workspace,
         run_key=collector.run_key,
-        clock=utc_now,
-        cores=CORES,
     )
     assert result.objects["restored"] == 1
     assert result.objects["failed"] >= len(NEVER) + 2

@@ -10,11 +10,10 @@ from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.records.backup import BackupPaths, open_place
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup import BackupResult, backup
-from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import CORES, Collector
+from lakefs_gc_tests.support.collector import Collector
 
 
 @dataclass
@@ -50,15 +49,11 @@ class Backups:
     def back_up(self, spark: SparkSession, collector: Collector, mark: Mark) -> BackedUp:
         settings = self.settings(collector)
         output, result = backup(
-            spark,
+            collector.context_with(backup=settings.backup),
             collector.repository.location,
             mark,
             open_place(settings, collector.server),
-            settings.backup,
-            workspace=collector.workspace,
             run_key=collector.run_key,
-            clock=utc_now,
-            cores=CORES,
         )
         collector.workspace.write(spark, collector.run_key, "backup", output)
         rows = collector.dataset("backup").dataframe.collect()

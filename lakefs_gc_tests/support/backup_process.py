@@ -6,29 +6,36 @@ import json
 import sys
 from pathlib import Path
 
-from lakefs_gc.config import BackupSettings
+from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.records.mark import read_mark
+from lakefs_gc.engine.run import RunContext
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.undo.backup import backup
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.no_server import no_server
 
 
 def main(file: Path) -> None:
     """Keys: ``store``, ``repository``, ``namespace``, ``mark_id``, ``place``, ``work_url``, ``run_key``, ``spark``."""
     task = json.loads(file.read_text("utf-8"))
     store = StoreLocation(task["store"])
+    context = RunContext(
+        compute=StartedSpark(start_spark(task["spark"]), 1),
+        connect=no_server,
+        settings=Settings(backup=BackupSettings(copies_at_once=2)),
+        workspace=Workspace(task["work_url"]),
+        clock=utc_now,
+        open_store=open_store,
+    )
     backup(
-        start_spark(task["spark"]),
+        context,
         store,
         read_mark(open_store(store), task["repository"], task["namespace"], task["mark_id"]),
         StoreLocation(task["place"]),
-        BackupSettings(copies_at_once=2),
-        workspace=Workspace(task["work_url"]),
         run_key=task["run_key"],
-        clock=utc_now,
-        cores=1,
     )
 
 

@@ -34,8 +34,9 @@ from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.approval import approve
 from lakefs_gc.engine.records.mark import Mark, read_mark, read_part
-from lakefs_gc.engine.run import GCRun, begin_run, new_run_key
+from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, seen_at_mark
 from lakefs_gc.engine.sweep.sweep import Look, sweep
@@ -245,7 +246,23 @@ class Collector:
 
     def begin(self) -> GCRun:
         """The run, begun anew."""
-        return begin_run(self.run_key, self.server, self.settings, self.safety, open_store, self.clock)
+        return begin_run(self.context, self.run_key)
+
+    @property
+    def context(self) -> RunContext:
+        """What the stages work with."""
+        return self.context_with()
+
+    def context_with(self, **changes: object) -> RunContext:
+        """The same with other settings."""
+        return RunContext(
+            compute=StartedSpark(self.spark, CORES),
+            connect=lambda: self.server,
+            settings=self.settings.model_copy(update={"safety": self.safety, **changes}),
+            workspace=self.workspace,
+            clock=self.clock,
+            open_store=open_store,
+        )
 
     @property
     def run(self) -> GCRun:
@@ -254,66 +271,44 @@ class Collector:
 
     def output(self, stage: str) -> StageOutput:
         """A stage, not computed yet, from what is in the workspace."""
-        spark, server, safety, clock = self.spark, self.server, self.safety, self.clock
+        context = self.context
         if stage == "store_listing":
-            listing = self.settings.listing
-            return store_listing(spark, self.begin(), clock, workspace=self.workspace, listing=listing, cores=CORES)
+            return store_listing(context, self.begin())
         if stage == "uncommitted":
-            return uncommitted(spark, self.run, server, safety, clock)
+            return uncommitted(context, self.run)
         if stage == "active_ranges":
-            cache = self.workspace.range_cache
-            return active_ranges(
-                spark, self.run, self.dataset("uncommitted"), server, safety, clock, cache=cache, cores=CORES
-            )
+            return active_ranges(context, self.run, self.dataset("uncommitted"))
         if stage == "committed":
-            return committed(self.run, self.dataset("active_ranges"), clock, workspace=self.workspace, cores=CORES)
+            return committed(context, self.run, self.dataset("active_ranges"))
         if stage == "foreign_references":
-            return foreign_references(
-                spark, self.run, server, self.settings, safety, clock, workspace=self.workspace, cores=CORES
-            )
+            return foreign_references(context, self.run)
         if stage == "unmatched":
             return unmatched(
+                context,
                 self.run,
                 listing=self.dataset("store_listing"),
                 uncommitted=self.dataset("uncommitted"),
                 active_ranges=self.dataset("active_ranges"),
                 committed=self.dataset("committed"),
                 foreign_references=self.dataset("foreign_references"),
-                server=server,
-                clock=clock,
             )
         if stage == "missing":
             return missing(
-                spark,
+                context,
                 self.run,
                 uncommitted=self.dataset("uncommitted"),
                 committed=self.dataset("committed"),
                 unmatched=self.dataset("unmatched"),
-                clock=clock,
-                cores=CORES,
             )
         if stage == "kept":
-            return kept(
-                spark,
-                self.run,
-                uncommitted=self.dataset("uncommitted"),
-                unmatched=self.dataset("unmatched"),
-                workspace=self.workspace,
-                server=server,
-                safety=safety,
-                clock=clock,
-                cores=CORES,
-            )
+            return kept(context, self.run, uncommitted=self.dataset("uncommitted"), unmatched=self.dataset("unmatched"))
         return candidates(
-            spark,
+            context,
             self.run,
             listing=self.dataset("store_listing"),
             active_ranges=self.dataset("active_ranges"),
             unmatched=self.dataset("unmatched"),
             kept=self.dataset("kept"),
-            cache=self.workspace.range_cache,
-            clock=clock,
-            cores=CORES,
         )
 
     def materialize(self, *stages: str) -> None:
@@ -345,14 +340,11 @@ class Collector:
         mark_id = str(self.manifest("uncommitted").facts["run_id"])
         stages = set(STAGES) - {"store_listing", "unmatched"}
         evidence = gather_evidence(
-            self.spark,
+            self.context,
             self.run,
             **{stage: self.dataset(stage) for stage in stages},
             listing=self.dataset("store_listing"),
             mark_id=mark_id,
-            server=self.server,
-            store=self.repository.store,
-            head_sample_objects=self.safety.head_sample_objects,
         )
         foreign = self.manifest("foreign_references").facts
         mark = write_mark(
@@ -431,14 +423,10 @@ class Collector:
             referenced = self._frame(live)
             look = lambda suspects: referenced  # noqa: E731
         output, result = sweep(
-            self.spark,
+            self.context_with(sweep=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings})),
             run,
             mark,
             look or self.second_look(run, mark, overrides),
-            workspace=self.workspace,
-            settings=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings}),
-            clock=self.clock,
-            cores=CORES,
             known_restores=known_restores,
             not_backed_up=not_backed_up,
             named_at_root=named_at_root,
@@ -453,19 +441,8 @@ class Collector:
         return result
 
     def second_look(self, run: GCRun, mark: Mark, overrides: Iterable[str] = ()) -> SecondLook:
-        overrides = set(overrides)
-        return SecondLook(
-            self.spark,
-            run,
-            seen_at_mark(self.spark, self.workspace, mark),
-            workspace=self.workspace,
-            server=self.server,
-            settings=self.settings,
-            safety=self.safety,
-            clock=self.clock,
-            cores=CORES,
-            accepted=Accepted.of(mark, overrides),
-        )
+        accepted = Accepted.of(mark, set(overrides))
+        return SecondLook(self.context, run, seen_at_mark(self.context, mark), accepted)
 
     def _frame(self, addresses: Iterable[str]) -> DataFrame:
         return self.spark.createDataFrame([(address,) for address in addresses], schemas.UNCOMMITTED)

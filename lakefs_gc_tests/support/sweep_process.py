@@ -6,14 +6,16 @@ import json
 import sys
 from pathlib import Path
 
-from lakefs_gc.config import SweepSettings
+from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.records.mark import read_mark
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
 from lakefs_gc.engine.workspace.workspace import DatasetManifest, Workspace, utc_now
 from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.no_server import no_server
 
 
 def main(file: Path) -> None:
@@ -22,15 +24,19 @@ def main(file: Path) -> None:
     run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
     spark = start_spark(task["spark"])
     live = spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED)
+    context = RunContext(
+        compute=StartedSpark(spark, 1),
+        connect=no_server,
+        settings=Settings(sweep=SweepSettings(objects_per_request=1)),
+        workspace=Workspace(task["work_url"]),
+        clock=utc_now,
+        open_store=open_store,
+    )
     sweep(
-        spark,
+        context,
         run,
         read_mark(open_store(run.store), run.repository, run.namespace, task["mark_id"]),
         lambda suspects: live,
-        workspace=Workspace(task["work_url"]),
-        settings=SweepSettings(objects_per_request=1),
-        clock=utc_now,
-        cores=1,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
@@ -17,40 +17,38 @@ from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metad
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.decide.unmatched import unreferenced
-from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.input_order import check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 
 logger = logging.getLogger(__name__)
 
 
 def candidates(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
     *,
     listing: Dataset,
     active_ranges: Dataset,
     unmatched: Dataset,
     kept: Dataset,
-    cache: RangeCache,
-    clock: Clock,
-    cores: int,
 ) -> StageOutput:
     """Take out what is kept, and say why each of the rest is garbage.  Columns: ``schemas.CANDIDATES``.
 
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
     1).
     """
-    began_at = clock()
+    began_at = context.clock()
     check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
     left = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
-        dataframe=_with_reason(spark, run, left, active_ranges, cache, cores),
+        dataframe=_with_reason(context, run, left, active_ranges),
         began_at=began_at,
         facts={"cutoff": unmatched.manifest.facts["cutoff"], **facts_of_strangers(unmatched)},
         measures={
@@ -68,12 +66,11 @@ def candidates(
     )
 
 
-def _with_reason(
-    spark: SparkSession, run: GCRun, left: DataFrame, active_ranges: Dataset, cache: RangeCache, cores: int
-) -> DataFrame:
+def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges: Dataset) -> DataFrame:
     """Tell what some expired commit refers to from what was never committed; this decides nothing."""
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
         return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
+    spark, cache, cores = context.spark, context.workspace.range_cache, context.cores
     inactive = metadata_files(spark, run.store).join(
         active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
     )

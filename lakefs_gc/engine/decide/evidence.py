@@ -19,16 +19,16 @@ from lakefs_gc.engine.decide.checks import (
     protections_from_json,
     rules_from_json,
 )
+from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.answer import Unknown
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER
 from lakefs_gc.engine.records.mark import MarkPaths, list_marks, made_by_us, read_mark
-from lakefs_gc.engine.run import GCRun, check_alike, check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def gather_evidence(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
     *,
     listing: Dataset,
@@ -50,15 +50,13 @@ def gather_evidence(
     missing: Dataset,
     candidates: Dataset,
     mark_id: str,
-    server: LakeFSClient,
-    store: ObjectStore,
-    head_sample_objects: int,
 ) -> Evidence:
     """Everything that is known of a mark before it is written; one small Spark job looks for heads among it.
 
     Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule
     1): what one of them says of another's materialization is no evidence.
     """
+    store = context.open_store(run.store)
     check_alike("unmatched", candidates, missing)
     check_inputs(run.run_key, listing, uncommitted, active_ranges, committed, kept, candidates)
     check_inputs(run.run_key, listing, foreign_references, candidates)
@@ -82,7 +80,7 @@ def gather_evidence(
         has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
         rules=rules_from_json(active_ranges.manifest.facts.get("rules")),
         earlier=_mark_before(store, run, mark_id),
-        heads=_head_sample(spark, run, heads, server, store, head_sample_objects, candidates),
+        heads=_head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
         others=_other_repositories(foreign_references),
@@ -118,37 +116,32 @@ def _has_metadata(store: ObjectStore) -> bool:
     return bool(files.num_rows)
 
 
-def _head_sample(
-    spark: SparkSession,
-    run: GCRun,
-    heads: dict[str, str],
-    server: LakeFSClient,
-    store: ObjectStore,
-    amount: int,
-    candidates: Dataset,
-) -> HeadSample | Unknown:
+def _head_sample(context: RunContext, run: GCRun, heads: dict[str, str], candidates: Dataset) -> HeadSample | Unknown:
     """Look for objects that branches show among the candidates.  ``heads`` maps each branch to its commit."""
+    amount = context.safety.head_sample_objects
     if not amount:
         return Unknown("objects that branches show were not looked for: safety.head_sample_objects is 0")
     # Spread over the names, the same ones for the same branches.
     branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
     each = min(1000, max(1, amount // max(1, len(branches))))
-    sampled = _shown_by(run, branches, server, each)
+    sampled = _shown_by(context, run, branches, each)
     if not sampled.objects and not sampled.unread:
         # Branches that show nothing prove nothing about the others.
         others = [branch for branch in sorted(heads) if branch not in branches]
-        more = _shown_by(run, others, server, each, until_shown=True)
+        more = _shown_by(context, run, others, each, until_shown=True)
         sampled = _Shown(more.addresses, more.objects, more.unread, {**sampled.gone, **more.gone})
     if not sampled.objects and not sampled.unread:
         if heads and len(sampled.gone) == len(heads):
             return HeadSample(0, unread=sampled.gone)
-        with_content = _branch_with_content(run, heads, server, store)
+        with_content = _branch_with_content(context, run, heads)
         if with_content:
             return Unknown(
                 f"no branch shows an object, though branch {with_content} has committed ones: there was nothing to "
                 "compare the marked objects with"
             )
-    return HeadSample(sampled.objects, tuple(_marked_among(spark, sampled.addresses, candidates)), sampled.unread)
+    return HeadSample(
+        sampled.objects, tuple(_marked_among(context.spark, sampled.addresses, candidates)), sampled.unread
+    )
 
 
 @dataclass(frozen=True)
@@ -164,7 +157,7 @@ class _Shown:
     gone: dict[str, str]
 
 
-def _shown_by(run: GCRun, branches: list[str], server: LakeFSClient, each: int, *, until_shown: bool = False) -> _Shown:
+def _shown_by(context: RunContext, run: GCRun, branches: list[str], each: int, *, until_shown: bool = False) -> _Shown:
     """Ask branches for ``each`` of their objects; ``until_shown``: until one shows something."""
     found: list[str] = []
     objects = 0
@@ -172,7 +165,7 @@ def _shown_by(run: GCRun, branches: list[str], server: LakeFSClient, each: int, 
     unread: dict[str, str] = {}
     for branch in branches:
         try:
-            urls = server.shown_objects(run.repository, branch, each)
+            urls = context.server.shown_objects(run.repository, branch, each)
         except RepositoryNotFoundError as error:
             gone[branch] = error.message  # deleted since the run began
             continue
@@ -188,8 +181,9 @@ def _shown_by(run: GCRun, branches: list[str], server: LakeFSClient, each: int, 
     return _Shown(found, objects, unread, gone)
 
 
-def _branch_with_content(run: GCRun, heads: dict[str, str], server: LakeFSClient, store: ObjectStore) -> str:
+def _branch_with_content(context: RunContext, run: GCRun, heads: dict[str, str]) -> str:
     """A branch whose head has entries; empty when every head is empty."""
+    server, store = context.server, context.open_store(run.store)
     for branch, commit_id in sorted(heads.items()):
         metarange_id = server.metarange_of(run.repository, commit_id)
         if metarange_id:

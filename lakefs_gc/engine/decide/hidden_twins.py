@@ -27,15 +27,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_metarange, read_range
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
 
@@ -66,37 +65,42 @@ Heads = Mapping[str, str]
 class TwinSearch:
     """What a search needs beside its suspects.
 
-    ``name`` begins the names of what it keeps in the workspace; ``max_lookups`` is how many paths may be asked for.
+    ``name`` begins the names of what it keeps in the workspace.
     """
 
+    context: RunContext
     run: GCRun
     name: str
-    workspace: Workspace
-    server: LakeFSClient
-    max_lookups: int
-    clock: Clock
-    cores: int
 
-    def locate(self, spark: SparkSession, files: DataFrame, column: str) -> DataFrame:
+    @property
+    def max_lookups(self) -> int:
+        """How many paths may be asked for."""
+        return self.context.safety.max_twin_lookups
+
+    @property
+    def range_cache(self) -> RangeCache:
+        """The ranges that earlier runs have read."""
+        return self.context.workspace.range_cache
+
+    def locate(self, files: DataFrame, column: str) -> DataFrame:
         """Where to read metadata files, given by their names in ``column``."""
         named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
-        return self.workspace.range_cache.locate(spark, named, cores=self.cores)
+        return self.range_cache.locate(self.context.spark, named, cores=self.context.cores)
 
-    def keep(
-        self, spark: SparkSession, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column
-    ) -> Dataset:
-        output = StageOutput(dataframe, self.clock(), measures=measures)
-        return self.workspace.keep(spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
+    def keep(self, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column) -> Dataset:
+        output = StageOutput(dataframe, self.context.clock(), measures=measures)
+        return self.context.workspace.keep(self.context.spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
-def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
+def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
     """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
 
     ``suspects`` are read several times: give something that is stored.  ``heads_before`` are the heads of all branches
     before the server listed what is uncommitted: it leaves an object out by the head of that moment, which is this one
     or today's.  A branch that moves twice meanwhile is left to the second look, which is taken before any delete.
     """
-    heads = (heads_before, dict(search.server.branch_heads(search.run.repository)))
+    spark = search.context.spark
+    heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
     branches = _branches_by_metarange(heads, search)
     if not branches:
         return _none(spark)
@@ -104,23 +108,23 @@ def find_twins(spark: SparkSession, suspects: DataFrame, heads_before: Heads, se
         sizes = filter_of(suspects.select("size"))
         if sizes is None:
             return _none(spark)
-        head_ranges = search.keep(spark, "head_ranges", _head_ranges(spark, branches, search), _HEAD_RANGES)
+        head_ranges = search.keep("head_ranges", _head_ranges(branches, search), _HEAD_RANGES)
         summed = F.count_if(F.col("path").isNull())
-        found = _paths(spark, head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
-        paths = search.keep(spark, "paths", found.select(*_PATHS.names), _PATHS, summed=summed)
+        found = _paths(head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
+        paths = search.keep("paths", found.select(*_PATHS.names), _PATHS, summed=summed)
         if not paths.manifest.rows:
             return _none(spark)
         alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
         lookups = _lookups(head_ranges, paths, branches, search.max_lookups)
         if lookups is None:
-            contents = search.keep(spark, "contents", _with_md5(alike, search), _CONTENTS)
+            contents = search.keep("contents", _with_md5(alike, search), _CONTENTS)
             same_content = _alike(paths.dataframe, contents.dataframe)
             if paths.manifest.facts["summed"]:
                 passing = filter_of(same_content.select("size", "md5"))
                 if passing is None:
                     return _none(spark)
-                same_content = _alike(_paths(spark, head_ranges.dataframe, passing, search), contents.dataframe)
-            narrowed = search.keep(spark, "paths_of_same_content", same_content, _PATHS, summed=summed)
+                same_content = _alike(_paths(head_ranges.dataframe, passing, search), contents.dataframe)
+            narrowed = search.keep("paths_of_same_content", same_content, _PATHS, summed=summed)
             alike = _alike(contents.dataframe, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
         if lookups is None:
@@ -145,7 +149,7 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
         for branch, commit_id in observed.items():
             branches_of.setdefault(commit_id, set()).add(branch)
     found: dict[str, list[str]] = {}
-    for commit_id, metarange_id in search.server.metaranges_of(search.run.repository, branches_of):
+    for commit_id, metarange_id in search.context.server.metaranges_of(search.run.repository, branches_of):
         if metarange_id:
             found.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
     return found
@@ -154,10 +158,10 @@ def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[s
 # -- which paths have a size that a suspect has ----------------------------------------------------------------
 
 
-def _head_ranges(spark: SparkSession, branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
-    metaranges = local_rows(spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
-    located = search.locate(spark, metaranges, "metarange_id")
-    return located.mapInArrow(_read_head_metaranges(search.workspace.range_cache, search.cores), _HEAD_RANGES)
+def _head_ranges(branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
+    metaranges = local_rows(search.context.spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
+    located = search.locate(metaranges, "metarange_id")
+    return located.mapInArrow(_read_head_metaranges(search.range_cache, search.context.cores), _HEAD_RANGES)
 
 
 @worker
@@ -169,10 +173,10 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
         yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
 
 
-def _paths(spark: SparkSession, head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
+def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
     """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
-    located = search.locate(spark, head_ranges.select("range_id").distinct(), "range_id")
-    read = _read_paths(search.workspace.range_cache, search.cores, wanted, search.max_lookups)
+    located = search.locate(head_ranges.select("range_id").distinct(), "range_id")
+    read = _read_paths(search.range_cache, search.context.cores, wanted, search.max_lookups)
     return located.mapInArrow(read, _PATHS)
 
 
@@ -233,7 +237,7 @@ def _with_md5(suspects: DataFrame, search: TwinSearch) -> DataFrame:
     """The MD5 of each object's content; empty where the store cannot tell.  Columns: ``_CONTENTS``."""
     return (
         suspects.select("address", "size")
-        .repartition(search.cores * _TASKS_PER_CORE)
+        .repartition(search.context.cores * _TASKS_PER_CORE)
         .mapInArrow(_ask_for_md5(search.run.store), _CONTENTS)
     )
 
@@ -306,7 +310,7 @@ def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
     except UnicodeDecodeError:
         return None  # no call of the API can name it
     try:
-        url = search.server.shown_address(search.run.repository, lookup.branch, path)
+        url = search.context.server.shown_address(search.run.repository, lookup.branch, path)
     except ServerError as error:
         if error.facts.get("status") == 410:
             return None  # marked as deleted; what it points to is not said

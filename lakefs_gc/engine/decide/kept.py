@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_left_out
 from lakefs_gc.engine.decide.unmatched import unreferenced
-from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.input_order import check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
-from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 
 
-def kept(
-    spark: SparkSession,
-    run: GCRun,
-    *,
-    uncommitted: Dataset,
-    unmatched: Dataset,
-    workspace: Workspace,
-    server: LakeFSClient,
-    safety: SafetyParameters,
-    clock: Clock,
-    cores: int,
-) -> StageOutput:
+def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Dataset) -> StageOutput:
     """Find what is not to be collected.  Columns: ``schemas.KEPT``, an address may be there for more than one reason.
 
     ``facts`` has the ``path_prefixes`` that were protected.  Raises ``InputOrderError`` (rule 1), and what reading
     a range and asking the server raise.
     """
-    began_at = clock()
+    began_at = context.clock()
     check_inputs(run.run_key, uncommitted, unmatched)
     check_made_from(unmatched, uncommitted)
     suspects = unreferenced(unmatched.dataframe)
-    search = TwinSearch(run, "twins", workspace, server, safety.max_twin_lookups, clock, cores)
+    search = TwinSearch(context, run, "twins")
     staged = uncommitted.manifest.facts
-    twins = find_twins(spark, suspects, staged["heads"], search)
-    left_out = find_left_out(spark, suspects, staged["listed"], staged["heads"], search)
-    protected = protected_paths(spark, run, suspects, safety.protect.path_prefixes, cores)
+    twins = find_twins(suspects, staged["heads"], search)
+    left_out = find_left_out(suspects, staged["listed"], staged["heads"], search)
+    protected = protected_paths(context, run, suspects)
     return StageOutput(
         dataframe=twins.unionByName(left_out).unionByName(protected),
         began_at=began_at,
-        facts={"path_prefixes": list(safety.protect.path_prefixes)},
+        facts={"path_prefixes": list(context.safety.protect.path_prefixes)},
         measures={
             "size_bytes": F.sum("size"),
             "shielded": F.count_if(F.col("why") == schemas.SHIELDED),

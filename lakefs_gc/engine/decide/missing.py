@@ -8,37 +8,37 @@ from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.decide.unmatched import address_hash
+from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import RESTORED
 from lakefs_gc.engine.records.sweep_history import recorded_by_sweeps
-from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 
 _TASKS_PER_CORE = 4
 
 
 def missing(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
     *,
     uncommitted: Dataset,
     committed: Dataset,
     unmatched: Dataset,
-    clock: Clock,
-    cores: int,
 ) -> StageOutput:
     """List the objects that are referenced and do not exist.  Columns: ``schemas.MISSING``.
 
     ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, the others.
     """
-    began_at = clock()
+    spark, cores = context.spark, context.cores
+    began_at = context.clock()
     check_inputs(run.run_key, uncommitted, committed, unmatched)
     check_made_from(unmatched, uncommitted, committed)
     rows = local_rows(spark, [], schemas.MISSING)
@@ -60,7 +60,7 @@ def missing(
             only_absent(run.store), "address string, found_in string"
         )
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
-        rows = absent.join(_deleted(spark, run, cores), "address", "left").select("address", "found_in", deleted_by)
+        rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
@@ -69,13 +69,13 @@ def missing(
     )
 
 
-def _deleted(spark: SparkSession, run: GCRun, cores: int) -> DataFrame:
+def _deleted(context: RunContext, run: GCRun) -> DataFrame:
     """What our sweeps deleted and no restore has brought back since.  Columns: ``address``, ``mark_id``."""
     # An intent counts: what is gone after it is ours.
     is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
     deleted_at = F.when(is_delete, F.col("recorded_at"))
     restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
-    found = recorded_by_sweeps(spark, run.store, cores).groupBy("address")
+    found = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
     last = found.agg(
         F.max_by("mark_id", deleted_at).alias("mark_id"),
         F.max(deleted_at).alias("deleted_at"),

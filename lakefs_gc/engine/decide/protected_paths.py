@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, metadata_files
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
@@ -24,20 +24,19 @@ _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
 
 
-def protected_paths(
-    spark: SparkSession, run: GCRun, suspects: DataFrame, prefixes: tuple[str, ...], cores: int
-) -> DataFrame:
-    """Which of ``suspects`` (columns ``address``, ``size``) a commit has under one of ``prefixes``.
+def protected_paths(context: RunContext, run: GCRun, suspects: DataFrame) -> DataFrame:
+    """Which of ``suspects`` (columns ``address``, ``size``) a commit has under one of the protected prefixes.
 
     Columns: ``schemas.KEPT``.  Every range that is left in the namespace is read, whatever commit it belongs to: one
     that is damaged fails the run, since what it protects is not known.
     """
+    spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
         return local_rows(spark, [], schemas.KEPT)
     addresses = (
         metadata_files(spark, run.store)
         .select("range_id")
-        .repartition(cores * _TASKS_PER_CORE)
+        .repartition(context.cores * _TASKS_PER_CORE)
         .mapInArrow(_read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
     )
     return suspects.join(addresses, "address", "left_semi").select(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.hidden_twins import Lookup, TwinSearch, kept_of, look_up
@@ -46,13 +46,12 @@ class _Changes:
     sizes: set[int]
 
 
-def find_left_out(
-    spark: SparkSession, suspects: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch
-) -> DataFrame:
+def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
     """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
 
     ``listed`` is how many rows the server's uncommitted list of these ``branches`` had; None where that is not known.
     """
+    spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
     with driver_errors():
         wanted = filter_of(suspects.select("size"))
@@ -91,4 +90,4 @@ def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
 
 def _changes_of(branch: str, search: TwinSearch) -> Iterator[Change]:
     with suppress(RepositoryNotFoundError):  # the branch was deleted meanwhile
-        yield from search.server.changes(search.run.repository, branch)
+        yield from search.context.server.changes(search.run.repository, branch)

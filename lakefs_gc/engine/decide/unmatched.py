@@ -27,14 +27,13 @@ from lakefs_gc.engine.collect.listing.root_names import (
 )
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
-from lakefs_gc.engine.run import GCRun, check_inputs, check_made_from
+from lakefs_gc.engine.input_order import check_inputs, check_made_from
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
 from lakefs_gc.formats.ranges import read_metarange
-from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.storage.open import open_store
 
 _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
@@ -43,6 +42,7 @@ LONGEST_UPLOAD = timedelta(days=7)
 
 
 def unmatched(
+    context: RunContext,
     run: GCRun,
     *,
     listing: Dataset,
@@ -50,8 +50,6 @@ def unmatched(
     active_ranges: Dataset,
     committed: Dataset,
     foreign_references: Dataset,
-    server: LakeFSClient,
-    clock: Clock,
 ) -> StageOutput:
     """Match what is stored with what is referenced.  Columns: ``schemas.UNMATCHED``.
 
@@ -64,13 +62,13 @@ def unmatched(
     Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
     1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
     """
-    began_at = clock()
+    began_at = context.clock()
     check_inputs(run.run_key, listing, uncommitted, active_ranges, committed)
     check_inputs(run.run_key, listing, foreign_references)
     check_made_from(committed, active_ranges)
     check_made_from(active_ranges, uncommitted)
     if committed.manifest.rows == 0:
-        refuse_unproved_emptiness(server, run)
+        refuse_unproved_emptiness(context, run)
     named = named_at_root(run, listing, uncommitted, committed)
     pieces = 1 + sum(d.manifest.rows for d in (listing, committed, uncommitted, foreign_references)) // _ROWS_PER_PIECE
     references = reduce(
@@ -125,9 +123,9 @@ def address_hash(column: str) -> Column:
     return F.xxhash64(column).alias(_HASH)
 
 
-def refuse_unproved_emptiness(server: LakeFSClient, run: GCRun) -> None:
+def refuse_unproved_emptiness(context: RunContext, run: GCRun) -> None:
     """Rule 3: an empty committed set is only believed when the content of every branch is empty or outside."""
-    store = open_store(run.store)
+    server, store = context.server, context.open_store(run.store)
     for branch, commit_id in server.branch_heads(run.repository):
         metarange_id = server.metarange_of(run.repository, commit_id)
         if not metarange_id:

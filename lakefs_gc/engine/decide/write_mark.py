@@ -22,6 +22,7 @@ from pyspark import TaskContext
 from lakefs_gc import __version__
 from lakefs_gc.config import MANUAL, Protections, SweepSettings
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
+from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import (
     Mark,
@@ -31,7 +32,7 @@ from lakefs_gc.engine.records.mark import (
     part_content,
     read_mark,
 )
-from lakefs_gc.engine.run import GCRun, check_inputs
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, facts_of_strangers
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
@@ -27,13 +25,11 @@ from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, unmatched
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep.second_look import Accepted
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
-from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.storage.open import open_store
 
 
 class ClientMarkFindings(NamedTuple):
@@ -49,15 +45,9 @@ class ClientMarkFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMarkChecks:
-    """What the checks of a client's mark need beside the mark and the run."""
+    """The checks of a client's mark."""
 
-    spark: SparkSession
-    server: LakeFSClient
-    settings: Settings
-    safety: SafetyParameters
-    workspace: Workspace
-    clock: Clock
-    cores: int
+    context: RunContext
 
     def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> ClientMarkFindings:
         """The checks of ``mark``, as they are now, and what else its sweep goes by.
@@ -67,63 +57,37 @@ class ClientMarkChecks:
         """
         # A run of its own: the partition of the sweep may hold the stages of another mark.
         run = replace(run, run_key=f"{run.repository}/checks-of-{mark.mark_id}")
-        spark, server, safety, clock, cores = self.spark, self.server, self.safety, self.clock, self.cores
-        place, cache = self.workspace, self.workspace.range_cache
+        context = self.context
 
         def keep(stage: str, compute: Callable[[], StageOutput]) -> Dataset:
-            return place.keep(spark, run.run_key, stage, compute(), schemas.BY_STAGE[stage])
+            return context.workspace.keep(context.spark, run.run_key, stage, compute(), schemas.BY_STAGE[stage])
 
-        listed = keep(
-            "store_listing",
-            lambda: store_listing(spark, run, clock, workspace=place, listing=self.settings.listing, cores=cores),
-        )
+        listed = keep("store_listing", lambda: store_listing(context, run))
         run = GCRun.of(listed.manifest)
-        staged = keep("uncommitted", lambda: uncommitted(spark, run, server, safety, clock))
-        ranges = keep(
-            "active_ranges",
-            lambda: active_ranges(spark, run, staged, server, safety, clock, cache=cache, cores=cores),
-        )
-        live = keep("committed", lambda: committed(run, ranges, clock, workspace=place, cores=cores))
-        foreign = keep(
-            "foreign_references",
-            lambda: foreign_references(spark, run, server, self.settings, safety, clock, workspace=place, cores=cores),
-        )
+        staged = keep("uncommitted", lambda: uncommitted(context, run))
+        ranges = keep("active_ranges", lambda: active_ranges(context, run, staged))
+        live = keep("committed", lambda: committed(context, run, ranges))
+        foreign = keep("foreign_references", lambda: foreign_references(context, run))
         unreferenced = keep(
             "unmatched",
             lambda: unmatched(
+                context,
                 run,
                 listing=listed,
                 uncommitted=staged,
                 active_ranges=ranges,
                 committed=live,
                 foreign_references=foreign,
-                server=server,
-                clock=clock,
             ),
         )
         lost = keep(
             "missing",
-            lambda: missing(
-                spark, run, uncommitted=staged, committed=live, unmatched=unreferenced, clock=clock, cores=cores
-            ),
+            lambda: missing(context, run, uncommitted=staged, committed=live, unmatched=unreferenced),
         )
-        spared = keep(
-            "kept",
-            lambda: kept(
-                spark,
-                run,
-                uncommitted=staged,
-                unmatched=unreferenced,
-                workspace=place,
-                server=server,
-                safety=safety,
-                clock=clock,
-                cores=cores,
-            ),
-        )
+        spared = keep("kept", lambda: kept(context, run, uncommitted=staged, unmatched=unreferenced))
         marked = keep("candidates", lambda: self._marked(run, mark, listed, unreferenced, spared))
         evidence = gather_evidence(
-            spark,
+            context,
             run,
             listing=listed,
             uncommitted=staged,
@@ -134,22 +98,21 @@ class ClientMarkChecks:
             missing=lost,
             candidates=marked,
             mark_id=mark.mark_id,
-            server=server,
-            store=open_store(run.store),
-            head_sample_objects=safety.head_sample_objects,
         )
         facts = foreign.manifest.facts
         named = replace(
             accepted.others, unreadable=frozenset(facts["unreadable"]), not_asked=frozenset(facts["not_asked"])
         )
         return ClientMarkFindings(
-            evaluate(evidence, safety), replace(accepted, others=named), unreferenced.manifest.facts[NAMED_AT_ROOT]
+            evaluate(evidence, context.safety),
+            replace(accepted, others=named),
+            unreferenced.manifest.facts[NAMED_AT_ROOT],
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
         """The marked objects that exist, in the place of the candidates.  Columns: ``schemas.CANDIDATES``."""
-        began_at = self.clock()
-        marked = read_marked(self.spark, run.store, mark).select("address").distinct()
+        began_at = self.context.clock()
+        marked = read_marked(self.context.spark, run.store, mark).select("address").distinct()
         # Parts of uploads that may be under way count as younger than they are: no list has them.
         is_part = F.col("address").rlike(UPLOAD_PART_REGEX)
         newest = F.max(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import write_addresses
@@ -33,12 +33,11 @@ from lakefs_gc.engine.decide.unlisted_changes import find_left_out
 from lakefs_gc.engine.decide.unmatched import refuse_unproved_emptiness
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import InputOrderError, SafetyError
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -75,12 +74,13 @@ class SeenAtMark:
     foreign_files: DataFrame | None
 
 
-def seen_at_mark(spark: SparkSession, workspace: Workspace, mark: Mark) -> SeenAtMark | None:
+def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
     """What need not be read again; None when nothing proves that this very mark was made from it.
 
     Ranges that were read for a mark hold none of its objects only if the mark is still the one that was made then: its
     digest must be the one that the workspace recorded.  A mark whose files were rewritten names its run all the same.
     """
+    spark, workspace = context.spark, context.workspace
     if "run_key" not in mark.run:
         return None
     run_key = mark.run["run_key"]
@@ -111,26 +111,17 @@ class SecondLook:
 
     def __init__(
         self,
-        spark: SparkSession,
+        context: RunContext,
         run: GCRun,
         seen: SeenAtMark | None,
-        *,
-        workspace: Workspace,
-        server: LakeFSClient,
-        settings: Settings,
-        safety: SafetyParameters,
-        clock: Clock,
-        cores: int,
         accepted: Accepted,
     ) -> None:
-        self._spark, self._run, self._workspace, self._server = spark, run, workspace, server
-        self._settings, self._safety, self._clock, self._cores = settings, safety, clock, cores
-        self._accepted = accepted
+        self._context, self._run, self._accepted = context, run, accepted
         # For the mark, and by the last look: what went away in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
-        self._graph = CommitGraph(safety.max_commits)  # histories only grow: each look reads what is new
+        self._graph = CommitGraph(context.safety.max_commits)  # histories only grow: each look reads what is new
         self._found: list[DataFrame] = []
         self._looks = 0
 
@@ -140,63 +131,42 @@ class SecondLook:
         ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise,
         and ``SafetyError`` for what cannot be looked at and was not accepted.
         """
-        spark, run, safety, clock, cores = self._spark, self._run, self._safety, self._clock, self._cores
-        cache = self._workspace.range_cache
+        context, run = self._context, self._run
         self._looks += 1
-        staged = self._keep("uncommitted", uncommitted(spark, run, self._server, safety, clock))
+        staged = self._keep("uncommitted", uncommitted(context, run))
         ranges = self._keep(
             "active_ranges",
-            active_ranges(
-                spark,
-                run,
-                staged,
-                self._server,
-                safety,
-                clock,
-                cache=cache,
-                cores=cores,
-                must_exist=False,
-                graph=self._graph,
-            ),
+            active_ranges(context, run, staged, must_exist=False, graph=self._graph),
         )
         self._refuse_unchecked_commits(ranges)
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
-        place = self._workspace.parts_place(run.run_key, self._name("committed"))
-        listed = self._workspace.files_of(ranges.manifest)
-        written = write_addresses(unseen, run, place, cache, cores, listed=listed)
-        live = self._keep("committed", StageOutput(written, clock(), in_parts=True))
+        listed = context.workspace.files_of(ranges.manifest)
+        written = write_addresses(context, run, unseen, self._name("committed"), listed=listed)
+        live = self._keep("committed", StageOutput(written, context.clock(), in_parts=True))
         if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
-            refuse_unproved_emptiness(self._server, run)
+            refuse_unproved_emptiness(context, run)
         foreign = self._keep(
             "foreign_references",
             foreign_references(
-                spark,
+                context,
                 run,
-                self._server,
-                self._settings,
-                safety,
-                clock,
-                workspace=self._workspace,
-                cores=cores,
                 name=self._name(FILES),
                 seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
                 accepted=self._accepted.others,
             ),
         )
-        search = TwinSearch(
-            run, self._name("twins"), self._workspace, self._server, safety.max_twin_lookups, clock, cores
-        )
+        search = TwinSearch(context, run, self._name("twins"))
         sized = self._sized(suspects)
         facts = staged.manifest.facts
-        twins = find_twins(spark, sized, facts["heads"], search)
-        left_out = find_left_out(spark, sized, facts["listed"], facts["heads"], search)
-        protected = protected_paths(spark, run, sized, safety.protect.path_prefixes, cores)
-        kept = self._keep("kept", StageOutput(twins.unionByName(left_out).unionByName(protected), clock()))
+        twins = find_twins(sized, facts["heads"], search)
+        left_out = find_left_out(sized, facts["listed"], facts["heads"], search)
+        protected = protected_paths(context, run, sized)
+        kept = self._keep("kept", StageOutput(twins.unionByName(left_out).unionByName(protected), context.clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
-            files = self._workspace.read(spark, run.run_key, self._name(FILES), FILE)
+            files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         # What is staged, too: a server whose own store fails it in the middle of a branch leaves out the rest.
         self._remember(staged, live, foreign)
@@ -214,8 +184,8 @@ class SecondLook:
     def _remember(self, *found: Dataset) -> None:
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
         if len(self._found) > _MOST_FOUND:
-            output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._clock())
-            self._found = [self._workspace.keep(self._spark, self._run.run_key, self._name("found"), output).dataframe]
+            output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
+            self._found = [self._keep_as(self._name("found"), output).dataframe]
 
     def _sized(self, suspects: DataFrame) -> DataFrame:
         """A mark that another tool made has no sizes: then the store is asked."""
@@ -223,14 +193,18 @@ class SecondLook:
         unknown = suspects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():
             return known
-        asked = unknown.repartition(self._cores * _TASKS_PER_CORE).mapInArrow(_ask_for_size(self._run.store), _SIZED)
-        output = StageOutput(known.unionByName(asked), self._clock())
-        kept = self._workspace.keep(self._spark, self._run.run_key, self._name("sizes"), output, schemas.SIZED)
+        asked = unknown.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
+            _ask_for_size(self._run.store), _SIZED
+        )
+        output = StageOutput(known.unionByName(asked), self._context.clock())
+        kept = self._keep_as(self._name("sizes"), output, schemas.SIZED)
         return kept.dataframe
 
     def _keep(self, stage: str, output: StageOutput) -> Dataset:
-        name = self._name(stage)
-        return self._workspace.keep(self._spark, self._run.run_key, name, output, schemas.BY_STAGE[stage])
+        return self._keep_as(self._name(stage), output, schemas.BY_STAGE[stage])
+
+    def _keep_as(self, name: str, output: StageOutput, schema: StructType | str | None = None) -> Dataset:
+        return self._context.workspace.keep(self._context.spark, self._run.run_key, name, output, schema)
 
     def _name(self, stage: str) -> str:
         return f"look_{self._looks}_{stage}"

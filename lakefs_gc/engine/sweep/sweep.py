@@ -13,26 +13,25 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
-from lakefs_gc.config import SafetyParameters, SweepSettings
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths, age_of
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.records.restore_log import refuse_restored
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +51,11 @@ _DONE = (ledger.DELETED, ledger.ALREADY_GONE)
 
 
 def sweep(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
     mark: Mark,
     look: Look,
     *,
-    workspace: Workspace,
-    settings: SweepSettings,
-    clock: Clock,
-    cores: int,
     known_restores: frozenset[str] = frozenset(),
     not_backed_up: DataFrame | None = None,
     named_at_root: str = "",
@@ -76,8 +71,8 @@ def sweep(
     ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
-    began_at = clock()
-    passes = _Passes(spark, run, mark, look, workspace, settings, clock, cores, known_restores, not_backed_up)
+    settings, began_at = context.settings.sweep, context.clock()
+    passes = _Passes(context, run, mark, look, known_restores, not_backed_up)
     rounds = passes.rounds_left(strangers_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -94,7 +89,7 @@ def sweep(
         result = read_result(mark, recorded)
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
         logger.warning("mark %s: %d objects that its backup has no copy of are kept", mark.mark_id, kept)
-    open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(clock()))
+    context.open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(context.clock()))
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result
 
@@ -129,35 +124,31 @@ class _Passes:
 
     def __init__(
         self,
-        spark: SparkSession,
+        context: RunContext,
         run: GCRun,
         mark: Mark,
         look: Look,
-        workspace: Workspace,
-        settings: SweepSettings,
-        clock: Clock,
-        cores: int,
         known_restores: frozenset[str],
         not_backed_up: DataFrame | None,
     ) -> None:
-        self._spark, self._run, self._mark, self._look, self._settings = spark, run, mark, look, settings
+        self._context, self._run, self._mark, self._look = context, run, mark, look
+        self._settings = context.settings.sweep
         self._known_restores = known_restores
-        self._workspace, self._clock, self._cores = workspace, clock, cores
         self._not_backed_up = not_backed_up
         self._folder = MarkPaths.of(mark.mark_id).ledger
-        self._store = open_store(run.store)
+        self._store = context.open_store(run.store)
         self.looks = 0
 
     def recorded(self, sequence: str = "") -> DataFrame:
         """What the ledger has, of one pass or of all.  Columns: ``schemas.SWEEP``."""
-        return ledger.read_ledger(self._spark, self._run.store, self._folder + sequence, self._cores)
+        return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
 
     def rounds_left(self, *, strangers_too: bool) -> Iterator[DataFrame]:
         """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome.
 
         Raises ``MarkError`` for a mark with what no mark may have: strangers, unless ``strangers_too``.
         """
-        marked = read_marked(self._spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
+        marked = read_marked(self._context.spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
         if self._not_backed_up is not None:
             unbacked = self._not_backed_up.select("address", F.lit(True).alias("is_unbacked"))
             marked = marked.join(unbacked, "address", "left").withColumn(
@@ -192,11 +183,11 @@ class _Passes:
 
     def keep_recorded(self) -> DataFrame:
         """The whole ledger, read once."""
-        return self._keep("sweep_ledger", StageOutput(self.recorded(), self._clock()), schemas.SWEEP).dataframe
+        return self._keep("sweep_ledger", StageOutput(self.recorded(), self._context.clock()), schemas.SWEEP).dataframe
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
-        marked = self._workspace.read(self._spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
+        marked = self._context.workspace.read(self._context.spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
         outcome = failed.select("address", F.col("outcome").alias("recorded"))
         return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
 
@@ -205,7 +196,7 @@ class _Passes:
         rounds = -(-count // self._settings.objects_per_look)
         number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
         output = StageOutput(
-            objects.select(*_MARKED.names, number).repartition("round"), self._clock(), partition_by="round"
+            objects.select(*_MARKED.names, number).repartition("round"), self._context.clock(), partition_by="round"
         )
         left = self._keep("sweep_left", output, _LEFT).dataframe
         if rounds:
@@ -238,7 +229,7 @@ class _Passes:
                     verdict.alias("verdict"),
                     F.coalesce(F.col("recorded") == ledger.INTENT, F.lit(False)).alias("begun"),
                 ),
-                self._clock(),
+                self._context.clock(),
             )
             plan = self._keep("sweep_plan", output, PLAN).dataframe
             sequence = f"{self._run.started_at:{ledger.SEQUENCE_FORMAT}}-{self.looks:05d}"
@@ -272,14 +263,14 @@ class _Passes:
             cutoff=self._mark.cutoff,
             delete_versions=settings.delete_versions,
             deadline=until,
-            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / self._cores),
+            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / self._context.cores),
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,
         )
         with driver_errors():
             # The sums need every row of every task: this is what runs the deletes, each of them, now.
             [row] = (
-                plan.repartitionByRange(self._cores * _TASKS_PER_CORE, "address")
+                plan.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
                 .sortWithinPartitions("address")
                 .mapInArrow(delete_objects(task), PROGRESS)
                 .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
@@ -300,8 +291,8 @@ class _Passes:
         return int(left)
 
     def _keep_marked(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
-        output = StageOutput(dataframe.select(*_MARKED.names), self._clock(), measures=measures or {})
+        output = StageOutput(dataframe.select(*_MARKED.names), self._context.clock(), measures=measures or {})
         return self._keep(stage, output, _MARKED)
 
     def _keep(self, stage: str, output: StageOutput, schema: StructType | str) -> Dataset:
-        return self._workspace.keep(self._spark, self._run.run_key, stage, output, schema)
+        return self._context.workspace.keep(self._context.spark, self._run.run_key, stage, output, schema)

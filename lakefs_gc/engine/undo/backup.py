@@ -24,16 +24,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
-from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.records import backup as backups
 from lakefs_gc.engine.records.backup import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
+from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, strings, worker, worker_store
 from lakefs_gc.engine.undo.same_content import Proof, same_content
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import (
     BackupIncompleteError,
     CorruptFileError,
@@ -47,7 +47,6 @@ from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -97,35 +96,27 @@ class BackupResult:
 
 
 def backup(
-    spark: SparkSession,
-    store: StoreLocation,
-    mark: Mark,
-    place: StoreLocation,
-    settings: BackupSettings,
-    *,
-    workspace: Workspace,
-    run_key: str,
-    clock: Clock,
-    cores: int,
+    context: RunContext, store: StoreLocation, mark: Mark, place: StoreLocation, *, run_key: str
 ) -> tuple[StageOutput, BackupResult]:
     """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
     ``store`` is the namespace, ``place`` the backup location as ``open_place`` checked it. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts.
     """
+    spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
     paths = BackupPaths(mark.repository, mark.mark_id)
-    target = open_store(place)
+    target = context.open_store(place)
     backups.began(target, mark, clock)
     recorded = _read_records(spark, place, paths, cores)
-    _keep_plan(spark, store, mark, recorded, workspace, run_key, clock)
-    plan = workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
+    _keep_plan(context, store, mark, recorded, run_key)
+    plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
     with driver_errors():
         # The sum needs every row of every task, so this action makes all copies.
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
             .sortWithinPartitions("address")
-            .mapInArrow(_copy(store, place, paths, settings.copies_at_once), "objects long")
+            .mapInArrow(_copy(store, place, paths, context.settings.backup.copies_at_once), "objects long")
             .agg(F.sum("objects"))
             .collect()
         )
@@ -147,28 +138,20 @@ def backup(
     return StageOutput(outcomes, began_at, facts), result
 
 
-def _keep_plan(
-    spark: SparkSession,
-    store: StoreLocation,
-    mark: Mark,
-    recorded: DataFrame,
-    workspace: Workspace,
-    run_key: str,
-    clock: Clock,
-) -> None:
-    plan = read_marked(spark, store, mark).join(
+def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: DataFrame, run_key: str) -> None:
+    plan = read_marked(context.spark, store, mark).join(
         recorded.select("address", F.col("size").alias("recorded_size"), F.col("outcome").alias("recorded")),
         "address",
         "left",
     )
     plan = plan.withColumn("size", F.coalesce("recorded_size", "size"))
-    manifest = workspace.write(
-        spark,
+    manifest = context.workspace.write(
+        context.spark,
         run_key,
         "backup_plan",
         StageOutput(
             plan.select("address", "size", "recorded"),
-            clock(),
+            context.clock(),
             {"mark_id": mark.mark_id},
             {"misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX))},
         ),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.backup import ALREADY_GONE, COPIED, Backup, place_of
 from lakefs_gc.engine.records.mark import MarkPart
+from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.undo.backup import read_contents
@@ -33,14 +33,14 @@ def backed_up(spark: SparkSession, backup: Backup, place: StoreLocation) -> Data
     return parts.repartition(max(1, len(backup.parts))).mapInArrow(_read_parts(place), _CONTENT)
 
 
-def not_backed_up(spark: SparkSession, settings: Settings, backup: Backup | None) -> DataFrame | None:
+def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | None:
     """Return the addresses of a mark of which its backup has no copy (column ``address``); None if all have one.
 
     An object has no copy if it did not exist when the backup was made.
     """
     if backup is None or not backup.outcomes[ALREADY_GONE]:
         return None
-    contents = backed_up(spark, backup, place_of(settings.backup))
+    contents = backed_up(context.spark, backup, place_of(context.settings.backup))
     return contents.where(F.col("outcome") != COPIED).select("address")
 
 

@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of, shown
@@ -29,17 +30,17 @@ from lakefs_gc.engine.records.restore_log import (
     record_end,
     record_restored,
 )
+from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace, spellings
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -107,18 +108,14 @@ class RestoreResult:
 
 
 def restore(
-    spark: SparkSession,
+    context: RunContext,
     backup: Backup,
     place: StoreLocation,
     store: StoreLocation,
-    server: LakeFSClient,
     *,
+    run_key: str,
     prefix: str = "",
     server_folders: tuple[str, ...] = (),
-    workspace: Workspace,
-    run_key: str,
-    clock: Clock,
-    cores: int,
     sleep: Callable[[float], None] = time.sleep,
 ) -> RestoreResult:
     """Bring back the objects of a backup: all, or those with a prefix.
@@ -130,18 +127,19 @@ def restore(
     Raises ``BackupError`` when the repository is now somewhere else, ``RestoreIncompleteError`` when a delete ended
     that was taken for dead.
     """
+    spark, server, workspace, cores = context.spark, context.server, context.workspace, context.cores
     namespace = normalize_namespace(server.repository(backup.repository).storage_namespace)
     if namespace != backup.namespace:
         raise BackupError(
             f"the backup is of {backup.repository} at {backup.namespace}, but the repository is at {namespace}",
             remedy="copy the backup's objects/ folder by hand to where you want it",
         )
-    began_at = clock()
-    records, dead = begin_restore(open_store(store), backup.mark_id, prefix, began_at, sleep)
+    began_at = context.clock()
+    records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
     contents = backed_up(spark, backup, place)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = (*spellings(namespace, store.url), *server_folders)
-    places = shown(spark, store, folders, commits_of(server, backup.repository), copies, cores)
+    places = shown(context.compute, store, folders, commits_of(server, backup.repository), copies)
     kept = workspace.keep(spark, run_key, "restore_shown", StageOutput(places, began_at)).dataframe
     where_shown = kept.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
@@ -154,14 +152,14 @@ def restore(
         record_end(spark, store, backup.mark_id, records, cores)
     result = _counted(backup, done)
     _count_unreadable_metadata(result, kept)
-    _prove(result, done, where_shown, store, server)
+    _prove(result, done, where_shown, context.open_store(store), server)
     # Last of all: what was proved may be gone again.
-    if ended_late(open_store(store), backup.mark_id, dead):
+    if ended_late(context.open_store(store), backup.mark_id, dead):
         raise RestoreIncompleteError(
             f"a sweep of mark {backup.mark_id} ended a delete while this restore was at work",
             remedy="the sweep has stopped now: restore again",
         )
-    _keep_result(open_store(place), backup, result, prefix, clock)
+    _keep_result(context.open_store(place), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result
 
@@ -255,13 +253,12 @@ def _count_unreadable_metadata(result: RestoreResult, places: DataFrame) -> None
 
 
 def _prove(
-    result: RestoreResult, done: DataFrame, where_shown: DataFrame, store: StoreLocation, server: LakeFSClient
+    result: RestoreResult, done: DataFrame, where_shown: DataFrame, namespace: ObjectStore, server: LakeFSClient
 ) -> None:
     """Read through the API, at one place where a commit shows it, each object that is back."""
     back = done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE))
     first = where_shown.groupBy("address").agg(F.min(F.struct("commit_id", "path")).alias("at"))
     located = back.join(first, "address", "left").select("address", "size", "checksum", "at.commit_id", "at.path")
-    namespace = open_store(store)
     problems: Counter[str] = Counter()
     examples: dict[str, str] = {}
 
@@ -307,9 +304,8 @@ def _read_through_lakefs(server: LakeFSClient, namespace: ObjectStore, repositor
     return ""
 
 
-def _keep_result(place: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, clock: Clock) -> None:
+def _keep_result(place: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, at: datetime) -> None:
     """A note beside the backup: who looks for an object later finds that it came back."""
-    at = clock()
     content = asdict(result) | {"ended_at": at.isoformat(), "prefix": prefix}
     key = f"{backup.paths.folder}restores/{at:%Y-%m-%dT%H-%M-%S-%f}.json"
     place.put(key, json.dumps(content, indent=2).encode())

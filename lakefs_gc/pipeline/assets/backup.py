@@ -1,6 +1,6 @@
 """Asset ``backup``: copies of what a mark says, outside the namespace, each proved."""
 
-from dagster import AssetExecutionContext, Config, MetadataValue, ResourceParam, asset
+from dagster import AssetExecutionContext, Config, MetadataValue, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.backup import open_place
@@ -8,18 +8,14 @@ from lakefs_gc.engine.records.open_mark import mark_of_run
 from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.engine.undo import backup as stage
 from lakefs_gc.engine.undo.pruning import kept_facts, prune_backups
-from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import Metadata, table
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.resources.settings import SettingsResource
-from lakefs_gc.pipeline.resources.spark import SparkResource
-from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import human_bytes
 
 
@@ -40,10 +36,7 @@ class BackupConfig(Config):
 def backup(
     context: AssetExecutionContext,
     config: BackupConfig,
-    lakefs: LakeFSResource,
-    settings: SettingsResource,
-    spark: SparkResource,
-    parquet: ResourceParam[SparkParquetIOManager],
+    engine: EngineResource,
 ) -> StageOutput:
     """Copy every marked object to the place of the backups, and prove that each copy is the same.
 
@@ -51,22 +44,13 @@ def backup(
     the repository's backups that are past their time are removed.  `lakefs-gc restore` brings a backup back.
     """
     refuse_second_run(context)
-    configured, server = settings.get(), lakefs.server()
+    run_context = engine.context()
+    configured, server = run_context.settings, run_context.server
     place = open_place(configured, server)
     # By its clock backups are dated and grow old; pruning on a wrong one would remove them all.
-    now = checked_store_time(open_store(place), configured.safety, utc_now)
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
-    output, result = stage.backup(
-        spark.session,
-        found.store.location,
-        found.mark,
-        place,
-        configured.backup,
-        workspace=parquet.workspace,
-        run_key=context.partition_key,
-        clock=utc_now,
-        cores=spark.cores,
-    )
+    now = checked_store_time(run_context.open_store(place), configured.safety, run_context.clock)
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, run_context.workspace)
+    output, result = stage.backup(run_context, found.store.location, found.mark, place, run_key=context.partition_key)
     metadata = backup_metadata(result)
     try:
         result.raise_if_incomplete()
@@ -74,11 +58,11 @@ def backup(
         error.facts["errors"] = stage.failures(output.dataframe)
         raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
     pruned = prune_backups(
-        open_store(place),
+        run_context.open_store(place),
         found.mark.repository,
         configured.backup.keep_days,
         now,
-        lambda namespace: open_store(configured.reach(namespace)),
+        lambda namespace: run_context.open_store(configured.reach(namespace)),
     )
     kept = {"old_backups_kept": table([kept_facts(*each) for each in pruned.kept])} if pruned.kept else {}
     context.add_output_metadata(metadata | {"pruned_backups": len(pruned.removed)} | kept)

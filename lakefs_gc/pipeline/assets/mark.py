@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dagster import MaterializeResult, MetadataValue, ResourceParam, asset
+from dagster import MaterializeResult, MetadataValue, asset
 
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
@@ -15,11 +15,7 @@ from lakefs_gc.pipeline.checks import check_results, check_specs
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import Metadata, table
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
-from lakefs_gc.pipeline.resources.settings import SettingsResource
-from lakefs_gc.pipeline.resources.spark import SparkResource
-from lakefs_gc.storage.open import open_store
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.units import human_bytes
 
 
@@ -39,20 +35,17 @@ def mark(
     missing: Dataset,
     kept: Dataset,
     candidates: Dataset,
-    lakefs: LakeFSResource,
-    settings: SettingsResource,
-    spark: SparkResource,
-    parquet: ResourceParam[SparkParquetIOManager],
+    engine: EngineResource,
 ) -> MaterializeResult:  # type: ignore[type-arg]  # with checks, Dagster takes no other annotation
     """The candidates, written to the namespace with a digest, for a person to look at.  Nothing is deleted.
 
     The layout is that of lakeFS's own client, so that either tool can sweep it.  A check that
     failed keeps the mark from being swept until an approval overrides it.
     """
-    run, safety = GCRun.of(store_listing.manifest), settings.get().safety
-    store, mark_id = open_store(run.store), uncommitted.manifest.facts["run_id"]
+    context, run = engine.context(), GCRun.of(store_listing.manifest)
+    settings, mark_id = context.settings, uncommitted.manifest.facts["run_id"]
     evidence = gather_evidence(
-        spark.session,
+        context,
         run,
         listing=store_listing,
         uncommitted=uncommitted,
@@ -63,9 +56,6 @@ def mark(
         missing=missing,
         candidates=candidates,
         mark_id=mark_id,
-        server=lakefs.server(),
-        store=store,
-        head_sample_objects=safety.head_sample_objects,
     )
     inputs = (store_listing, uncommitted, committed, foreign_references, kept, missing)
     made = write_mark(
@@ -74,18 +64,19 @@ def mark(
         # Of what is committed the entries: how many rows they leave depends on who read which range.
         counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
-        checks=evaluate(evidence, safety),
+        checks=evaluate(evidence, context.safety),
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
         protections=evidence.protections,
-        sweep_settings=settings.get().sweep,
-        needs_backup=settings.get().backup.required_before_sweep,
-        longest_commit_minutes=settings.get().safety.longest_commit_minutes,
+        sweep_settings=settings.sweep,
+        needs_backup=settings.backup.required_before_sweep,
+        longest_commit_minutes=settings.safety.longest_commit_minutes,
     )
-    parquet.workspace.record_mark(run.run_key, made.mark_id, made.digest)
+    context.workspace.record_mark(run.run_key, made.mark_id, made.digest)
     return MaterializeResult(
-        metadata=mark_metadata(made, overview(store, made)), check_results=check_results("mark", made.checks)
+        metadata=mark_metadata(made, overview(context.open_store(run.store), made)),
+        check_results=check_results("mark", made.checks),
     )
 
 

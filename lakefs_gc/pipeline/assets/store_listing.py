@@ -1,20 +1,16 @@
 """Asset ``store_listing``: begins the run, and lists the object store."""
 
-from dagster import AssetExecutionContext, Config, ResourceParam, asset
+from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing import store_listing as stage
 from lakefs_gc.engine.run import begin_run
-from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.resources.settings import SettingsResource
-from lakefs_gc.pipeline.resources.spark import SparkResource
-from lakefs_gc.storage.open import open_store
 
 
 class ListingConfig(Config):
@@ -42,10 +38,7 @@ class ListingConfig(Config):
 def store_listing(
     context: AssetExecutionContext,
     config: ListingConfig,
-    lakefs: LakeFSResource,
-    settings: SettingsResource,
-    spark: SparkResource,
-    parquet: ResourceParam[SparkParquetIOManager],
+    engine: EngineResource,
 ) -> StageOutput:
     """Every object under the repository's namespace that could be garbage: address, size, last modified.
 
@@ -53,21 +46,8 @@ def store_listing(
     Materialize everything after it as well, or nothing can be marked.
     """
     refuse_second_run(context)
-    configured = settings.get()
-    run = begin_run(
-        context.partition_key,
-        lakefs.server(),
-        configured,
-        config.applied_to(configured.safety),
-        open_store,
-        utc_now,
-    )
-    parquet.workspace.prune(run.repository, configured.keep_runs, current=run.run_key)
-    return stage.store_listing(
-        spark.session,
-        run,
-        utc_now,
-        workspace=parquet.workspace,
-        listing=configured.listing,
-        cores=spark.cores,
-    )
+    run_context = engine.context()
+    run_context = run_context.with_safety(config.applied_to(run_context.safety))
+    run = begin_run(run_context, context.partition_key)
+    run_context.workspace.prune(run.repository, run_context.settings.keep_runs, current=run.run_key)
+    return stage.store_listing(run_context, run)

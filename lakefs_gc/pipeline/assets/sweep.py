@@ -1,6 +1,6 @@
 """Asset ``sweep``: delete what an approved mark says."""
 
-from dagster import AssetExecutionContext, Config, MetadataValue, ResourceParam, asset
+from dagster import AssetExecutionContext, Config, MetadataValue, asset
 from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
@@ -24,19 +24,15 @@ from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.outcomes import SweepResult, failures
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, seen_at_mark
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
-from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
+from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import SweepIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.assets.sweep_approval import sweep_approval
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.resources.settings import SettingsResource
-from lakefs_gc.pipeline.resources.spark import SparkResource
-from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import human_bytes
 
 
@@ -64,33 +60,28 @@ class SweepConfig(Config):
 def sweep(
     context: AssetExecutionContext,
     config: SweepConfig,
-    lakefs: LakeFSResource,
-    settings: SettingsResource,
-    spark: SparkResource,
-    parquet: ResourceParam[SparkParquetIOManager],
+    engine: EngineResource,
 ) -> StageOutput:
     """Look again at what is referenced, then delete every marked object that still is not; say for each what happened.
 
     Sweeping a mark again goes on with what is left.  The sweep fails while one delete has failed.
     """
     refuse_second_run(context)
-    configured, server = settings.get(), lakefs.server()
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
-    approve_on_the_way(found, config, configured.safety)
+    run_context = engine.context()
+    configured, server = run_context.settings, run_context.server
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, run_context.workspace)
+    approve_on_the_way(found, config, configured.safety, run_context.clock)
     known_restores = frozenset(notes(found.store, found.mark.mark_id))
     approval = read_approval(found.store, found.mark)
     backup = require_backup(configured, found.mark)
     # What makes the sweep impossible is found before it waits.
-    before = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
+    before = begin_run(run_context, context.partition_key)
     refuse_unfit(found.mark, before.server)
     accepted = Accepted.of(found.mark, approval.overrides)
     checks = found.mark.checks
     named_at_root = ""
     if not found.mark.is_ours:
-        client_mark_checks = ClientMarkChecks(
-            spark.session, server, configured, configured.safety, parquet.workspace, utc_now, spark.cores
-        )
-        checks, accepted, named_at_root = client_mark_checks.evaluate(before, found.mark, accepted)
+        checks, accepted, named_at_root = ClientMarkChecks(run_context).evaluate(before, found.mark, accepted)
     refuse_failed_checks(
         checks,
         approval.overrides,
@@ -99,34 +90,19 @@ def sweep(
         age=age_of(found.store, found.mark, configured.safety).most,
         safety=configured.safety,
     )
-    probe(server, configured, configured.safety, found.mark.repository, accepted.others)
+    probe(run_context, found.mark.repository, accepted.others)
     context.log.info(f"mark {found.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
     stage.wait_for_commits(found.store, found.mark, configured.safety)
-    run = begin_run(context.partition_key, server, configured, configured.safety, open_store, utc_now)
+    run = begin_run(run_context, context.partition_key)
     refuse_unfit(found.mark, run.server)
-    look = SecondLook(
-        spark.session,
-        run,
-        seen_at_mark(spark.session, parquet.workspace, found.mark),
-        workspace=parquet.workspace,
-        server=server,
-        settings=configured,
-        safety=configured.safety,
-        clock=utc_now,
-        cores=spark.cores,
-        accepted=accepted,
-    )
+    look = SecondLook(run_context, run, seen_at_mark(run_context, found.mark), accepted)
     output, result = stage.sweep(
-        spark.session,
+        run_context,
         run,
         found.mark,
         look,
-        workspace=parquet.workspace,
-        settings=configured.sweep,
-        clock=utc_now,
-        cores=spark.cores,
         known_restores=known_restores,
-        not_backed_up=not_backed_up(spark.session, configured, backup),
+        not_backed_up=not_backed_up(run_context, backup),
         named_at_root=named_at_root,
     )
     metadata = sweep_metadata(result)
@@ -139,7 +115,7 @@ def sweep(
     return output
 
 
-def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParameters) -> None:
+def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParameters, clock: Clock) -> None:
     """Approve a mark that is not approved yet, if ``config`` has its digest.
 
     Raises ``ApprovalError`` for another digest, and when a policy is about to approve what somebody has restored, or
@@ -156,7 +132,7 @@ def approve_on_the_way(found: Marked, config: SweepConfig, safety: SafetyParamet
             config.approve_digest,
             by=config.approved_by,
             via=config.approved_via,
-            now=utc_now(),
+            now=clock(),
             age=age.most,
             safety=safety,
         )

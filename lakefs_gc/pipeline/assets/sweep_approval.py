@@ -8,7 +8,6 @@ from dagster import (
     DagsterRun,
     MaterializeResult,
     MetadataValue,
-    ResourceParam,
     asset,
 )
 from pydantic import Field
@@ -17,15 +16,12 @@ from lakefs_gc.engine.records.approval import VIA_DAGSTER, Approval, approve
 from lakefs_gc.engine.records.mark import age_of, refuse_unfit
 from lakefs_gc.engine.records.open_mark import mark_of_run
 from lakefs_gc.engine.run import ServerIdentity
-from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import Metadata
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
-from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
-from lakefs_gc.pipeline.resources.settings import SettingsResource
+from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.units import human_bytes
 
 _BACKFILL_TAGS = ("dagster/backfill", "dagster/root_backfill_id")
@@ -54,9 +50,7 @@ class ApprovalConfig(Config):
 def sweep_approval(
     context: AssetExecutionContext,
     config: ApprovalConfig,
-    lakefs: LakeFSResource,
-    settings: SettingsResource,
-    parquet: ResourceParam[SparkParquetIOManager],
+    engine: EngineResource,
 ) -> MaterializeResult[None]:
     """Approve the sweep of this partition's mark: write the digest that you looked at, and who you are.
 
@@ -64,8 +58,9 @@ def sweep_approval(
     that you do not override.  Materialize it by itself, after a look at the mark.
     """
     _refuse_unseen_mark(context)
-    configured, server = settings.get(), lakefs.server()
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, parquet.workspace)
+    run_context = engine.context()
+    configured, server = run_context.settings, run_context.server
+    found = mark_of_run(context.partition_key, config.mark_id, server, configured, run_context.workspace)
     # What no sweep would take is not approved either.
     refuse_unfit(found.mark, ServerIdentity.of(server, server.repository(found.mark.repository)))
     approval = approve(
@@ -74,7 +69,7 @@ def sweep_approval(
         config.digest,
         by=config.approved_by or context.run.tags.get("user", ""),
         via=config.approved_via,
-        now=utc_now(),
+        now=run_context.clock(),
         age=age_of(found.store, found.mark, configured.safety).most,
         safety=configured.safety,
         overrides=dict.fromkeys(config.overrides, config.why),

@@ -16,6 +16,7 @@ from dagster._core.definitions.metadata.external_metadata import metadata_map_fr
 from lakefs_gc import errors
 from lakefs_gc.engine.records.open_mark import mark_of_run
 from lakefs_gc.engine.run import repository_of
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, RemoteJobError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
@@ -85,7 +86,7 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
                 found = mark_of_run(
                     context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.workspace
                 )
-                approve_on_the_way(found, config, settings.get().safety)
+                approve_on_the_way(found, config, settings.get().safety, utc_now)
             yield from _results(context, gc_sweep.name, SweepConfig(mark_id=config.mark_id), settings)
 
     return sweep_on_emr

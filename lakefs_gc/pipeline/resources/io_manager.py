@@ -4,7 +4,7 @@ from dagster import ConfigurableIOManager, InputContext, OutputContext, Resource
 from pydantic import Field
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace, utc_now
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -23,7 +23,7 @@ class SparkParquetIOManager(ConfigurableIOManager):
     @property
     def workspace(self) -> Workspace:
         """The place itself, for stages that leave more than one DataFrame."""
-        return Workspace(self.work_url, max_range_cache_bytes=self.max_range_cache_bytes)
+        return Workspace(self.work_url, utc_now, max_range_cache_bytes=self.max_range_cache_bytes)
 
     @failures_shown()
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:

@@ -77,15 +77,15 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     staged = twin(repository, "a", content="old", branch="dev")
     collector = Collector(spark, repository)
     collector.collect(until="unmatched")
-    search = TwinSearch(collector.run, "twins", collector.workspace, collector.server, 100, collector.clock, cores=1)
+    search = TwinSearch(collector.context, collector.run, "twins")
     suspects = collector.dataset("unmatched").dataframe
     repository.delete_branch("dev")
     # Not at any head now, but it was when the server made its list.
     repository.branch("dev", first)
     other = twin(repository, "a", content="old", branch="dev")
-    assert {row["address"] for row in find_twins(spark, suspects, {"dev": first}, search).collect()} == set()
+    assert {row["address"] for row in find_twins(suspects, {"dev": first}, search).collect()} == set()
     suspects = spark.createDataFrame([(staged, 3), (other, 3)], "address string, size long")
-    assert {row["address"] for row in find_twins(spark, suspects, {}, search).collect()} == {other}
+    assert {row["address"] for row in find_twins(suspects, {}, search).collect()} == {other}
 
 
 @pytest.mark.parametrize("where", ["local", "s3"])

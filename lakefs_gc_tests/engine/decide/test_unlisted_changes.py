@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.unlisted_changes import find_left_out
@@ -25,9 +26,9 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
 def found(
     spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
 ) -> dict[str, str]:
-    search = TwinSearch(collector.run, "x", collector.workspace, collector.server, most, collector.clock, cores=1)
+    search = TwinSearch(collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x")
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    return {row["address"]: row["why"] for row in find_left_out(spark, rows, listed, ["main", "dev"], search).collect()}
+    return {row["address"]: row["why"] for row in find_left_out(rows, listed, ["main", "dev"], search).collect()}
 
 
 def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:

@@ -36,7 +36,7 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import CORES, Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector, LakeRepository
 
 KEYS = tuple(f"data/s/{number}" for number in range(6))
 RESTORED = "is being restored, or was"
@@ -76,15 +76,11 @@ class HalfSwept:
 
     def restore(self, sleep: Callable[[float], None] = time.sleep) -> RestoreResult:
         return restore(
-            self.spark,
+            self.collector.context,
             find_backup(self.place.store, self.mark.mark_id),
             self.place.location,
             self.repository.location,
-            self.collector.server,
-            workspace=self.collector.workspace,
             run_key=new_run_key("lake", utc_now()),
-            clock=utc_now,
-            cores=CORES,
             sleep=sleep,
         )
 
@@ -202,11 +198,11 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
 
     # Nor does a policy approve it again; a person may.
     found = Marked(half_swept.mark, half_swept.store)
-    digest = half_swept.mark.digest
+    digest, safety = half_swept.mark.digest, SafetyParameters()
     with pytest.raises(ApprovalError, match=RESTORED):
-        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"), SafetyParameters())
+        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"), safety, utc_now)
     time.sleep(0.01)  # the clock of the files has moved on
-    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_by="ann"), SafetyParameters())
+    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_by="ann"), safety, utc_now)
     read_approval(half_swept.store, half_swept.mark)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
     half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import lakefs_sdk
@@ -38,7 +39,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import CORES, Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
 from lakefs_gc_tests.support.copy_limits import IN_PARTS, MIB
 from lakefs_gc_tests.support.faulty_s3 import error
 from lakefs_gc_tests.support.faulty_store import LevelledS3
@@ -91,16 +92,12 @@ class Swept:
 
     def restore(self, prefix: str = "", server: LakeFSClient | None = None) -> RestoreResult:
         return restore(
-            self.spark,
+            replace(self.collector.context, connect=lambda: server or self.collector.server),
             self.backup,
             self.place.location,
             self.repository.location,
-            server or self.collector.server,
-            prefix=prefix,
-            workspace=self.collector.workspace,
             run_key=new_run_key("lake", utc_now()),
-            clock=utc_now,
-            cores=CORES,
+            prefix=prefix,
         )
 
 
@@ -161,17 +158,13 @@ def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
         found = {}
         for folders in ((), collector.begin().server_folders):
             found[folders] = restore(
-                spark,
+                collector.context,
                 find_backup(place.store, mark.mark_id),
                 place.location,
                 collector.begin().store,
-                collector.server,
+                run_key=new_run_key("lake", utc_now()),
                 prefix="reports/",
                 server_folders=folders,
-                workspace=collector.workspace,
-                run_key=new_run_key("lake", utc_now()),
-                clock=utc_now,
-                cores=CORES,
             )
         without, with_folders = found.values()
         assert (counts(without), without.read_through_lakefs) == ({}, 0)

@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a restore looks at its end for deletes that have ended late",
         "engine/undo/restore.py",
-        "ended_late(open_store(store), backup.mark_id, dead)",
+        "ended_late(context.open_store(store), backup.mark_id, dead)",
         "engine/records/test_restore_log.py",
         "under_way",
     ),

@@ -38,7 +38,7 @@ def test_a_sweep_waits_for_the_backup(
     assert len(repository.objects()) == LIVE + GARBAGE
 
     with pytest.MonkeyPatch.context() as patched:  # a backup of a machine whose clock is behind would soon be pruned
-        patched.setattr("lakefs_gc.pipeline.assets.backup.utc_now", lambda: utc_now() - timedelta(days=40))
+        patched.setattr("lakefs_gc.pipeline.resources.engine.utc_now", lambda: utc_now() - timedelta(days=40))
         assert failure_of(location.run("gc_backup", RUN), "backup")["error"] == ClockSkewError.__name__
 
     made = location.run("gc_backup", RUN)

@@ -11,21 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.sweep_history import recorded_by_sweeps
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_slice_id, reversed_id_time
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 OPTIMIZED = "optimized"
 CLEAN = "clean"
@@ -47,8 +45,9 @@ class EarlierListing:
     slices: list[str]
     optimized_runs: int
 
-    def rows(self, spark: SparkSession, store: StoreLocation, cores: int) -> DataFrame:
+    def rows(self, context: RunContext, store: StoreLocation) -> DataFrame:
         """The objects that are still there as far as our sweeps know.  Columns: ``schemas.STORE_LISTING``."""
+        spark, cores = context.spark, context.cores
         prefixes = local_rows(spark, [(prefix[:-1],) for prefix in self.slices], "prefix string")
         in_slices = self.listing.dataframe.withColumn("prefix", F.substring_index("address", "/", 2)).join(
             F.broadcast(prefixes), "prefix", "left_semi"
@@ -63,10 +62,9 @@ class EarlierListing:
         return rows.select(*schemas.STORE_LISTING.names)
 
 
-def find_earlier_listing(
-    spark: SparkSession, run: GCRun, workspace: Workspace, settings: ListingSettings
-) -> EarlierListing | str:
+def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | str:
     """What can be taken over from the newest listing that ended, or why nothing can."""
+    workspace, settings = context.workspace, context.settings.listing
     if settings.mode == CLEAN:
         return "the settings ask for a clean run"
     if settings.source != "store":
@@ -75,7 +73,7 @@ def find_earlier_listing(
     if not found:
         return "no earlier run is there"
     try:
-        listing = workspace.read(spark, found, "store_listing", schemas.STORE_LISTING)
+        listing = workspace.read(context.spark, found, "store_listing", schemas.STORE_LISTING)
     except InputOrderError as error:
         return error.message
     earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts
@@ -89,7 +87,7 @@ def find_earlier_listing(
     if optimized_runs > settings.optimized_runs:
         return f"{settings.optimized_runs} runs in a row were optimized"
     before = earlier.started_at - timedelta(hours=settings.margin_hours)
-    folders, _ = open_store(run.store).list_level(_DATA)
+    folders, _ = context.open_store(run.store).list_level(_DATA)
     slices = [folder for folder in folders if _is_older(folder.removeprefix(_DATA)[:-1], before.timestamp())]
     return EarlierListing(listing, slices, optimized_runs) if slices else "no slice is old enough"
 

@@ -15,9 +15,10 @@ from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 
 from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES, StrangerCount
+from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.parts import PartsPlace, write_parts
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
@@ -44,19 +45,17 @@ _GROWTH = 4
 
 
 def list_in_rounds(
-    spark: SparkSession,
+    compute: Compute,
     store: StoreLocation,
     place: PartsPlace,
     limits: ListingLimits,
     *,
-    cores: int,
     but: Collection[str] = (),
 ) -> list[Row]:
     """List every object that may be a candidate (rule 4): ``data/`` at any depth, and the root, one level.
 
     Returns the written files (columns of ``parts.PART``, and the strangers in it).  Folders of ``data/`` that are in
-    ``but`` (with their final slash) are passed over.  ``cores`` is how many tasks run at once.  One task that fails,
-    fails the listing.
+    ``but`` (with their final slash) are passed over.  One task that fails, fails the listing.
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
     followed = {_DATA, *but}
@@ -64,7 +63,8 @@ def list_in_rounds(
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
         table = pa.Table.from_pylist([asdict(key_range) for key_range in waiting], schema=_RANGE)
-        ranges = spark.createDataFrame(table).repartition(min(len(waiting), cores * _TASKS_PER_CORE))
+        ranges = compute.session.createDataFrame(table)
+        ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
         with driver_errors():
             reports = ranges.mapInArrow(_list_ranges(store, place, in_round), _REPORT).collect()
         written += [report for report in reports if report["file"] is not None]

@@ -12,18 +12,17 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
@@ -31,21 +30,13 @@ from lakefs_gc.storage.location import StoreLocation
 _STAGE = "store_listing"
 
 
-def store_listing(
-    spark: SparkSession,
-    run: GCRun,
-    clock: Clock,
-    *,
-    workspace: Workspace,
-    listing: ListingSettings | None = None,
-    cores: int,
-) -> StageOutput:
-    """List the store.  Columns: ``schemas.STORE_LISTING``.  ``cores`` is how many tasks run at once.
+def store_listing(context: RunContext, run: GCRun) -> StageOutput:
+    """List the store.  Columns: ``schemas.STORE_LISTING``.
 
     It lists at once, unlike other stages: in rounds, of which each follows from the one before.  ``began_at`` of a
     listing from an inventory is when the store began to write that.
     """
-    listing = listing or ListingSettings()
+    spark, workspace, listing = context.spark, context.workspace, context.settings.listing
     place = workspace.parts_place(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
@@ -55,18 +46,18 @@ def store_listing(
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
         written = read_inventory(spark, location, inventory, run.namespace, place)
     else:
-        earlier = find_earlier_listing(spark, run, workspace, listing)
+        earlier = find_earlier_listing(context, run)
         limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
-        began_at = clock()
+        began_at = context.clock()
         if isinstance(earlier, EarlierListing):
-            return _optimized(spark, run, workspace, earlier, limits, began_at, cores)
+            return _optimized(context, run, earlier, limits, began_at)
         if listing.mode == OPTIMIZED:
             raise ConfigurationError(
                 f"this run cannot be optimized: {earlier}",
                 remedy='set mode = "auto" in [listing], which makes a clean run then',
             )
         facts |= {"mode": CLEAN, "mode_because": earlier}
-        written = list_in_rounds(spark, run.store, place, limits, cores=cores)
+        written = list_in_rounds(context.compute, run.store, place, limits)
     folder = f"{workspace.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
@@ -78,22 +69,16 @@ def store_listing(
 
 
 def _optimized(
-    spark: SparkSession,
-    run: GCRun,
-    workspace: Workspace,
-    earlier: EarlierListing,
-    limits: ListingLimits,
-    began_at: datetime,
-    cores: int,
+    context: RunContext, run: GCRun, earlier: EarlierListing, limits: ListingLimits, began_at: datetime
 ) -> StageOutput:
     """Young slices as they are listed now, and old ones as the earlier run knew them."""
     young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
-    place = workspace.parts_place(run.run_key, young)
-    written = list_in_rounds(spark, run.store, place, limits, cores=cores, but=skipped)
-    rows = earlier.rows(spark, run.store, cores)
+    place = context.workspace.parts_place(run.run_key, young)
+    written = list_in_rounds(context.compute, run.store, place, limits, but=skipped)
+    rows = earlier.rows(context, run.store)
     if written:
-        folder = f"{workspace.folder(run.run_key, young)}/data"
-        listed = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+        folder = f"{context.workspace.folder(run.run_key, young)}/data"
+        listed = read_parquet(context.spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
         rows = rows.unionByName(listed)
     return StageOutput(
         dataframe=rows,

@@ -17,17 +17,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.own_commits import own_active_commits
 from lakefs_gc.engine.decide.checks import rules_as_json
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
@@ -47,15 +46,10 @@ _RANGE = pa.schema([pa.field("range_id", pa.string(), nullable=False), pa.field(
 
 
 def active_ranges(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
     uncommitted: Dataset,
-    server: LakeFSClient,
-    safety: SafetyParameters,
-    clock: Clock,
     *,
-    cache: RangeCache,
-    cores: int,
     must_exist: bool = True,
     graph: CommitGraph | None = None,
 ) -> StageOutput:
@@ -72,7 +66,9 @@ def active_ranges(
     one that is lost, and ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch:
     those are always active, so a list without one of them was cut short.
     """
-    began_at = clock()
+    spark, server, safety = context.spark, context.server, context.safety
+    cache, cores = context.workspace.range_cache, context.cores
+    began_at = context.clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
     rules = server.retention_rules(run.repository)
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
@@ -90,7 +86,7 @@ def active_ranges(
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
-    own = own_active_commits(run, server, rules, safety, listed, graph)
+    own = own_active_commits(context, run, rules, listed, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)

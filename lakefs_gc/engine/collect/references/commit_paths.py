@@ -13,11 +13,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
@@ -50,12 +51,11 @@ def commits_of(server: LakeFSClient, repository: str) -> dict[str, str]:
 
 
 def shown(
-    spark: SparkSession,
+    compute: Compute,
     store: StoreLocation,
     folders: tuple[str, ...],
     commits: Mapping[str, str],
     addresses: DataFrame,
-    cores: int,
 ) -> DataFrame:
     """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
 
@@ -63,7 +63,8 @@ def shown(
     each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
     and no run has to know.  Reads each metarange and each range once.
     """
-    frame = local_rows(spark, list(commits.items()), "metarange_id string, commit_id string")
+    cores = compute.cores
+    frame = local_rows(compute.session, list(commits.items()), "metarange_id string, commit_id string")
     ranges = (
         frame.repartition(cores)
         .mapInArrow(_read_metaranges(store), "range_id string, unreadable string, commit_id string")

@@ -13,11 +13,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.parts import PART, PartsPlace, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
@@ -31,9 +31,7 @@ COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=
 _READS_AT_ONCE = 8  # up to 20 MB each
 
 
-def committed(
-    run: GCRun, active_ranges: Dataset, clock: Clock, *, workspace: Workspace, cores: int, stage: str = "committed"
-) -> StageOutput:
+def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageOutput:
     """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
 
     ``facts`` has ``entries``, which is how many were read, and ``size_bytes``, of all rows: what is there twice counts
@@ -41,20 +39,12 @@ def committed(
     Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
     (rule 3).
     """
-    began_at = clock()
+    began_at = context.clock()
     ranges = active_ranges.dataframe
     there = metadata_files(ranges.sparkSession, run.store)
-    place = workspace.parts_place(run.run_key, stage)
+    listed = context.workspace.files_of(active_ranges.manifest)
     return StageOutput(
-        dataframe=write_addresses(
-            ranges,
-            run,
-            place,
-            workspace.range_cache,
-            cores,
-            listed=workspace.files_of(active_ranges.manifest),
-            there=there,
-        ),
+        dataframe=write_addresses(context, run, ranges, "committed", listed=listed, there=there),
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
@@ -63,21 +53,22 @@ def committed(
 
 
 def write_addresses(
-    ranges: DataFrame,
+    context: RunContext,
     run: GCRun,
-    place: PartsPlace,
-    cache: RangeCache,
-    cores: int,
+    ranges: DataFrame,
+    stage: str,
     *,
     listed: StageFiles,
     there: DataFrame | None = None,
 ) -> DataFrame:
     """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
 
-    Columns: ``COMMITTED_PART``.  ``listed`` (column ``range_id``) has every range that is read here, or was read
-    before: one that a metarange among ``ranges`` names besides is read, too.  A range that the cache has must be in the
-    store all the same if ``there`` (column ``range_id``) lists what is.
+    The files are those of ``stage`` in the workspace.  Columns: ``COMMITTED_PART``.  ``listed`` (column ``range_id``)
+    has every range that is read here, or was read before: one that a metarange among ``ranges`` names besides is read,
+    too.  A range that the cache has must be in the store all the same if ``there`` (column ``range_id``) lists what is.
     """
+    place = context.workspace.parts_place(run.run_key, stage)
+    cache, cores = context.workspace.range_cache, context.cores
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
     return located.mapInArrow(_write_ranges(run, listed, place, cache, cores), COMMITTED_PART)

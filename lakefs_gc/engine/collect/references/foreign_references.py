@@ -13,21 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID, list_metadata
 from lakefs_gc.engine.collect.references.committed import live_addresses, named_ranges
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput, Workspace
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import (
     ConfigurationError,
     CorruptFileError,
@@ -42,8 +41,8 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient, Repository
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -85,15 +84,9 @@ class Neighbours:
 
 
 def foreign_references(
-    spark: SparkSession,
+    context: RunContext,
     run: GCRun,
-    server: LakeFSClient,
-    settings: Settings,
-    safety: SafetyParameters,
-    clock: Clock,
     *,
-    workspace: Workspace,
-    cores: int,
     name: str = FILES,
     seen: DataFrame | None = None,
     accepted: AcceptedUnknown | None = None,
@@ -110,9 +103,10 @@ def foreign_references(
     Raises ``StoreUnavailableError`` when the store of another repository does not answer.  With ``accepted`` (before a
     sweep) raises ``SafetyError`` instead for everything unknown that is not accepted.
     """
-    began_at = clock()
-    neighbours = probe(server, settings, safety, run.repository, accepted)
-    switched_off = not safety.check_foreign_references
+    spark, workspace, cores = context.spark, context.workspace, context.cores
+    began_at = context.clock()
+    neighbours = probe(context, run.repository, accepted)
+    switched_off = not context.safety.check_foreign_references
     facts = {
         "checked": len(neighbours.readable),
         "unreadable": neighbours.unreadable,
@@ -157,17 +151,12 @@ def _losses(found: DataFrame) -> dict[str, StorageError]:
     }
 
 
-def probe(
-    server: LakeFSClient,
-    settings: Settings,
-    safety: SafetyParameters,
-    own_name: str,
-    accepted: AcceptedUnknown | None = None,
-) -> Neighbours:
+def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> Neighbours:
     """See which other repositories can be read; raises as ``foreign_references`` does.
 
     A sweep asks before it waits, so that it does not wait in vain.
     """
+    safety = context.safety
     readable: list[tuple[str, str]] = []
     unreadable: dict[str, str] = {}
     not_asked: dict[str, str] = {}
@@ -180,7 +169,7 @@ def probe(
                 f"{OTHER_REPOSITORIES_WERE_READ}",
             )
         return Neighbours([], {}, {})
-    for other in server.repositories():
+    for other in context.server.repositories():
         if other.name == own_name:
             continue
         try:
@@ -189,7 +178,7 @@ def probe(
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it here, and did not for the mark")
                 continue
-            readable.append((other.name, _reachable(other, settings, server).url))
+            readable.append((other.name, _reachable(context, other).url))
         except (StorageError, ConfigurationError, NamespaceError) as error:
             _refuse_unknown(other.name, error, accepted)
             unreadable[other.name] = error.message
@@ -218,9 +207,9 @@ def _refuse_unknown(
         ) from error
 
 
-def _reachable(other: Repository, settings: Settings, server: LakeFSClient) -> StoreLocation:
-    location = settings.locate(normalize_namespace(other.storage_namespace))
-    if not _has_metadata(location) and _has_content(server, other.name):
+def _reachable(context: RunContext, other: Repository) -> StoreLocation:
+    location = context.settings.locate(normalize_namespace(other.storage_namespace))
+    if not _has_metadata(context.open_store(location)) and _has_content(context.server, other.name):
         # Empty is no proof: a folder that is not mounted, or a wrong mount, has nothing in it either.
         raise StorageError(
             f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, and branches of {other.name} have "
@@ -230,14 +219,14 @@ def _reachable(other: Repository, settings: Settings, server: LakeFSClient) -> S
     return location
 
 
-def _has_metadata(location: StoreLocation) -> bool:
+def _has_metadata(store: ObjectStore) -> bool:
     """Whether a file of a commit is there; rules and reports (``_lakefs/retention/``) are none.
 
     Where a store lists in order, the first page tells.
     """
     return any(
         METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))
-        for batch in open_store(location).list(METADATA_FOLDER)
+        for batch in store.list(METADATA_FOLDER)
         for key in batch.column("address").to_pylist()
     )
 

@@ -17,12 +17,11 @@ from pyspark.sql import DataFrame
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.active_commits import active_commits
-from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.protections import protected_commits
 
 logger = logging.getLogger(__name__)
@@ -48,18 +47,14 @@ class OwnCommits:
 
 
 def own_active_commits(
-    run: GCRun,
-    server: LakeFSClient,
-    rules: GCRules,
-    safety: SafetyParameters,
-    listed: DataFrame,
-    graph: CommitGraph,
+    context: RunContext, run: GCRun, rules: GCRules, listed: DataFrame, graph: CommitGraph
 ) -> OwnCommits:
     """Compute the active and the protected commits, and take out what is ``listed`` (column ``commit_id``).
 
     ``graph`` has commits that are known already, and gets those that are read.
     Raises ``SafetyError`` when commits are to be protected and there are too many to look at.
     """
+    server, safety = context.server, context.safety
     heads, tags = dict(server.branch_heads(run.repository)), dict(server.tags(run.repository))
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     if graph.complete:

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
-from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
-from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
+from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.addresses import other_readings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
@@ -31,7 +29,6 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -54,20 +51,19 @@ class PreparedUncommitted:
     without_file: tuple[tuple[str, str], ...] = ()
 
 
-def uncommitted(
-    spark: SparkSession, run: GCRun, server: LakeFSClient, safety: SafetyParameters, clock: Clock
-) -> StageOutput:
+def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
     """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
 
     ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``listed`` (how many rows the list has; None
     where that is not known), ``heads`` (branch to commit id, as they were just before), ``server_seconds``, for which
     the server was at work.  Raises ``IncompleteAnswerError``.
     """
+    spark, server, clock = context.spark, context.server, context.clock
     began_at = clock()
     asked_at = clock()
-    heads, prepared = _list_of_standing_branches(server, run.repository, safety.max_uncommitted_pages)
+    heads, prepared = _list_of_standing_branches(server, run.repository, context.safety.max_uncommitted_pages)
     server_seconds = round((clock() - asked_at).total_seconds(), 1)
-    store = open_store(run.store)
+    store = context.open_store(run.store)
     files = _files(store, run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)

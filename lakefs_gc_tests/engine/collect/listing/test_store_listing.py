@@ -17,6 +17,7 @@ from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
+from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.parts import PartsPlace
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -61,7 +62,7 @@ def test_a_store_that_is_not_there_is_not_empty(spark: SparkSession, repository:
     run = collector.begin()
     shutil.rmtree(repository.folder)
     with pytest.raises(ObjectNotFoundError, match="does not exist"):
-        store_listing(spark, run, utc_now, workspace=collector.workspace, cores=2)
+        store_listing(collector.context, run)
 
 
 def test_large_slices_and_a_flat_root_are_shared_out() -> None:
@@ -78,7 +79,7 @@ def list_simulated() -> None:
         open_store(simulated.location).put("_lakefs/x", b"")
         spark = start_spark({"spark.master": "local[2]", "spark.driver.memory": "1g"})
         place = PartsPlace(StoreLocation(f"file://{folder}"), "data/")
-        written = list_in_rounds(spark, simulated.location, place, limits, cores=2)
+        written = list_in_rounds(StartedSpark(spark, 2), simulated.location, place, limits)
         files = [f"{folder}/data/{row['file']}" for row in written]
         found = [key for file in files for key in pq.read_table(file)["address"].to_pylist()]
         spark.stop()
