@@ -30,12 +30,11 @@ from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.golden import BIG, scenario, scenarios
+from lakefs_gc_tests.golden import LARGE, scenario, scenarios
 from lakefs_gc_tests.golden.replay import ReplayServer
 from lakefs_gc_tests.golden.restore import restore_to_folder, restore_to_s3
 
-_BIG = [name for name in BIG if "/" not in name]
-REPOSITORIES = [*scenarios(), *_BIG]
+REPOSITORIES = [*scenarios(), *LARGE]
 _BUCKET = "golden"
 _ALSO_ON_S3 = ("slices-and-copies", "esti-unified")
 _BIG_ON_S3 = "LAKEFS_GC_TESTS_BIG_ON_S3"
@@ -51,7 +50,7 @@ class Recording:
 
 
 @pytest.fixture(
-    params=[*((name, "local") for name in REPOSITORIES), *((name, "s3") for name in (*_ALSO_ON_S3, *_BIG))],
+    params=[*((name, "local") for name in REPOSITORIES), *((name, "s3") for name in (*_ALSO_ON_S3, *LARGE))],
     ids="-".join,
 )
 def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Recording:
@@ -64,7 +63,7 @@ def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Recording:
         restore_to_folder(folder, tmp_path / "store")
         mounts = {namespace: (tmp_path / "store").as_uri() + "/"}
         return Recording(folder, expected, Settings(mounts=mounts, work_url=work_url))
-    if name in _BIG and not os.environ.get(_BIG_ON_S3):
+    if name in LARGE and not os.environ.get(_BIG_ON_S3):
         pytest.skip(f"uploading {name} object by object takes minutes; set {_BIG_ON_S3} to run it")
     server: SeaweedFS = request.getfixturevalue("s3_server")
     request.getfixturevalue("s3_namespace")  # sets the environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from lakefs_gc.formats.ranges import (
 from lakefs_gc.formats.sstable.crc32c import masked_crc32c
 from lakefs_gc.formats.sstable.reader import read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import write_range, write_table
-from lakefs_gc_tests.golden import big
+from lakefs_gc_tests.golden import golden_file, golden_files
 from lakefs_gc_tests.support import dumps
 from lakefs_gc_tests.support.sample_tables import ENTRY, with_block
 
@@ -101,24 +100,25 @@ def test_writing_a_recorded_table_again_gives_the_same_table(path: str) -> None:
 
 @pytest.mark.parametrize("name", ["sstable/range.sst", "sstable/ok1.sst"])
 def test_ranges_of_the_spark_client(name: str) -> None:
-    folder = big("formats/spark-client")
-    _, rows = dumps.parse_dump((folder / f"{name}.jsonl").read_bytes())
-    check_range_against_dump((folder / name).read_bytes(), rows)
+    _, rows = dumps.parse_dump(golden_file("spark-client", f"{name}.jsonl"))
+    check_range_against_dump(golden_file("spark-client", name), rows)
 
 
-def big_tables() -> list[Path]:
-    return sorted(path for path in (big("big-ranges") / "namespace" / "_lakefs").iterdir() if len(path.name) == 64)
+def big_tables() -> dict[str, bytes]:
+    """Return the ranges and metaranges of a large repository by their ids."""
+    files = {path.removeprefix("namespace/_lakefs/"): data for path, data in golden_files("big-ranges").items()}
+    return {name: data for name, data in files.items() if len(name) == 64 and "/" not in name}
 
 
 def test_big_ranges_hold_what_their_metaranges_say() -> None:
-    kinds = {path.name: (path, table_kind(read_properties(path.read_bytes(), path.name))) for path in big_tables()}
+    tables = big_tables()
     described = {}
-    for path, kind in kinds.values():
-        if kind == TableKind.METARANGE:
-            described.update({row["range_id"]: row for row in read_metarange(path.read_bytes(), path.name).to_pylist()})
+    for name, data in tables.items():
+        if table_kind(read_properties(data, name)) == TableKind.METARANGE:
+            described.update({row["range_id"]: row for row in read_metarange(data, name).to_pylist()})
     assert len(described) > 50
     for range_id, row in described.items():
-        batch = read_range(kinds[range_id][0].read_bytes(), range_id, keys=True)
+        batch = read_range(tables[range_id], range_id, keys=True)
         assert batch.num_rows == row["entries"]
         assert (batch["key"][0].as_py(), batch["key"][-1].as_py()) == (row["min_key"], row["max_key"])
         assert all(address.startswith("data/") for address in batch["address"].to_pylist())

@@ -2,9 +2,12 @@
 
 Each scenario is a repository: its store (``namespace/``, ``listing.jsonl``), what the server answered
 (``api/``, ``prepared/``) and what garbage collection must do with it (``expected.json``); its ``README.md``
-tells its story. ``formats`` is no repository but SSTables with dumps made by lakeFS's own code.  The
-scenarios are packed next to this module, the big ones (``BIG``) lie in a folder ``shared/golden`` beside
-the repository, where there is one.
+tells its story.  ``formats`` and ``spark-client`` are no repositories but SSTables with dumps: ``formats`` by lakeFS's
+own code, ``spark-client`` the tables that lakeFS's Spark client and Pebble test with.
+
+Every recording is packed beside this module, so a clone runs all tests.  The large ones are packed without the files
+that no test reads: of ``big-ranges`` the objects, the ledger and the table of shared ranges; of ``ugc-size`` the
+ledger and the calls that make no progress; of ``spark-client`` the benchmark and the plain texts.
 """
 
 from __future__ import annotations
@@ -13,29 +16,21 @@ import tarfile
 from functools import lru_cache
 from pathlib import Path
 
-import pytest
-
-BIG = ("big-ranges", "ugc-size", "formats/spark-client")
-"""Recordings that are too big to be part of the repository: tests that need them are skipped without them."""
+LARGE = ("big-ranges", "ugc-size")
+"""Repositories with more than 100,000 objects or entries: only tests that need this many read them."""
+_TABLES = ("formats", "spark-client")
 
 _PACKED = Path(__file__).parent
-_SHARED = _PACKED.parents[2] / "shared" / "golden"
 
 
 def scenarios() -> list[str]:
-    """Names of the repositories that are always there."""
-    return sorted(
-        path.name.removesuffix(".tar.xz") for path in _PACKED.glob("*.tar.xz") if path.name != "formats.tar.xz"
-    )
+    """Return the names of the repositories that are not large."""
+    names = (path.name.removesuffix(".tar.xz") for path in _PACKED.glob("*.tar.xz"))
+    return sorted(name for name in names if name not in (*LARGE, *_TABLES))
 
 
 def scenario(name: str, folder: Path) -> Path:
-    """The folder of a scenario: unpacked below ``folder`` (a ``tmp_path``), or the original of a big one.
-
-    Skips the calling test if a big one is missing.  The originals are read-only: copy before changing.
-    """
-    if name in BIG:
-        return big(name)
+    """Unpack a scenario below ``folder`` (a ``tmp_path``), and return its folder."""
     with tarfile.open(_PACKED / f"{name}.tar.xz") as archive:
         # Python 3.11 before 3.11.4 has no filters.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
@@ -43,14 +38,7 @@ def scenario(name: str, folder: Path) -> Path:
     return folder / name
 
 
-def big(name: str) -> Path:
-    """The folder of one of ``BIG``, read-only.  Skips the calling test if it is missing."""
-    if not (_SHARED / name).is_dir():
-        pytest.skip(f"the recording {name} is too big for the repository and not at ../shared/golden")
-    return _SHARED / name
-
-
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def golden_files(name: str) -> dict[str, bytes]:
     """Path below the scenario → content, of every file of a packed scenario; nothing is unpacked to disk."""
     files = {}

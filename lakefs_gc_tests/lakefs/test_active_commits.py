@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_api
 from lakefs_gc.lakefs.active_commits import Commit, Retainer, active_commits
-from lakefs_gc_tests.golden import BIG, big, golden_file
+from lakefs_gc_tests.golden import golden_file
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
 
 def load(scenario: str, file: str) -> Any:
-    if scenario in BIG:
-        return json.loads((big(scenario) / file).read_text())
     return json.loads(golden_file(scenario, file))
 
 

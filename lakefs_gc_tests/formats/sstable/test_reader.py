@@ -12,7 +12,7 @@ from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.sstable import blocks
 from lakefs_gc.formats.sstable.reader import PAIRS_SCHEMA, read_pairs, read_properties
 from lakefs_gc.formats.sstable.table_writer import TableBuilder, write_table
-from lakefs_gc_tests.golden import big
+from lakefs_gc_tests.golden import golden_file
 from lakefs_gc_tests.support import dumps
 from lakefs_gc_tests.support.sample_tables import with_block
 
@@ -62,9 +62,8 @@ def test_recorded_tables(path: str) -> None:
     ],
 )
 def test_tables_that_rocksdb_wrote(name: str) -> None:
-    folder = big("formats/spark-client") / "pebble-testdata"
-    data = (folder / name).read_bytes()
-    header, rows = dumps.parse_dump((folder / f"{name}.jsonl").read_bytes())
+    data = golden_file("spark-client", f"pebble-testdata/{name}")
+    header, rows = dumps.parse_dump(golden_file("spark-client", f"pebble-testdata/{name}.jsonl"))
     check_against_dump(data, header, rows)
     assert len(rows) == 1710 == header["num_entries"] - 17  # the others are range deletions, in a block of their own
     assert read_pairs(data, "f")["value"].to_pylist() == [base64.b64decode(row["raw_value"]) for row in rows]
@@ -121,7 +120,7 @@ def test_files_without_a_beginning(size: int) -> None:
 
 
 def test_leveldb_tables_are_unsupported() -> None:
-    data = (big("formats/spark-client") / "pebble-testdata" / "h.ldb").read_bytes()
+    data = golden_file("spark-client", "pebble-testdata/h.ldb")
     assert "unsupported: a LevelDB table" in refusal(data).message
 
 

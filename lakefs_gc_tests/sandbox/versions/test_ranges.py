@@ -17,7 +17,7 @@ from lakefs_gc.sandbox.state.records import Change, DifferenceType, Record, reco
 from lakefs_gc.sandbox.versions.ranges import Committed, RangeLimits, fnv1a_64
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.golden import big
+from lakefs_gc_tests.golden import golden_file
 
 SMALL = RangeLimits(max_size_bytes=400, raggedness_entries=4)
 Tree = dict[str, str]
@@ -167,6 +167,6 @@ def test_fnv1a_on_the_vectors_of_its_authors(text: bytes, digest: int) -> None:
 
 def test_a_real_server_ends_ranges_at_the_same_keys() -> None:
     """Of ranges that a real server wrote, those that no commit cut short end with a key that hashes to 0."""
-    metaranges = json.loads((big("big-ranges") / "api" / "metaranges.json").read_text())
+    metaranges = json.loads(golden_file("big-ranges", "api/metaranges.json"))
     ends = {info["max_key"] for metarange in metaranges.values() for info in metarange["ranges"][:-1]}
     assert sum(RangeLimits().break_after(key.encode(), 0) for key in ends) == 2
