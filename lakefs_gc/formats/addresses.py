@@ -136,7 +136,8 @@ def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
     """
     folder = normalize_namespace(namespace)
     if not (is_local(folder) and store_url.startswith(_LOCAL_STORE)):
-        return (folder,)
+        # A namespace may itself be spelled otherwise than the addresses that lead into it (``s3://me@bucket/prefix``).
+        return tuple(dict.fromkeys((folder, *map(normalize_namespace, other_readings(folder)))))
     return folder, f"{LOCAL_SCHEME}{store_url.removeprefix(_LOCAL_STORE).rstrip('/')}/"
 
 
@@ -184,8 +185,11 @@ def entries_below(
     into the namespace to their keys (``KnownFolders.keys_elsewhere``).
     """
     addresses, types = batch.column("address"), batch.column("address_type")
-    if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, without any work
-        return batch.slice(0, 0) if full_only else batch
+    if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, at almost no cost
+        if full_only:
+            return batch.slice(0, 0)
+        if not _tidied(addresses, _may_be_untidy(addresses), folders[0]):
+            return batch
     is_full = _are_full(batch)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
     if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _OTHER_ORIGIN_RE2))).as_py():
@@ -194,10 +198,14 @@ def entries_below(
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
         below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
     rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
+    if not full_only:
+        tidied = _tidied(addresses, pc.and_not(_may_be_untidy(addresses), is_full), folders[0])
+        rows += tidied.keys()
+        keys += tidied.values()
     if is_local(folders[0]):
         # No file can have such a name: the object is what the path leads to, which is among the other readings. As a
         # separate key it would count as a missing live object.
-        is_untidy = pc.and_(is_full, pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z")))
+        is_untidy = pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z"))
         below = pc.if_else(pc.fill_null(is_untidy, False), None, below)
     for row in pc.indices_nonzero(pc.is_in(batch.column("address"), pa.array([*elsewhere], pa.string()))).to_pylist():
         rows.append(row)
@@ -207,6 +215,35 @@ def entries_below(
         return inside
     others = _with_addresses(batch.take(pa.array(rows, pa.int64())), pa.array(keys, pa.string()))
     return pa.concat_batches([inside, others])
+
+
+def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
+    """Return whether a relative address may have empty, ``.`` or ``..`` parts. Plain substrings: nearly all have none."""
+    return reduce(
+        pc.or_,
+        (
+            pc.starts_with(addresses, "/"),
+            pc.match_substring(addresses, "//"),
+            pc.match_substring(addresses, "./"),
+        ),
+    )
+
+
+def _tidied(addresses: pa.StringArray, untidy: pa.BooleanArray, folder: str) -> dict[int, str]:
+    """Map the ``untidy`` rows to their ``_tidy_key``."""
+    rows = pc.indices_nonzero(untidy).to_pylist()
+    keys = ((row, _tidy_key(addresses[row].as_py(), folder)) for row in rows)
+    return {row: key for row, key in keys if key is not None}
+
+
+def _tidy_key(address: str, folder: str) -> str | None:
+    """The key that a relative address names where it is taken for a path; None for itself, and outside of ``folder``.
+
+    Local stores walk ``.`` and ``..``; a store that keeps keys as paths (SeaweedFS) takes several slashes for one; and
+    lakeFS itself drops a first slash where the namespace is a whole bucket (``formatPathWithNamespace``).
+    """
+    tidy = posixpath.normpath(f"./{address}") if is_local(folder) else _with_single_slashes(address)
+    return None if tidy == address or tidy.startswith("../") or tidy in ("", ".", "..") else tidy
 
 
 def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:

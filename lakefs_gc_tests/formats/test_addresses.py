@@ -288,3 +288,33 @@ def test_a_path_names_one_file_and_not_what_its_letters_say(address: str, keys: 
     assert is_elsewhere == (not keys), "what leaves the folder is looked at by the file that is there"
     found = entries_below(batch, folders, elsewhere={address: "data/b"} if is_elsewhere else {})
     assert found.column("address").to_pylist() == (keys or ["data/b"])
+
+
+@pytest.mark.parametrize(
+    ("namespace", "address", "keys"),
+    [
+        ("s3://b/repo", "data//s/a", ["data//s/a", "data/s/a"]),
+        ("s3://b", "/data/s/a", ["/data/s/a", "data/s/a"]),
+        ("s3://b/repo", "data/s./a", ["data/s./a"]),
+        ("local://repo", "data//s/a", ["data/s/a"]),
+        ("local://repo", "data/s/../s/a", ["data/s/a"]),
+        ("local://repo", "data/./s/a", ["data/s/a"]),
+        ("local://repo", "data/s./a", ["data/s./a"]),
+    ],
+)
+@pytest.mark.parametrize("beside", [RELATIVE, FULL])
+def test_what_a_relative_address_names_as_a_path(
+    namespace: str, address: str, keys: list[str], beside: AddressType
+) -> None:
+    batch = batch_of([(address, RELATIVE, None), ("s3://elsewhere/a" if beside == FULL else "data/b", beside, None)])
+    found = entries_below(batch, spellings(namespace, namespace)).column("address").to_pylist()
+    assert [key for key in found if key != "data/b"] == keys
+    assert entries_below(batch, spellings(namespace, namespace), full_only=True).num_rows == 0
+
+
+@pytest.mark.parametrize("namespace", ["s3://me@b/repo", "s3://b//repo", "s3:///b/repo", "S3://b/repo"])
+def test_a_namespace_that_is_spelled_otherwise_than_an_address(namespace: str) -> None:
+    """A mount leads to it, and lakeFS reads both as the same place."""
+    for address in (f"{namespace}/data/a", "s3://b/repo/data/a"):
+        found = entries_below(batch_of([(address, FULL, None)]), spellings(namespace, "s3://b/repo/"))
+        assert set(found.column("address").to_pylist()) == {"data/a"}, address

@@ -1,0 +1,30 @@
+"""A commit that names its object by a relative address with empty parts keeps it, where the store takes keys for paths.
+
+A lakeFS server keeps the address of an object that was staged as ``<namespace>data//slice/x`` as a relative one.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.support.collector import Collector, Lake
+
+
+def test_a_committed_address_with_two_slashes(spark: SparkSession, tmp_path: Path, s3_namespace: StoreLocation) -> None:
+    with Lake(tmp_path / "lake", s3_namespace) as lake:
+        repository = lake.repository()
+        repository.keep_days(10)
+        live, garbage = repository.put_stray("data/slice/live", b"live"), repository.put_stray("data/slice/garbage")
+        repository.stage("path", f"{repository.namespace}data//slice/live", size_bytes=4)
+        repository.commit()
+        time.sleep(1.1)  # S3 tells whole seconds
+        safety = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True, longest_commit_minutes=0)
+        collector = Collector(spark, repository, safety=safety)
+        collector.sweep(collector.collect_and_mark())
+        assert repository.read("path") == b"live"
+        assert {live, garbage} & repository.objects() == {live}
