@@ -218,7 +218,7 @@ def entries_below(
 
 
 def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
-    """Return whether a relative address may have empty, ``.`` or ``..`` parts. Plain substrings: nearly all have none."""
+    """Return whether a relative address may have empty, ``.`` or ``..`` parts; nearly all have none."""
     return reduce(
         pc.or_,
         (

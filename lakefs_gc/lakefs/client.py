@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
@@ -180,12 +181,21 @@ class LakeFSClient:
         return str(location.physical_address or "")
 
     def changes(self, repository: str, branch: str) -> Iterator[Change]:
-        """Every path that a branch shows otherwise than its head does; without those that it deletes."""
+        """Every path that a branch shows otherwise than its head does; without those that it deletes.
+
+        Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
+        """
         after = ""
         while True:
-            page = self._call(
-                f"list changes of {branch}", self._branches.diff_branch, repository, branch, after=after, amount=1000
-            )
+            with self._proving_absence(repository, branch):
+                page = self._call(
+                    f"list changes of {branch}",
+                    self._branches.diff_branch,
+                    repository,
+                    branch,
+                    after=after,
+                    amount=1000,
+                )
             for change in page.results:
                 if change.type != "removed":
                     if change.size_bytes is None:
@@ -258,27 +268,64 @@ class LakeFSClient:
             piece = self._call(what, self._objects.get_object, repository, ref, path, range=f"bytes={start}-{end - 1}")
             yield bytes(piece)
 
-    def shown_address(self, repository: str, ref: str, path: str) -> str:
-        """URL of the object that ``ref`` shows at ``path``; empty when it shows none, or is not there any more."""
+    def shown_address(self, repository: str, branch: str, path: str) -> str:
+        """Return the URL of the object that ``branch`` shows at ``path``; empty if it shows none, or is deleted.
+
+        A 404 alone proves nothing: what stands before the server may answer it, too. So the branch is then asked for
+        a list of its objects from this path on.
+        """
         try:
             stats = self._call(
-                f"stat {path} of {ref}", self._objects.stat_object, repository, ref, path, user_metadata=False
+                f"stat {path} of {branch}", self._objects.stat_object, repository, branch, path, user_metadata=False
             )
         except RepositoryNotFoundError:
-            return ""
+            try:
+                first = self.shown_objects(repository, branch, 1, prefix=path)
+            except RepositoryNotFoundError:  # the branch is deleted: ``shown_objects`` has made sure
+                return ""
+            return first.get(path, "")
         return str(stats.physical_address)
 
-    def shown_objects(self, repository: str, ref: str, amount: int) -> list[str]:
-        """URLs of the first ``amount`` (up to 1000) objects that ``ref`` shows."""
-        page = self._call(
-            f"list {ref} of {repository}",
-            self._objects.list_objects,
-            repository,
-            ref,
-            amount=amount,
-            user_metadata=False,
-        )
-        return [str(entry.physical_address) for entry in page.results]
+    def shown_objects(self, repository: str, branch: str, amount: int, *, prefix: str = "") -> dict[str, str]:
+        """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch`` whose paths have ``prefix``.
+
+        Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
+        """
+        with self._proving_absence(repository, branch):
+            page = self._call(
+                f"list {branch} of {repository}",
+                self._objects.list_objects,
+                repository,
+                branch,
+                amount=amount,
+                prefix=prefix,
+                user_metadata=False,
+            )
+        return {str(entry.path): str(entry.physical_address) for entry in page.results}
+
+    @contextmanager
+    def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:
+        """Let a 404 for a branch pass only if the list of branches lacks it (rule 12).
+
+        Raises ``ServerUnavailableError`` for a 404 although the branch exists.
+        """
+        try:
+            yield
+        except RepositoryNotFoundError as error:
+            listed = self._call(
+                f"list branches of {repository} from {branch}",
+                self._branches.list_branches,
+                repository,
+                prefix=branch,
+                amount=1,
+                show_hidden=True,
+            )
+            if any(found.id == branch for found in listed.results):
+                raise ServerUnavailableError(
+                    f"{error.message}, but branch {branch} exists",
+                    remedy="check what stands between here and the lakeFS server (proxy, ingress), and start a new run",
+                ) from None
+            raise
 
     def retention_rules(self, repository: str) -> GCRules | None:
         """The garbage collection rules; None when none are set: then every commit is active."""
@@ -432,6 +479,13 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
         raise ServerError(
             text, remedy="give the user the lakeFS actions in docs/reference/permissions.md", **facts
         ) from None
+    if error.status == 404 and not _is_lakefs_answer(error):
+        # Not the server's own answer: whether the thing exists is unknown.
+        raise ServerUnavailableError(
+            f"{text}, and the answer is not lakeFS's",
+            remedy="check LAKECTL_SERVER_ENDPOINT_URL, and the proxy or ingress before the lakeFS server",
+            **facts,
+        ) from None
     if error.status == 404:
         raise RepositoryNotFoundError(text, remedy="check the repository's name", **facts) from None
     if error.status == 429 or error.status >= 500:
@@ -439,6 +493,14 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
     raise ServerError(
         text, remedy="look at the server's log, and check that the server is lakeFS 1.x", **facts
     ) from None
+
+
+def _is_lakefs_answer(error: ApiException) -> bool:
+    """Return whether an error has the JSON object with a message that each error of lakeFS's API has."""
+    try:
+        return isinstance(json.loads(error.body)["message"], str)
+    except (TypeError, ValueError, KeyError):
+        return False
 
 
 def _message(error: ApiException) -> str:

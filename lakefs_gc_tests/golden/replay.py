@@ -66,9 +66,9 @@ class ReplayServer:
                 return self._stat(parts.path.split("/")[-3], dict(parse_qsl(parts.query))["path"])
             if method == "GET" and parts.path.endswith("/objects/ls"):
                 query = dict(parse_qsl(parts.query))
-                return 200, json.dumps(
-                    _page(list(self._shown_by(parts.path.split("/")[-3]).values())[: int(query["amount"])])
-                )
+                shown = self._shown_by(parts.path.split("/")[-3])
+                entries = [entry for path, entry in sorted(shown.items()) if path.startswith(query.get("prefix", ""))]
+                return 200, json.dumps(_page(entries[: int(query["amount"])]))
             if method == "GET" and parts.path.endswith("/diff"):
                 query = dict(parse_qsl(parts.query))
                 return 200, json.dumps(self._diff(parts.path.split("/")[-2], query))

@@ -134,7 +134,7 @@ def test_a_server_that_is_not_there(lake: Lake, waits: Waits) -> None:
         (refusal(403, "may not"), ServerError, "lakeFS answered 403: may not"),
         (refusal(403, "read-only repository"), ReadOnlyRepositoryError, "read-only"),
         (refusal(404, "none"), RepositoryNotFoundError, "lakeFS answered 404: none"),
-        (Answered(404, b"<html>no"), RepositoryNotFoundError, "lakeFS answered 404: Not Found"),
+        (Answered(404, b"<html>no"), ServerUnavailableError, "404: Not Found, and the answer is not lakeFS's"),
         (Answered(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}), IncompleteAnswerError, "not answer as"),
         (Answered(200, b"{}"), IncompleteAnswerError, "not answer as lakeFS does"),
     ],

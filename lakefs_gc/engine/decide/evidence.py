@@ -165,7 +165,7 @@ def _shown_by(context: RunContext, run: GCRun, branches: list[str], each: int, *
     unread: dict[str, str] = {}
     for branch in branches:
         try:
-            urls = context.server.shown_objects(run.repository, branch, each)
+            urls = context.server.shown_objects(run.repository, branch, each).values()
         except RepositoryNotFoundError as error:
             gone[branch] = error.message  # deleted since the run began
             continue
