@@ -244,7 +244,9 @@ def _delete_chunk(
     versions = store.find_versions(chunk.targets) if task.delete_versions else []
     window = DeleteWindow()  # before the intent: a restore counts from the time at which the store received it
     if chunk.targets:
-        intents = [_Record(target.key, target.seen.size_bytes, ledger.INTENT) for target in chunk.targets if target.seen]
+        intents = [
+            _Record(target.key, target.seen.size_bytes, ledger.INTENT) for target in chunk.targets if target.seen
+        ]
         writer.intent(_to_batch(intents))
     if must_stop():
         return False

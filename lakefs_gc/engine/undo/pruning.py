@@ -56,7 +56,9 @@ def prune_backups(
         try:
             since = _kept_since(listed, made_at, open_once)
         except LakeFSGCError as error:
-            logger.warning("the expired backup of mark %s of repository %s is kept: %s", listed.mark_id, repository, error.message)
+            logger.warning(
+                "the expired backup of mark %s of repository %s is kept: %s", listed.mark_id, repository, error.message
+            )
             pruned.kept.append((listed, error.message))
             continue
         if since is None or since + timedelta(days=keep_days) > now:

@@ -73,7 +73,8 @@ def recorded_content(store: ObjectStore, key: str, size_bytes: int, checksum: st
     if actual is None and facts.size_bytes == size_bytes:
         if algorithm not in _COMPUTABLE:
             raise BackupError(
-                f"the copy cannot be verified: its store no longer reports the recorded checksum ({algorithm or 'none'})",
+                "the copy cannot be verified: its store no longer reports the recorded checksum "
+                f"({algorithm or 'none'})",
                 remedy="inspect the copy and copy it back manually (docs/guides/backup-and-restore.md)",
             )
         actual = checksum_of(store, key, algorithm)

@@ -180,7 +180,9 @@ def test_a_backup_that_does_not_say_its_namespace_stays(
         place.store.put(paths.began, note)
         found = prune(place, repository, 31)
         assert found.removed == []
-        assert [why for _, why in found.kept] == ["the backup does not record its namespace, so whether it was swept is unknown"]
+        assert [why for _, why in found.kept] == [
+            "the backup does not record its namespace, so whether it was swept is unknown"
+        ]
 
 
 def test_an_old_backup_that_cannot_be_removed_is_said_to_be_there(levelled_s3: LevelledS3, tmp_path: Path) -> None:
