@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The objects of a mark by outcome. ``outcomes`` has every name of ``ledger.OUTCOMES``, also those without objects."""
+    """The objects of a mark by outcome. ``outcomes`` has every name of ``ledger.OUTCOMES``, also those with none."""
 
     mark_id: str
     outcomes: dict[str, Outcome]
