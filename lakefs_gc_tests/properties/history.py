@@ -245,7 +245,7 @@ class History:
                 collector.materialize(*STAGES[done : done + stages])
             except Failure as failure:
                 # Right if what a branch shows is newer than the run; the run in the end must not say so.
-                if done <= STAGES.index("active_ranges") or "no committed object was found" not in str(failure):
+                if done <= STAGES.index("active_ranges") or "No committed object was read" not in str(failure):
                     raise
                 self.outdated += 1
                 self._age_listing(collector.run_key)

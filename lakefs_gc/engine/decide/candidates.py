@@ -1,6 +1,8 @@
-"""Stage 8: which objects may be deleted, and why.
+"""Stage 8, ``candidates``: the objects that may be deleted, and why each of them is garbage.
 
-candidates = unmatched (in the store) - kept
+candidates = unmatched (those in the store) - kept
+
+The reason (``expired`` or ``never_committed``) is for the report alone. No decision depends on it.
 """
 
 from __future__ import annotations
@@ -37,18 +39,17 @@ def candidates(
     unmatched: Dataset,
     kept: Dataset,
 ) -> StageOutput:
-    """Take out what is kept, and say why each of the rest is garbage.  Columns: ``schemas.CANDIDATES``.
+    """Return the unreferenced objects that are not kept, each with its reason. Columns: ``schemas.CANDIDATES``.
 
-    Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
-    1).
+    Raises ``InputOrderError`` if the inputs are out of order, of different runs, or not made from each other (rule 1).
     """
     began_at = context.clock()
     check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
-    left = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    garbage = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
-        dataframe=_with_reason(context, run, left, active_ranges),
+        dataframe=_with_reason(context, run, garbage, active_ranges),
         began_at=began_at,
         facts={"cutoff": unmatched.manifest.facts["cutoff"], **facts_of_strangers(unmatched)},
         measures={
@@ -67,7 +68,7 @@ def candidates(
 
 
 def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges: Dataset) -> DataFrame:
-    """Tell what some expired commit refers to from what was never committed; this decides nothing."""
+    """Add the reason: ``expired`` if a range of no active commit has the address, else ``never_committed``."""
     if active_ranges.manifest.facts["mode"] == ALL_COMMITS:
         return left.withColumn("reason", F.lit(schemas.NEVER_COMMITTED))
     spark, cache, cores = context.spark, context.workspace.range_cache, context.cores
@@ -90,13 +91,13 @@ def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache
         try:
             return list(live_addresses(data, file, folders, None))
         except CorruptRangeError as error:
-            # Nothing live depends on this file; what it alone refers to shows as never committed.
-            logger.warning("a file of no active commit does not parse, and is passed over: %s", error)
+            # No live object depends on this file. Objects that it alone refers to are reported as never committed.
+            logger.warning("skipped a range of no active commit that cannot be parsed: %s", error)
             return None
 
     def addresses() -> Batches:
-        for _, found in read_through(batches, cache, cores, decode):
-            for rows in found:
+        for _, entries in read_through(batches, cache, cores, decode):
+            for rows in entries:
                 yield rows.select(["address"])
 
     yield from without_repeats(addresses())

@@ -1,15 +1,18 @@
-"""Keep what a branch shows although the server's uncommitted list leaves it out.
+"""Keeps hidden twins: objects that a branch shows although the server's uncommitted list omits them (rules 6 and 12).
 
-An object that overwrites a committed path with the same size, ETag, metadata and content type is no change to lakeFS:
-it appears in no diff and in no uncommitted list, and yet the branch shows it, not the committed object
-(``pkg/graveler``, the identity of a value has no address).  Such an object has the size of what the head of its branch
-has at the same path, and its ETag.  So each path of a head whose entry has the size of an unreferenced object is looked
-up through the API, and what a branch shows is kept.
+How a hidden twin arises: a client overwrites a committed path with an object of the same size, ETag, metadata and
+content type. For lakeFS that is no change (``pkg/graveler``: the identity of a value does not include its address), so
+the new object appears in no diff and in no list of uncommitted addresses. Yet the branch shows the new object, and not
+the committed one. Without this stage it would be deleted.
 
-Where that makes too many look-ups, only paths whose ETag may be the object's are looked up.  MD5 against MD5 tells; an
-ETag that says nothing (several parts, SSE-KMS, a client's own) may be anything's.  What is still too much to look up is
-not deleted: it is *shielded*, and counted.  A task that meets too many paths lists their contents alone, each once: the
-heads of 1,000 branches have mostly the same.
+How they are found: a hidden twin has the size and the ETag of the entry that the head of its branch has at the same
+path. So each path of a head whose entry has the size of an unreferenced object is looked up through the API, and the
+object that the branch shows is kept.
+
+If that takes too many lookups, only paths whose ETag may be that of the object are looked up. Two MD5s can be compared;
+an ETag that is not an MD5 (multipart upload, SSE-KMS, set by a client) may belong to any content. Objects for which
+there are still too many paths are kept unverified, and counted. A task that meets too many paths returns only their
+distinct contents: the heads of 1,000 branches mostly have the same ones.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ _PATHS = StructType(
         StructField("md5", StringType(), False),
     ]
 )
-"""Paths that heads have; without a path, a content that any number of their paths have."""
+"""Paths of heads. A row without a path is a content (size and MD5) that any number of paths have."""
 _PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
 _CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
-_ROWS_TO_SUM = 250_000  # of contents, some 15 MB
+_ROWS_TO_SUM = 250_000  # contents, about 15 MB
 _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _MD5 = r"\A[0-9a-f]{32}\z"
@@ -63,9 +66,9 @@ Heads = Mapping[str, str]
 
 @dataclass(frozen=True)
 class TwinSearch:
-    """What a search needs beside its suspects.
+    """What a search needs beside the unreferenced objects.
 
-    ``name`` begins the names of what it keeps in the workspace.
+    The names of its datasets in the workspace begin with ``name``.
     """
 
     context: RunContext
@@ -74,7 +77,7 @@ class TwinSearch:
 
     @property
     def max_lookups(self) -> int:
-        """How many paths may be asked for."""
+        """The most paths to look up."""
         return self.context.safety.max_twin_lookups
 
     @property
@@ -83,9 +86,9 @@ class TwinSearch:
         return self.context.workspace.range_cache
 
     def locate(self, files: DataFrame, column: str) -> DataFrame:
-        """Where to read metadata files, given by their names in ``column``."""
-        named = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
-        return self.range_cache.locate(self.context.spark, named, cores=self.context.cores)
+        """Return where to read the metadata files that ``column`` names."""
+        ids = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
+        return self.range_cache.locate(self.context.spark, ids, cores=self.context.cores)
 
     def keep(self, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column) -> Dataset:
         output = StageOutput(dataframe, self.context.clock(), measures=measures)
@@ -93,11 +96,12 @@ class TwinSearch:
 
 
 def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
-    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
+    """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``suspects`` are read several times: give something that is stored.  ``heads_before`` are the heads of all branches
-    before the server listed what is uncommitted: it leaves an object out by the head of that moment, which is this one
-    or today's.  A branch that moves twice meanwhile is left to the second look, which is taken before any delete.
+    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. They are read several times, so pass a
+    DataFrame that is stored. ``heads_before`` are the heads of all branches before the server listed what is
+    uncommitted. The server omits an object because of the head at that time, which is this one or the current one. A
+    branch whose head moved twice meanwhile is covered by the second look before any delete.
     """
     spark = search.context.spark
     heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
@@ -110,8 +114,8 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
             return _none(spark)
         head_ranges = search.keep("head_ranges", _head_ranges(branches, search), _HEAD_RANGES)
         summed = F.count_if(F.col("path").isNull())
-        found = _paths(head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
-        paths = search.keep("paths", found.select(*_PATHS.names), _PATHS, summed=summed)
+        same_size = _paths(head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
+        paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, summed=summed)
         if not paths.manifest.rows:
             return _none(spark)
         alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
@@ -129,9 +133,10 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
             lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
         if lookups is None:
             logger.warning(
-                "more than %d paths of %s may hide an object that no list has: all such objects are kept",
-                search.max_lookups,
+                "repository %s: more than %s paths may show an unreferenced object "
+                "(safety.max_twin_lookups); all objects of the same contents are kept unverified",
                 search.run.repository,
+                f"{search.max_lookups:,}",
             )
             return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
         shown, unanswered = look_up(lookups, search)
@@ -143,19 +148,19 @@ def _none(spark: SparkSession) -> DataFrame:
 
 
 def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:
-    """Metarange id to the branches that have it at their head; branches without content are left out."""
+    """Return metarange id to the branches that have it at their head. Branches without content are omitted."""
     branches_of: dict[str, set[str]] = {}
     for observed in heads:
         for branch, commit_id in observed.items():
             branches_of.setdefault(commit_id, set()).add(branch)
-    found: dict[str, list[str]] = {}
+    by_metarange: dict[str, list[str]] = {}
     for commit_id, metarange_id in search.context.server.metaranges_of(search.run.repository, branches_of):
         if metarange_id:
-            found.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
-    return found
+            by_metarange.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
+    return by_metarange
 
 
-# -- which paths have a size that a suspect has ----------------------------------------------------------------
+# -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------
 
 
 def _head_ranges(branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
@@ -174,7 +179,7 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
 
 
 def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
-    """The paths of heads that pass the filter, and few others.  Columns: ``_PATHS``."""
+    """Return the paths of heads that pass the filter ``wanted``. Columns: ``_PATHS``."""
     located = search.locate(head_ranges.select("range_id").distinct(), "range_id")
     read = _read_paths(search.range_cache, search.context.cores, wanted, search.max_lookups)
     return located.mapInArrow(read, _PATHS)
@@ -182,7 +187,7 @@ def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> D
 
 @worker
 def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFilter, most: int) -> Batches:
-    """Batches of ``_PATHS``; contents alone once there are more than ``most`` paths."""
+    """Yield batches of ``_PATHS``; without paths, only distinct contents, once there are more than ``most`` paths."""
     is_summed = False
 
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
@@ -195,26 +200,27 @@ def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFi
         batch = pa.record_batch([range_id, paths, sizes, md5], schema=_PATH_BATCH)
         return batch.filter(wanted.passes(sizes, md5))
 
-    found: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     rows = 0
     for _, paths in read_through(batches, cache, cores, decode):
         if not paths.num_rows:
             continue
-        found.append(paths)
+        pending.append(paths)
         rows += paths.num_rows
         if rows <= (_ROWS_TO_SUM if is_summed else most):
             continue
         is_summed = True
-        contents = _contents_of(found)
-        if contents.num_rows > _ROWS_TO_SUM // 2:  # hardly any of them was there twice
+        contents = _contents_of(pending)
+        if contents.num_rows > _ROWS_TO_SUM // 2:  # few contents repeat, so keeping them would not save memory
             yield contents
-            found, rows = [], 0
+            pending, rows = [], 0
         else:
-            found, rows = [contents], contents.num_rows
-    yield from [_contents_of(found)] if is_summed and found else found
+            pending, rows = [contents], contents.num_rows
+    yield from [_contents_of(pending)] if is_summed and pending else pending
 
 
 def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the distinct contents of ``paths`` (columns ``_PATHS``), without their paths."""
     contents = pa.Table.from_batches(paths).group_by(["size", "md5"]).aggregate([]).combine_chunks()
     columns = [
         pa.repeat("", contents.num_rows),
@@ -225,16 +231,16 @@ def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
-    """ETags that may be an MD5, in lower case; empty for all others."""
+    """Return each ETag that may be an MD5, in lower case; an empty string for all others."""
     plain = pc.utf8_lower(pc.utf8_trim(e_tags, '"'))
     return pc.if_else(pc.match_substring_regex(plain, _MD5), plain, "")
 
 
-# -- which of them to ask for ----------------------------------------------------------------------------------
+# -- which of these paths to look up ---------------------------------------------------------------------------
 
 
 def _with_md5(suspects: DataFrame, search: TwinSearch) -> DataFrame:
-    """The MD5 of each object's content; empty where the store cannot tell.  Columns: ``_CONTENTS``."""
+    """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``_CONTENTS``."""
     return (
         suspects.select("address", "size")
         .repartition(search.context.cores * _TASKS_PER_CORE)
@@ -252,7 +258,11 @@ def _ask_for_md5(batches: Batches, store: StoreLocation) -> Batches:
 
 
 def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
-    """The rows of ``these`` for which ``those`` have one of the same size, and of an MD5 that does not differ."""
+    """Return the rows of ``these`` whose content may be that of a row of ``those``.
+
+    Both have columns ``size`` and ``md5``. Contents may be the same if the sizes are equal and the MD5s are equal or at
+    least one of them is unknown (empty).
+    """
     same_md5 = these.join(those.where("md5 != ''").select("size", "md5"), ["size", "md5"], "left_semi")
     any_md5 = these.where("md5 = ''").join(those.select("size"), "size", "left_semi")
     against_any = these.join(those.where("md5 = ''").select("size"), "size", "left_semi")
@@ -262,7 +272,7 @@ def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A path of a branch to ask for; ``size`` and ``md5`` (or empty) are of what may be hidden there."""
+    """A path of a branch to look up. ``size`` and ``md5`` (empty if unknown) are those of the object it may show."""
 
     branch: str
     path: bytes
@@ -273,7 +283,7 @@ class Lookup:
 def _lookups(
     head_ranges: Dataset, paths: Dataset, branches: Mapping[str, list[str]], max_lookups: int
 ) -> list[Lookup] | None:
-    """Each path on each branch whose head has it; None when there are more than ``max_lookups``."""
+    """Return a lookup for each path on each branch whose head has it; None if they are more than ``max_lookups``."""
     if paths.manifest.facts["summed"]:
         return None
     in_heads = head_ranges.dataframe.join(paths.dataframe, "range_id")
@@ -283,15 +293,15 @@ def _lookups(
         for row in rows.collect()
         for branch in branches[row["metarange_id"]]
     )
-    found = list(islice(lookups, max_lookups + 1))
-    return found if len(found) <= max_lookups else None
+    limited = list(islice(lookups, max_lookups + 1))
+    return limited if len(limited) <= max_lookups else None
 
 
-# -- asking ----------------------------------------------------------------------------------------------------
+# -- the lookups -----------------------------------------------------------------------------------------------
 
 
 def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[Lookup]]:
-    """The addresses, relative to the namespace, that branches show, and the look-ups that got no answer."""
+    """Return the addresses that branches show, relative to the namespace, and the lookups without an answer."""
     shown: set[str] = set()
     unanswered: list[Lookup] = []
     for lookup, address in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
@@ -299,27 +309,35 @@ def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[L
             unanswered.append(lookup)
         elif address:
             shown.add(address)
-    logger.info("%d paths of %s looked up: %d without an answer", len(lookups), search.run.repository, len(unanswered))
+    logger.info(
+        "repository %s: looked up %s paths, %s without an answer",
+        search.run.repository,
+        f"{len(lookups):,}",
+        f"{len(unanswered):,}",
+    )
     return shown, unanswered
 
 
 def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
-    """The address that the branch shows, empty when it shows none of this namespace; None: it cannot be told."""
+    """Return the address that the branch shows; empty if it shows none in this namespace; None if that is unknown."""
     try:
         path = lookup.path.decode()
     except UnicodeDecodeError:
-        return None  # no call of the API can name it
+        return None  # the API cannot name a path that is not UTF-8
     try:
         url = search.context.server.shown_address(search.run.repository, lookup.branch, path)
     except ServerError as error:
         if error.facts.get("status") == 410:
-            return None  # marked as deleted; what it points to is not said
+            return None  # the entry is marked as deleted, and the answer does not include its address
         raise
     return (search.run.known_folders.key_or_outside(url) or "") if url else ""
 
 
 def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[Lookup]) -> DataFrame:
-    """The rows of ``alike`` (columns ``_CONTENTS``) that are shown, or may be.  Columns: ``schemas.KEPT``."""
+    """Return the rows of ``alike`` (columns ``_CONTENTS``) that a branch shows or may show. Columns: ``schemas.KEPT``.
+
+    ``shown`` and ``unanswered`` are the results of ``look_up``.
+    """
     addresses = local_rows(spark, [(address,) for address in shown], "shown string")
     is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
     kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(
@@ -328,11 +346,11 @@ def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: 
     if not unanswered:
         return kept
     unknown = local_rows(spark, [(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
-    others = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
-    return kept.union(others.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
+    unverified = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
+    return kept.union(unverified.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
 
 
 def _as_shown(address: str) -> Column:
-    """An address as a lakeFS server shows it that parses full addresses as URLs: decoded, without a query."""
+    """Return an address as a lakeFS server that parses full addresses as URLs shows it: decoded, without its query."""
     path = F.regexp_extract(address, "^[^?#]*", 0)
     return F.coalesce(F.try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))

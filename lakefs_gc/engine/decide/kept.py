@@ -1,4 +1,9 @@
-"""Stage 7: what looks unreferenced and is kept: hidden twins, left out, or under protected paths."""
+"""Stage 7, ``kept``: the unreferenced objects that are kept, and why.
+
+Three searches find them: hidden twins (``hidden_twins``), staged objects that the server's list omits
+(``unlisted_changes``), and objects that a commit has below a protected path (``protected_paths``). An object that could
+not be looked up is kept unverified (rule 12). The next stage removes these objects from the candidates.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,10 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 
 
 def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Dataset) -> StageOutput:
-    """Find what is not to be collected.  Columns: ``schemas.KEPT``, an address may be there for more than one reason.
+    """Return the unreferenced objects that are not collected. Columns: ``schemas.KEPT``.
 
-    ``facts`` has the ``path_prefixes`` that were protected.  Raises ``InputOrderError`` (rule 1), and what reading
-    a range and asking the server raise.
+    An address has one row for each reason. ``facts`` has the protected ``path_prefixes``. Raises ``InputOrderError``
+    (rule 1), and what reading a range and calling the server raise.
     """
     began_at = context.clock()
     check_inputs(run.run_key, uncommitted, unmatched)

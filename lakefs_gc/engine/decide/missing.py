@@ -1,7 +1,8 @@
-"""Rule 7: what is referenced and not in the store is data loss that already happened.
+"""Stage ``missing``: objects that are referenced but do not exist (rule 7). They are data loss that already happened.
 
-The join of stage ``unmatched`` finds it for free.  What the listing has not may have been uploaded since, or lie where
-nothing is listed: each such object is asked for, and what an earlier sweep of ours deleted is told apart.
+The join of stage ``unmatched`` finds them at no extra cost. An object that the listing lacks may have been uploaded
+since, or lie outside the listed prefixes. So the store is asked for each of them. Those that an earlier sweep of this
+repository deleted are reported separately.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def missing(
     committed: Dataset,
     unmatched: Dataset,
 ) -> StageOutput:
-    """List the objects that are referenced and do not exist.  Columns: ``schemas.MISSING``.
+    """Return the objects that are referenced and do not exist. Columns: ``schemas.MISSING``.
 
-    ``deleted_by`` is a mark of ours whose sweep deleted the object; ``facts`` has ``lost``, the others.
+    ``deleted_by`` is the mark whose sweep deleted the object, or empty. ``facts`` has ``lost``, the number of objects
+    that no sweep deleted.
     """
     spark, cores = context.spark, context.cores
     began_at = context.clock()
@@ -48,7 +50,7 @@ def missing(
             dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"))
             for dataset in (committed, uncommitted)
         )
-        # Whatever has such a hash is asked for; by chance that may be one that is there.
+        # Look up every address with such a hash; by coincidence an object that exists may have the same hash.
         expected = (
             reduce(DataFrame.union, references)
             .withColumn("address_hash", address_hash("address"))
@@ -70,13 +72,13 @@ def missing(
 
 
 def _deleted(context: RunContext, run: GCRun) -> DataFrame:
-    """What our sweeps deleted and no restore has brought back since.  Columns: ``address``, ``mark_id``."""
-    # An intent counts: what is gone after it is ours.
+    """Return what earlier sweeps deleted and no restore has restored since. Columns: ``address``, ``mark_id``."""
+    # An intent counts as a delete: an object that is gone after an intent was deleted by that sweep.
     is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
     deleted_at = F.when(is_delete, F.col("recorded_at"))
     restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
-    found = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
-    last = found.agg(
+    by_address = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
+    last = by_address.agg(
         F.max_by("mark_id", deleted_at).alias("mark_id"),
         F.max(deleted_at).alias("deleted_at"),
         F.max(restored_at).alias("restored_at"),

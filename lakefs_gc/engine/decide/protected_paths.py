@@ -1,4 +1,7 @@
-"""Objects that some commit, however old, has under a path that is never collected."""
+"""Keeps unreferenced objects that any commit, however old, has below a protected path (``safety.protect.path_prefixes``).
+
+Retention rules let commits expire. Users name prefixes of logical paths whose objects must stay all the same.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ _TASKS_PER_CORE = 4
 
 
 def protected_paths(context: RunContext, run: GCRun, suspects: DataFrame) -> DataFrame:
-    """Which of ``suspects`` (columns ``address``, ``size``) a commit has under one of the protected prefixes.
+    """Return which unreferenced objects a commit has below a protected prefix. Columns: ``schemas.KEPT``.
 
-    Columns: ``schemas.KEPT``.  Every range that is left in the namespace is read, whatever commit it belongs to: one
-    that is damaged fails the run, since what it protects is not known.
+    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. Reads every range in the namespace,
+    whichever commit it belongs to. A damaged range fails the run, because what it protects is unknown (rule 12).
     """
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
@@ -53,6 +56,6 @@ def _read_below(batches: Batches, store: StoreLocation, known: KnownFolders, pre
         entries = read_range(data, key, keys=True)
         below = pa.array([path.startswith(prefixes) for path in entries.column("key").to_pylist()], pa.bool_())
         protected = entries.filter(below)
-        found = known.entries(protected).column("address")
-        if len(found):
-            yield pa.record_batch([found], names=["address"])
+        addresses = known.entries(protected).column("address")
+        if len(addresses):
+            yield pa.record_batch([addresses], names=["address"])

@@ -1,13 +1,17 @@
-"""Keep what a branch has staged although the server's uncommitted list leaves it out.
+"""Keeps staged objects that the server's list of uncommitted addresses omits (rules 6 and 12).
 
-That list has the addresses that begin with the namespace as it is spelled.  lakeFS reads others as the same objects
-(``S3://...``, ``s3://me@bucket/...``: see ``formats.addresses``), and a server whose own store fails it in the middle
-of a branch leaves out the rest without an error (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).  Both show in
-the numbers: each change of a branch, other than a delete, is one row of the list.
+A list that omits an object looks the same as a list of a branch that does not have it. There are two known causes:
 
-So the changes of all branches are counted, a request for each 1000.  Where there are as many as rows, none was left
-out.  Where not (somebody has staged imports, or is at work), each path that has the size of an unreferenced object is
-looked up, and what the branch shows is kept; when these are too many, whatever has such a size is kept, as *shielded*.
+- The list has only addresses that begin with the namespace exactly as the repository spells it. lakeFS reads other
+  spellings as the same objects (``S3://...``, ``s3://me@bucket/...``, see ``formats.addresses``).
+- A server whose own key-value store fails in the middle of a branch omits the rest of that branch without an error
+  (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).
+
+Both change the row count: each change of a branch, except a delete, is one row of the list. So the changes of all
+branches are counted, with one request for each 1,000. If the counts are equal, nothing was omitted. If they differ
+(imports are staged, or clients are writing), each changed path whose size is that of an unreferenced object is looked
+up, and the object that the branch shows is kept. If there are too many paths to look up, all objects of such sizes are
+kept unverified.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ _CHANGES_AT_ONCE = 1000
 
 @dataclass
 class _Changes:
-    """Of one branch: how many there are, those to look up, and the sizes of all that may be a suspect's."""
+    """The changes of one branch: how many, the paths to look up, and the sizes that unreferenced objects may have."""
 
     count: int
     lookups: list[Lookup]
@@ -47,9 +51,10 @@ class _Changes:
 
 
 def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
-    """Which of ``suspects`` (columns ``address``, ``size``) are kept, and why.  Columns: ``schemas.KEPT``.
+    """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``listed`` is how many rows the server's uncommitted list of these ``branches`` had; None where that is not known.
+    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. ``listed`` is how many rows the server's
+    list of uncommitted addresses has for these ``branches``; None if that is unknown.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
@@ -57,18 +62,19 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
         wanted = filter_of(suspects.select("size"))
         if wanted is None:
             return nothing
-        asked = map_unordered(lambda branch: _changes(branch, wanted, search), branches, _CALLS_AT_ONCE)
-        found = [changes for _, changes in asked]
-        if sum(changes.count for changes in found) == listed:
+        read = map_unordered(lambda branch: _changes(branch, wanted, search), branches, _CALLS_AT_ONCE)
+        by_branch = [changes for _, changes in read]
+        if sum(changes.count for changes in by_branch) == listed:
             return nothing
-        lookups = [lookup for changes in found for lookup in changes.lookups]
+        lookups = [lookup for changes in by_branch for lookup in changes.lookups]
         if len(lookups) > search.max_lookups:
             logger.warning(
-                "more than %d changes of %s may hide an object that no list has: all such objects are kept",
-                search.max_lookups,
+                "repository %s: more than %s staged changes may refer to an unreferenced object "
+                "(safety.max_twin_lookups); all objects of the same sizes are kept unverified",
                 search.run.repository,
+                f"{search.max_lookups:,}",
             )
-            sizes = sorted(set[int]().union(*(changes.sizes for changes in found)))
+            sizes = sorted(set[int]().union(*(changes.sizes for changes in by_branch)))
             alike = suspects.join(local_rows(spark, [(size,) for size in sizes], "size long"), "size", "left_semi")
             return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
         shown, unanswered = look_up(lookups, search)
@@ -76,16 +82,16 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
 
 
 def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
-    found = _Changes(0, [], set())
-    changes = _changes_of(branch, search)
-    while some := list(islice(changes, _CHANGES_AT_ONCE)):
-        found.count += len(some)
-        passes = wanted.passes(pa.array([change.size_bytes for change in some], pa.int64()), None)
-        alike = [change for change, may_be in zip(some, passes.to_pylist(), strict=True) if may_be]
-        found.sizes.update(change.size_bytes for change in alike)
-        room = search.max_lookups + 1 - len(found.lookups)  # one more than may be asked for says that they are too many
-        found.lookups += [Lookup(branch, change.path.encode(), change.size_bytes, "") for change in alike[:room]]
-    return found
+    changes = _Changes(0, [], set())
+    listed = _changes_of(branch, search)
+    while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
+        changes.count += len(chunk)
+        passes = wanted.passes(pa.array([change.size_bytes for change in chunk], pa.int64()), None)
+        alike = [change for change, may_match in zip(chunk, passes.to_pylist(), strict=True) if may_match]
+        changes.sizes.update(change.size_bytes for change in alike)
+        remaining = search.max_lookups + 1 - len(changes.lookups)  # one above the limit shows that it is exceeded
+        changes.lookups += [Lookup(branch, change.path.encode(), change.size_bytes, "") for change in alike[:remaining]]
+    return changes
 
 
 def _changes_of(branch: str, search: TwinSearch) -> Iterator[Change]:

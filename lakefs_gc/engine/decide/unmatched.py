@@ -1,12 +1,12 @@
-"""Stage 6: what the store has and nobody refers to, and what somebody refers to and the store has not.
+"""Stage 6, ``unmatched``: objects in the store without a reference, and references without an object in the store.
 
-Listing and references are joined once, outward on both sides: one side of what does not match is the garbage (older
-than the cutoff, in places where garbage can be), the other is an audit (rule 7) that costs nothing more.
+One full outer join of the listing and the references gives both. Objects without a reference that are older than the
+cutoff, and lie where garbage can lie, are garbage (rules 2 and 4). References without an object are an audit (rule 7)
+at no extra cost.
 
-They are compared by a 64-bit hash of the address, and of a reference nothing but the hash is moved.  Two addresses of
-one hash can only make garbage look referenced, and keep it: an object that is referenced has its own hash among those
-of the references, whatever else has it too.  Among a billion addresses about one in 10^10 objects is kept, or missed
-by the audit, for that.
+The join compares 64-bit hashes of addresses, and only the hashes of references are shuffled. Two addresses with the
+same hash can only make garbage look referenced, so that it is kept. A referenced object always finds its own hash among
+the references. Among a billion addresses, about one object in 10^10 is kept, or missed by the audit, for this reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakefs_gc.formats.ranges import read_metarange
 _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
 LONGEST_UPLOAD = timedelta(days=7)
-"""How much longer than anything else parts of an upload stay: no list has them while it is under way."""
+"""How much older than the cutoff parts of an upload must be: while the upload is in progress, no list has them."""
 
 
 def unmatched(
@@ -51,16 +51,17 @@ def unmatched(
     committed: Dataset,
     foreign_references: Dataset,
 ) -> StageOutput:
-    """Match what is stored with what is referenced.  Columns: ``schemas.UNMATCHED``.
+    """Join the listing with all references, and return what does not match. Columns: ``schemas.UNMATCHED``.
 
-    Each side is shuffled once, into pieces that are sorted in memory of known size, and spill where there is none.
+    Each side is shuffled once, into pieces of a known size that are sorted in memory, or on disk if memory is short.
 
-    A row that is not in the store has no address, but its hash: ``missing`` looks it up.  It may be there several
-    times, as ``committed`` and as ``uncommitted``; it may also be an object that was uploaded after the store was
-    listed, or lie where nothing is listed.  ``found_in`` tells strangers apart (``strangers``); ``facts`` counts them.
+    A row that is not in the store has no address, only its hash; ``missing`` looks it up. It may occur several times,
+    as ``committed`` and as ``uncommitted``. It may also be an object that was uploaded after the listing, or one
+    outside the listed prefixes. ``found_in`` marks objects whose names lakeFS did not generate (``root_names``), and
+    ``facts`` counts them.
 
-    Raises ``InputOrderError`` for inputs that are out of order, of different runs, or not made from each other (rule
-    1), and ``SafetyError`` when nothing is committed although the branches have content (rule 3).
+    Raises ``InputOrderError`` if the inputs are out of order, of different runs, or not made from each other (rule 1),
+    and ``SafetyError`` if nothing is committed although a branch has content (rule 3).
     """
     began_at = context.clock()
     check_inputs(run.run_key, listing, uncommitted, active_ranges, committed)
@@ -79,19 +80,20 @@ def unmatched(
         ),
     )
     stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
-    # Who is referred to twice matches twice: that is nobody of the unmatched.
+    # An address that is referenced twice joins twice, so it is never unmatched.
     joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
-    in_store = F.col("found_in").isNull()
-    is_old = F.col("last_modified") < F.when(
+    has_no_reference = F.col("found_in").isNull()
+    is_older_than_cutoff = F.col("last_modified") < F.when(
         F.col("address").rlike(UPLOAD_PART_REGEX), F.lit(run.cutoff - LONGEST_UPLOAD)
     ).otherwise(F.lit(run.cutoff))
-    is_garbage = is_old & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
-    is_lost = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
-    rows = joined.where(F.when(in_store, is_garbage).otherwise(is_lost))
+    is_garbage = is_older_than_cutoff & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
+    # Whether the objects exist to which other repositories refer is not audited here.
+    is_missing = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
+    rows = joined.where(F.when(has_no_reference, is_garbage).otherwise(is_missing))
     unreferenced_in = F.lit(schemas.STORE)
     if not named:
         unreferenced_in = F.when(has_unrecognized_name(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
-    is_left = F.col("found_in") == schemas.NOT_LAKEFS
+    is_not_lakefs = F.col("found_in") == schemas.NOT_LAKEFS
     return StageOutput(
         dataframe=rows.select(
             "address", "size", "last_modified", F.coalesce("found_in", unreferenced_in).alias("found_in"), _HASH
@@ -101,8 +103,8 @@ def unmatched(
         measures={
             "size_bytes": F.sum("size"),
             "unreferenced": F.count_if(F.col("found_in") == schemas.STORE),
-            NOT_LAKEFS: F.count_if(is_left),
-            NOT_LAKEFS_BYTES: F.sum(F.when(is_left, F.col("size"))),
+            NOT_LAKEFS: F.count_if(is_not_lakefs),
+            NOT_LAKEFS_BYTES: F.sum(F.when(is_not_lakefs, F.col("size"))),
             "not_in_store": F.count_if(F.col("address").isNull()),
             **age_measures(run.started_at),
         },
@@ -114,17 +116,20 @@ def unmatched(
 
 
 def unreferenced(rows: DataFrame) -> DataFrame:
-    """The rows (columns ``schemas.UNMATCHED``) that are in the store and lakeFS's.  Columns: ``STORE_LISTING``."""
+    """Return the rows of ``schemas.UNMATCHED`` that are objects of lakeFS in the store. Columns: ``STORE_LISTING``."""
     return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
 
 
 def address_hash(column: str) -> Column:
-    """64 bits of an address (XXH64, by its bytes), as ``address_hash``."""
+    """Return the 64-bit hash (XXH64) of the bytes of an address, as column ``address_hash``."""
     return F.xxhash64(column).alias(_HASH)
 
 
 def refuse_unproved_emptiness(context: RunContext, run: GCRun) -> None:
-    """Rule 3: an empty committed set is only believed when the content of every branch is empty or outside."""
+    """Raise ``SafetyError`` if the head of a branch has entries in this namespace (rule 3).
+
+    Called when no committed address was read: an empty set counts as true only if every head confirms it.
+    """
     server, store = context.server, context.open_store(run.store)
     for branch, commit_id in server.branch_heads(run.repository):
         metarange_id = server.metarange_of(run.repository, commit_id)
@@ -135,7 +140,8 @@ def refuse_unproved_emptiness(context: RunContext, run: GCRun) -> None:
             key = METADATA_FOLDER + range_id
             if any(rows.num_rows for rows in live_addresses(store.read(key), key, run.folders, None)):
                 raise SafetyError(
-                    f"no committed object was found in {run.repository}, but branch {branch} has some",
-                    remedy="if that is newer than this run, start another one; if not, look at the rules and at the "
-                    "lakeFS server's log of prepare_commits; nothing was marked",
+                    f"No committed object was read in repository {run.repository}, but branch {branch} has committed "
+                    "objects. Nothing was marked",
+                    remedy="Start a new run. If the error persists, check the repository's retention rules and the "
+                    "lakeFS server's log for prepare_commits",
                 )

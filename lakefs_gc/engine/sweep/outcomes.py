@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The objects of a mark by outcome. ``outcomes`` has every name of ``ledger.OUTCOMES``, also those with none."""
+    """The objects of a mark by outcome. ``outcomes`` has every name of ``ledger.OUTCOMES``."""
 
     mark_id: str
     outcomes: dict[str, Outcome]
@@ -46,7 +46,7 @@ class SweepResult:
             total = sum(outcome.objects for outcome in self.outcomes.values())
             raise SweepIncompleteError(
                 f"{failed:,} of {total:,} objects of mark {self.mark_id} could not be deleted",
-                remedy="read the errors here or in the ledger beside the mark, fix the cause and sweep the same mark "
+                remedy="Read the errors here or in the ledger beside the mark, fix the cause and sweep the same mark "
                 "again: the sweep continues with the remaining objects",
                 mark_id=self.mark_id,
                 outcomes={name: asdict(outcome) for name, outcome in self.outcomes.items()},
@@ -68,7 +68,7 @@ def read_result(mark: Mark, recorded: DataFrame) -> SweepResult:
     ended = sum(outcome.objects for name, outcome in by_name.items() if name != ledger.INTENT)
     if ended != mark.candidates or ledger.INTENT in by_name:
         raise SweepIncompleteError(
-            f"the ledger of mark {mark.mark_id} accounts for {ended:,} of {mark.candidates:,} objects",
-            remedy="sweep the same mark again: the sweep continues with the remaining objects",
+            f"The ledger of mark {mark.mark_id} accounts for {ended:,} of {mark.candidates:,} objects",
+            remedy="Sweep the same mark again: the sweep continues with the remaining objects",
         )
     return SweepResult(mark.mark_id, {name: by_name.get(name, Outcome(0, 0)) for name in ledger.OUTCOMES})

@@ -84,7 +84,7 @@ class BackupResult:
             raise BackupIncompleteError(
                 f"{self.objects[FAILED]:,} of {sum(self.objects.values()):,} objects of mark {self.mark_id} could not "
                 "be backed up",
-                remedy="read the errors here or in the records in the backup location, fix the cause and back up the "
+                remedy="Read the errors here or in the records in the backup location, fix the cause and back up the "
                 "same mark again: the backup continues with the remaining objects",
                 mark_id=self.mark_id,
                 outcomes={
@@ -158,10 +158,10 @@ def _keep_plan(context: RunContext, store: StoreLocation, mark: Mark, recorded: 
     )
     if manifest.rows != mark.candidates or manifest.facts["misplaced"]:
         raise MarkError(
-            f"the manifest of mark {mark.mark_id} counts {mark.candidates:,} objects, but its files hold "
+            f"The manifest of mark {mark.mark_id} counts {mark.candidates:,} objects, but its files hold "
             f"{manifest.rows:,} different ones, {manifest.facts['misplaced']:,} of them at addresses that are never "
             "collected",
-            remedy="do not sweep this mark. Run `lakefs-gc mark` for a new one",
+            remedy="Do not sweep this mark. Run `lakefs-gc mark` for a new one",
         )
 
 
@@ -342,7 +342,7 @@ def read_contents(store: ObjectStore, part: MarkPart) -> pa.Table:
     """
     content = store.read(part.key)
     if hashlib.sha256(content).hexdigest() != part.sha256:
-        raise CorruptFileError(part.key, "the file was changed after the backup was made")
+        raise CorruptFileError(part.key, "The file was changed after the backup was made")
     return read_records(part.key, content)
 
 
@@ -356,9 +356,9 @@ def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
             proofs[row["proof"]] = row["objects"]
     if sum(objects.values()) != mark.candidates:
         raise BackupIncompleteError(
-            f"the records of the backup account for {sum(objects.values()):,} of {mark.candidates:,} objects of mark "
+            f"The records of the backup account for {sum(objects.values()):,} of {mark.candidates:,} objects of mark "
             f"{mark.mark_id}",
-            remedy="back up the same mark again: the backup continues with the remaining objects",
+            remedy="Back up the same mark again: the backup continues with the remaining objects",
         )
     return BackupResult(mark.mark_id, objects, size_bytes, dict(sorted(proofs.items())), None)
 
@@ -366,9 +366,9 @@ def _result(mark: Mark, outcomes: DataFrame) -> BackupResult:
 def _manifest(mark: Mark, parts: tuple[MarkPart, ...], result: BackupResult, clock: Clock) -> Backup:
     if sum(part.objects for part in parts) != mark.candidates:
         raise BackupIncompleteError(
-            f"only {sum(part.objects for part in parts):,} of {mark.candidates:,} objects of mark {mark.mark_id} were "
+            f"Only {sum(part.objects for part in parts):,} of {mark.candidates:,} objects of mark {mark.mark_id} were "
             "written to the contents of its backup",
-            remedy="back up the same mark again",
+            remedy="Back up the same mark again",
         )
     return Backup(
         mark_id=mark.mark_id,

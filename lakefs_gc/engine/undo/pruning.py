@@ -75,12 +75,12 @@ def _kept_since(listed: Listed, made_at: datetime, open_namespace: Callable[[str
     Raises ``BackupError`` if its mark is not in the recorded namespace, and what opening and listing that namespace
     raise.
     """
-    remedy = "if you no longer need this backup, delete its folder in the backup location"
+    remedy = "If you no longer need this backup, delete its folder in the backup location"
     if not listed.namespace:
-        raise BackupError("the backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
+        raise BackupError("The backup does not record its namespace, so whether it was swept is unknown", remedy=remedy)
     namespace, paths = open_namespace(listed.namespace), MarkPaths.of(listed.mark_id)
     if paths.summary not in namespace.stat_many([paths.summary]):
-        raise BackupError(f"its mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
+        raise BackupError(f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
     # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
     swept_at = _newest(namespace, paths.sweep_summary)
     approved_at, recorded_at = _newest(namespace, paths.approval), _newest(namespace, paths.ledger)
@@ -119,5 +119,5 @@ def _delete(store: ObjectStore, keys: list[str]) -> None:
     if failed:
         raise BackupError(
             f"{len(failed):,} files of an expired backup cannot be removed, e.g. {failed[0].key}: {failed[0].error}",
-            remedy="grant permission to delete objects in the backup location, or raise backup.keep_days",
+            remedy="Grant permission to delete objects in the backup location, or raise backup.keep_days",
         )

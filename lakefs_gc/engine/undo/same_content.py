@@ -73,15 +73,15 @@ def recorded_content(store: ObjectStore, key: str, size_bytes: int, checksum: st
     if actual is None and facts.size_bytes == size_bytes:
         if algorithm not in _COMPUTABLE:
             raise BackupError(
-                "the copy cannot be verified: its store no longer reports the recorded checksum "
+                "The copy cannot be verified: its store no longer reports the recorded checksum "
                 f"({algorithm or 'none'})",
-                remedy="inspect the copy and copy it back manually (docs/guides/backup-and-restore.md)",
+                remedy="Inspect the copy, then copy it back manually (docs/guides/backup-and-restore.md)",
             )
         actual = checksum_of(store, key, algorithm)
     if (facts.size_bytes, actual) != (size_bytes, recorded):
         raise BackupError(
-            "the copy was changed in the backup location: its content is not what the backup recorded",
-            remedy="replace it by the right copy, from an earlier version or another copy of the backup location, and "
+            "The copy was changed in the backup location: its content is not what the backup recorded",
+            remedy="Replace it by the right copy, from an earlier version or another copy of the backup location, and "
             "restore again",
         )
     return ContentFacts(size_bytes, {**facts.checksums, algorithm: recorded})

@@ -208,7 +208,7 @@ def test_an_empty_committed_set_is_no_proof(
     collector = Collector(spark, repository, server=server)
     collector.collect(until="foreign_references")
     assert collector.manifest("committed").rows == 0
-    with pytest.raises(SafetyError, match="no committed object was found in lake, but branch main has some"):
+    with pytest.raises(SafetyError, match="No committed object was read in repository lake, but branch main has"):
         collector.output("unmatched")
 
 

@@ -102,7 +102,7 @@ def test_a_second_look_that_is_not_whole_deletes_nothing(
         return answer
 
     proxy.instead("/gc/prepare_commits/status", empty)
-    with pytest.raises(SafetyError, match="no committed object was found"):
+    with pytest.raises(SafetyError, match="No committed object was read"):
         collector.sweep(mark)
     proxy.spoil.clear()
     # A range that is new since the mark must be read.

@@ -159,7 +159,7 @@ def test_a_server_with_another_repository_of_that_name_prunes_nothing(
         ((listed, why),) = here.kept
         assert (listed.mark_id, why) == (
             mark.mark_id,
-            "its mark is not in local://lake/, so whether it was swept is unknown",
+            "The mark is not in local://lake/, so whether it was swept is unknown",
         )
         no_mounts = staging.settings.model_copy(update={"mounts": {}})
         later = utc_now() + timedelta(days=31)
@@ -181,7 +181,7 @@ def test_a_backup_that_does_not_say_its_namespace_stays(
         found = prune(place, repository, 31)
         assert found.removed == []
         assert [why for _, why in found.kept] == [
-            "the backup does not record its namespace, so whether it was swept is unknown"
+            "The backup does not record its namespace, so whether it was swept is unknown"
         ]
 
 

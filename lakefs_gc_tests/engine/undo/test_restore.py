@@ -228,7 +228,7 @@ def test_a_copy_that_was_changed_is_found_out(swept: Swept) -> None:
         result = swept.restore()
         assert counts(result) == {others: 2, "failed": 2}
         assert [found["error"] for found in result.errors] == [
-            "the copy was changed in the backup location: its content is not what the backup recorded"
+            "The copy was changed in the backup location: its content is not what the backup recorded"
         ]
         assert swept.keys[PATHS[0]] not in swept.repository.objects(), "nothing is written"
     swept.place.store.put(swept.copy_of(PATHS[0]), PATHS[0].encode())
