@@ -1,4 +1,8 @@
-"""What the checks of a mark are evaluated from, gathered from its stages, the server and the marks before."""
+"""Gathers the evidence for the checks of a mark, from its stages, the server and earlier marks (rules 1, 8 and 12).
+
+Runs once before a mark is written, and once before the sweep of a mark that lakeFS's own client made. A fact that
+cannot be read is ``Unknown`` or names what is unread; it is never replaced by a value that would pass.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +55,10 @@ def gather_evidence(
     candidates: Dataset,
     mark_id: str,
 ) -> Evidence:
-    """Everything that is known of a mark before it is written; one small Spark job looks for heads among it.
+    """Return the evidence for the checks of a mark. One small Spark job searches the candidates for head objects.
 
-    Raises ``InputOrderError`` for stages that are out of order, of different runs, or not made from each other (rule
-    1): what one of them says of another's materialization is no evidence.
+    Raises ``InputOrderError`` if the stages are out of order, of different runs, or not made from each other (rule 1):
+    facts about another materialization prove nothing about this one.
     """
     store = context.open_store(run.store)
     check_alike("unmatched", candidates, missing)
@@ -62,17 +66,17 @@ def gather_evidence(
     check_inputs(run.run_key, listing, foreign_references, candidates)
     check_inputs(run.run_key, committed, missing)
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
-    facts, strangers = candidates.manifest.facts, facts_of_strangers(candidates)
+    facts, not_lakefs = candidates.manifest.facts, facts_of_strangers(candidates)
     newest_us = facts["newest_us"]
-    # By what the stages went, whatever is configured where the mark is made.
+    # The protections that the stages applied, which may differ from the settings of this process.
     prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}
     protections = active_ranges.manifest.facts.get("protections", {}) | prefixes
     heads: dict[str, str] = uncommitted.manifest.facts["heads"]
     return Evidence(
         cutoff=run.cutoff,
-        # A share of what is lakeFS's: strangers would make any mark look small.
-        listed=listing.manifest.rows - strangers[NOT_LAKEFS],
-        listed_bytes=listing.manifest.facts["size_bytes"] - strangers[NOT_LAKEFS_BYTES],
+        # The share is one of lakeFS's objects: objects of other applications would make any mark look small.
+        listed=listing.manifest.rows - not_lakefs[NOT_LAKEFS],
+        listed_bytes=listing.manifest.facts["size_bytes"] - not_lakefs[NOT_LAKEFS_BYTES],
         marked=candidates.manifest.rows,
         marked_bytes=facts["size_bytes"],
         newest_marked=_EPOCH + timedelta(microseconds=newest_us) if newest_us else None,
@@ -94,8 +98,8 @@ def _other_repositories(foreign_references: Dataset) -> OtherRepositories | Unkn
     facts = foreign_references.manifest.facts
     if facts["switched_off"]:
         return Unknown(
-            "other repositories were not read, because safety.check_foreign_references is off: they may refer to "
-            "objects of this one"
+            "other repositories were not read, because safety.check_foreign_references is off. They may refer to "
+            "objects of this repository"
         )
     return OtherRepositories(facts["unreadable"], facts["not_asked"])
 
@@ -104,9 +108,9 @@ def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
     missed: int | None = active_ranges.manifest.facts.get("missed_by_rules")
     if missed is None:
         return Unknown(
-            "not all commits were looked at, because the repository has more than safety.max_commits: commits that the "
-            "server omits, or that have lost their metarange, could be lost (raise it; each takes about 1 kB of the "
-            "driver's memory)"
+            "not all commits were read, because the repository has more than safety.max_commits. Commits that the "
+            "server omits, or whose metarange is missing, could lose their objects (raise the limit; each commit takes "
+            "about 1 kB of the driver's memory)"
         )
     return missed
 
@@ -117,18 +121,21 @@ def _has_metadata(store: ObjectStore) -> bool:
 
 
 def _head_sample(context: RunContext, run: GCRun, heads: dict[str, str], candidates: Dataset) -> HeadSample | Unknown:
-    """Look for objects that branches show among the candidates.  ``heads`` maps each branch to its commit."""
+    """Search the candidates for a sample of objects that branches show.
+
+    ``heads`` maps each branch to its commit. A sample without objects is evidence only if every head is empty.
+    """
     amount = context.safety.head_sample_objects
     if not amount:
-        return Unknown("objects that branches show were not looked for: safety.head_sample_objects is 0")
-    # Spread over the names, the same ones for the same branches.
+        return Unknown("the candidates were not searched for objects of branches: safety.head_sample_objects is 0")
+    # Spread evenly over the sorted names, so that the same branches give the same sample.
     branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
     each = min(1000, max(1, amount // max(1, len(branches))))
     sampled = _shown_by(context, run, branches, each)
     if not sampled.objects and not sampled.unread:
-        # Branches that show nothing prove nothing about the others.
-        others = [branch for branch in sorted(heads) if branch not in branches]
-        more = _shown_by(context, run, others, each, until_shown=True)
+        # Empty branches prove nothing about the other branches.
+        remaining = [branch for branch in sorted(heads) if branch not in branches]
+        more = _shown_by(context, run, remaining, each, until_shown=True)
         sampled = _Shown(more.addresses, more.objects, more.unread, {**sampled.gone, **more.gone})
     if not sampled.objects and not sampled.unread:
         if heads and len(sampled.gone) == len(heads):
@@ -136,8 +143,8 @@ def _head_sample(context: RunContext, run: GCRun, heads: dict[str, str], candida
         with_content = _branch_with_content(context, run, heads)
         if with_content:
             return Unknown(
-                f"no branch shows an object, though branch {with_content} has committed ones: there was nothing to "
-                "compare the marked objects with"
+                f"no branch shows an object, although branch {with_content} has committed ones, so the marked objects "
+                "could not be compared with any"
             )
     return HeadSample(
         sampled.objects, tuple(_marked_among(context.spark, sampled.addresses, candidates)), sampled.unread
@@ -146,9 +153,9 @@ def _head_sample(context: RunContext, run: GCRun, heads: dict[str, str], candida
 
 @dataclass(frozen=True)
 class _Shown:
-    """What branches show: ``addresses`` relative to the namespace, of so many ``objects`` in all.
+    """The objects that branches show: ``addresses`` are those in the namespace, ``objects`` counts all of them.
 
-    ``unread`` and ``gone`` map a branch that could not be asked, and one that was deleted meanwhile, to the reason.
+    ``unread`` maps a branch that could not be listed to the reason, ``gone`` one that was deleted since the run began.
     """
 
     addresses: list[str]
@@ -158,8 +165,8 @@ class _Shown:
 
 
 def _shown_by(context: RunContext, run: GCRun, branches: list[str], each: int, *, until_shown: bool = False) -> _Shown:
-    """Ask branches for ``each`` of their objects; ``until_shown``: until one shows something."""
-    found: list[str] = []
+    """List ``each`` objects of every branch; with ``until_shown``, stop after the first branch that has any."""
+    addresses: list[str] = []
     objects = 0
     gone: dict[str, str] = {}
     unread: dict[str, str] = {}
@@ -170,19 +177,19 @@ def _shown_by(context: RunContext, run: GCRun, branches: list[str], each: int, *
             gone[branch] = error.message  # deleted since the run began
             continue
         except LakeFSGCError as error:
-            logger.warning("branch %s cannot be sampled: %s", branch, error.message)
+            logger.warning("repository %s: branch %s cannot be sampled: %s", run.repository, branch, error.message)
             unread[branch] = error.message
             continue
         objects += len(urls)
         keys = map(run.known_folders.key_or_outside, urls)
-        found += [key for key in keys if key is not None]
+        addresses += [key for key in keys if key is not None]
         if until_shown and objects:
             break
-    return _Shown(found, objects, unread, gone)
+    return _Shown(addresses, objects, unread, gone)
 
 
 def _branch_with_content(context: RunContext, run: GCRun, heads: dict[str, str]) -> str:
-    """A branch whose head has entries; empty when every head is empty."""
+    """Return a branch whose head has entries; an empty string if every head is empty."""
     server, store = context.server, context.open_store(run.store)
     for branch, commit_id in sorted(heads.items()):
         metarange_id = server.metarange_of(run.repository, commit_id)
@@ -203,10 +210,10 @@ def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) ->
 
 
 def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | Unknown | None:
-    """The newest mark of lakefs-gc before this one by whose rules somebody has meant to collect.
+    """Return the newest earlier mark of lakefs-gc whose rules were in force; Unknown if a newer mark is unreadable.
 
-    A mark that was stopped for its rules, and never swept, is passed over: or a second try would be let through.
-    Unknown when a newer one than that cannot be read.
+    A mark that failed the check of its rules and was never swept is skipped. Otherwise a second mark with the same
+    looser rules would pass, because it would be compared with the first.
     """
     for earlier_id in list_marks(store):
         if earlier_id == mark_id or not made_by_us(store, earlier_id):
@@ -214,9 +221,9 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | 
         try:
             earlier = read_mark(store, run.repository, run.namespace, earlier_id)
         except (MarkError, CorruptFileError) as error:
-            return Unknown(f"the rules of the mark before, {earlier_id}, are not known: {error.message}")
-        stopped = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
-        if not stopped or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
+            return Unknown(f"the rules of the previous mark {earlier_id} are unknown: {error.message}")
+        was_blocked = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
+        if not was_blocked or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
             protections = protections_from_json(earlier.run.get("protections"))
             return EarlierMark(earlier_id, rules_from_json(earlier.rules), protections)
     return None

@@ -1,4 +1,4 @@
-"""Keeps unreferenced objects that any commit, however old, has below a protected path (``safety.protect.path_prefixes``).
+"""Keeps unreferenced objects that any commit, however old, has below one of ``safety.protect.path_prefixes``.
 
 Retention rules let commits expire. Users name prefixes of logical paths whose objects must stay all the same.
 """

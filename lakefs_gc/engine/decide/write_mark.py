@@ -1,8 +1,8 @@
-"""Stage 9: the durable decision.
+"""Stage 9, ``mark``: writes the durable decision which objects to delete (rule 9).
 
-A mark is a folder in the namespace, in the layout that lakeFS's own client reads (``formats.report``), with our
-manifest beside it.  The parts are written first, then the manifest, and ``summary.json``, which makes it a mark, last.
-The digest covers the manifest, and the manifest the checksum of every part: a mark cannot change without its digest.
+A mark is a folder in the namespace, in the layout that lakeFS's own Spark client reads (``formats.report``), with a
+manifest beside it. The parts are written first, then the manifest, then ``summary.json``, which completes the mark.
+The digest covers the manifest, and the manifest has the checksum of every part, so no part can change unnoticed.
 """
 
 from __future__ import annotations
@@ -67,24 +67,27 @@ def write_mark(
     needs_backup: bool = False,
     longest_commit_minutes: float = 0.0,
 ) -> Mark:
-    """Write the mark of a run to the namespace, and give it back.
+    """Write the mark of a run to the namespace, and return it.
 
-    ``mark_id`` is the run id of the server's uncommitted list, as in lakeFS's own client.  ``counts`` is what people
-    want to know of the stages before, ``checks`` what was checked, ``rules`` the retention rules that it went by,
-    ``unreadable`` the other repositories that could not be read, ``not_asked`` those that the settings exempt,
-    ``protections`` what was protected beyond the rules, ``sweep_settings`` say which policy may sweep the mark without
-    a person (default: none), ``needs_backup`` that nothing of it may be swept without a backup,
-    ``longest_commit_minutes`` how long its sweep waits at least.  ``created_at`` is by the store's clock.
+    - ``mark_id``: the run id of the server's uncommitted list, as in lakeFS's own client
+    - ``counts``: the figures of the earlier stages, for the report
+    - ``checks``: the results of the checks
+    - ``rules``: the retention rules that were applied; ``protections``: what was protected beyond them
+    - ``unreadable``: other repositories that could not be read; ``not_asked``: those that the settings exempt
+    - ``sweep_settings``: which policy may sweep the mark without a person (default: none)
+    - ``needs_backup``: whether an object may be swept only if the backup has a copy
+    - ``longest_commit_minutes``: how long the sweep waits at least
 
-    Writing the same mark again changes nothing.  Raises ``MarkError`` when another mark has the id, and
-    ``InputOrderError`` when the run was begun anew since the candidates were made.
+    ``created_at`` is the time on the store's clock (rule 2). Writing the same mark again changes nothing. Raises
+    ``MarkError`` if another mark has this id, and ``InputOrderError`` if the run began again after the candidates were
+    made.
     """
     check_inputs(run.run_key, candidates)
     if candidates.manifest.facts["cutoff"] != run.cutoff.isoformat():
         raise InputOrderError(
-            f"the candidates of {run.run_key} are older than {candidates.manifest.facts['cutoff']}, but the run's "
-            f"cutoff is {run.cutoff.isoformat()}: store_listing was materialized again",
-            remedy="materialize everything after store_listing again, or start a new run",
+            f"The candidates of {run.run_key} have the cutoff {candidates.manifest.facts['cutoff']}, but the run has "
+            f"{run.cutoff.isoformat()}: store_listing was materialized again",
+            remedy="Materialize everything after store_listing again, or start a new run",
         )
     store = open_store(run.store)
     paths = MarkPaths.of(mark_id)
@@ -136,18 +139,22 @@ def write_mark(
     )
     if mark.candidates != candidates.manifest.rows:
         raise MarkError(
-            f"{mark.candidates} objects were written to the mark, but there are {candidates.manifest.rows} candidates",
-            remedy="start a new run",
+            f"{mark.candidates:,} objects were written to the mark, but there are {candidates.manifest.rows:,} "
+            "candidates",
+            remedy="Start a new run",
         )
     mark = replace(mark, digest=digest_of(mark))
     store.put(paths.manifest, mark.to_json())
     store.put(paths.summary, _summary(mark, run, first_address).to_json())
-    logger.info("mark %s of %s: %d objects", mark_id, run.repository, mark.candidates)
+    logger.info("mark %s of repository %s: %s objects", mark_id, run.repository, f"{mark.candidates:,}")
     return mark
 
 
 def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candidates_id: str) -> None:
-    """Remove what an earlier attempt left, so that no part of it is taken for a part of this mark."""
+    """Delete the files of an unfinished attempt, so that none of them is read as a part of this mark.
+
+    Raises ``MarkError`` if the id already has a mark of other candidates, or if a file cannot be deleted.
+    """
     if store.stat_many([paths.summary]):
         try:
             earlier = read_json_object(store.read(paths.manifest), paths.manifest, "a mark manifest")
@@ -155,16 +162,16 @@ def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candid
             earlier = {}
         if earlier.get("inputs", {}).get("candidates") != candidates_id:
             raise MarkError(
-                f"run {run_key} has a mark already ({paths.report.folder}), made from other candidates",
-                remedy="start a new run: a mark is never replaced, somebody may have approved it",
+                f"Run {run_key} already has a mark in {paths.report.folder}, which was made from other candidates",
+                remedy="Start a new run. A mark is never replaced, because it may be approved",
             )
         return
     leftovers = [key for batch in store.list(paths.report.folder) for key in batch.column("address").to_pylist()]
     failed = [deletion.key for deletion in store.delete_many(leftovers) if deletion.error]
     if failed:
         raise MarkError(
-            f"{len(failed)} files of an unfinished mark in {paths.report.folder} cannot be deleted, e.g. {failed[0]}",
-            remedy="allow deleting below _lakefs/retention/gc/, or start a new run",
+            f"{len(failed):,} files of an unfinished mark in {paths.report.folder} cannot be deleted, e.g. {failed[0]}",
+            remedy="Grant permission to delete objects below _lakefs/retention/gc/, or start a new run",
         )
 
 
@@ -172,7 +179,7 @@ def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) ->
     count = -(-candidates.manifest.rows // _ROWS_PER_PART)
     if count == 0:
         return (_write_empty_part(open_store(store), paths),), ""
-    # Sorted, so that a part of the mark is a piece of few slices, which is what listing before the sweep wants.
+    # Sorted, so that a part of the mark covers few slices: the sweep can list them instead of one HEAD per object.
     ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
     with driver_errors():
         rows = ordered.mapInArrow(
@@ -185,7 +192,7 @@ def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) ->
 
 
 def _write_empty_part(store: ObjectStore, paths: MarkPaths) -> MarkPart:
-    """lakeFS's client cannot read a folder without files."""
+    """Write a part without objects: lakeFS's client cannot read a folder without files."""
     key = f"{paths.report.deleted}part-00000.snappy.parquet"
     content = deleted_parquet(pa.RecordBatch.from_pylist([], schema=DELETED_SCHEMA))
     store.put(key, content)
@@ -219,7 +226,7 @@ def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
     return Summary(
         run_id=mark.mark_id,
         success=True,
-        # lakeFS's name for the newest slice: names are time-reversed, so the newest sorts first.
+        # The newest slice. Names of slices are time-reversed, so the newest sorts first.
         first_slice=first_address.removeprefix("data/").partition("/")[0],
         start_time=run.started_at,
         cutoff_time=mark.cutoff,

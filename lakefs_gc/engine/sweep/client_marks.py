@@ -1,6 +1,7 @@
-"""The checks of a mark that lakeFS's own client made: that client has none, so they are made when it is swept.
+"""Evaluates the checks for a mark that lakeFS's own Spark client made, before its sweep (rules 8 and 12).
 
-All stages run once, as for a mark of lakefs-gc, and the marked objects take the place of the candidates.
+That client evaluates no checks. So every stage runs once, as for a mark of lakefs-gc, with the marked objects in place
+of the candidates. The sweep then needs an approval for each check that fails, as for any other mark.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX
 
 
 class ClientMarkFindings(NamedTuple):
-    """What the stages say of a client's mark, which a mark of ours has in itself.
+    """The facts of a client's mark that a mark of lakefs-gc records itself.
 
-    ``accepted`` names the repositories of the checks, ``named_at_root`` is as ``strangers.named_at_root``.
+    ``accepted`` names the repositories that the checks name as unread. ``named_at_root`` is the result of
+    ``root_names.named_at_root``.
     """
 
     checks: tuple[Check, ...]
@@ -45,17 +47,17 @@ class ClientMarkFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMarkChecks:
-    """The checks of a client's mark."""
+    """Evaluates the checks; the fields are what the stages need beside the mark and the run."""
 
     context: RunContext
 
     def evaluate(self, run: GCRun, mark: Mark, accepted: Accepted) -> ClientMarkFindings:
-        """The checks of ``mark``, as they are now, and what else its sweep goes by.
+        """Run the stages, and return the checks of ``mark`` and the other facts that its sweep needs.
 
-        Raises what the stages raise.
-        ``nothing_newer_than_cutoff`` goes by the cutoff of ``run``: the client's own may be seconds old.
+        ``nothing_newer_than_cutoff`` uses the cutoff of ``run``, because the client's cutoff may be seconds before its
+        mark. Raises what the stages raise.
         """
-        # A run of its own: the partition of the sweep may hold the stages of another mark.
+        # A separate run key: the partition of the sweep may hold the stages of another mark.
         run = replace(run, run_key=f"{run.repository}/checks-of-{mark.mark_id}")
         context = self.context
 
@@ -110,10 +112,10 @@ class ClientMarkChecks:
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
-        """The marked objects that exist, in the place of the candidates.  Columns: ``schemas.CANDIDATES``."""
+        """Return the marked objects that exist, in place of the candidates. Columns: ``schemas.CANDIDATES``."""
         began_at = self.context.clock()
         marked = read_marked(self.context.spark, run.store, mark).select("address").distinct()
-        # Parts of uploads that may be under way count as younger than they are: no list has them.
+        # A part of an upload counts as newer than it is: the upload may be in progress, and then no list has it.
         is_part = F.col("address").rlike(UPLOAD_PART_REGEX)
         newest = F.max(
             F.when(is_part, F.col("last_modified") + F.lit(LONGEST_UPLOAD)).otherwise(F.col("last_modified"))

@@ -1,8 +1,9 @@
-"""Rule 6: before a sweep, and while it is under way, look again at everything that is referenced.
+"""The second look: reads everything that is referenced again, right before and during a sweep (rule 6).
 
-Between a mark and its sweep a revert, a new branch, a longer retention or a copy can bring an object back.  The stages
-that fed the mark run once more, in the same order, and whatever they find is not deleted.  A range that was read for
-the mark has nothing of the mark in it, so only ranges that were not are read.
+Between a mark and its sweep, a revert, a new branch, a longer retention or a copy can make an object referenced again.
+The stages that fed the mark run once more, in the same order, and no object that they return is deleted. A range that
+was read for the mark refers to no marked object, so only other ranges are read. What cannot be read ends the sweep,
+unless the approval accepts it (rule 12).
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ logger = logging.getLogger(__name__)
 
 _TASKS_PER_CORE = 4
 _MOST_FOUND = 8
-"""DataFrames of what looks have found, before they are made one: a plan must not grow with the number of looks."""
+"""How many DataFrames of references to keep before they are merged: Spark's plan must not grow with every look."""
 _SIZED = "address string, size long"
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """What a person accepted as unknown when approving a mark.
+    """What the approval of a mark accepts as unknown.
 
-    ``commits_unchecked``: the approval overrides ``SERVER_LIST_IS_COMPLETE``.
+    ``others`` are other repositories that are not read. ``commits_unchecked``: the approval overrides
+    ``SERVER_LIST_IS_COMPLETE``.
     """
 
     others: AcceptedUnknown
@@ -60,7 +62,7 @@ class Accepted:
 
     @classmethod
     def of(cls, mark: Mark, overrides: Collection[str]) -> Accepted:
-        """For a mark, by the names of the checks that its approval overrides."""
+        """Return what is accepted for a mark whose approval overrides the checks of these names."""
         others_unread = OTHER_REPOSITORIES_WERE_READ in overrides
         others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked)
         return cls(others, SERVER_LIST_IS_COMPLETE in overrides)
@@ -68,31 +70,31 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SeenAtMark:
-    """What was read for a mark: its ranges, and the metadata files of other repositories."""
+    """The ranges that were read for a mark, and the metadata files of other repositories."""
 
     ranges: DataFrame
     foreign_files: DataFrame | None
 
 
 def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
-    """What need not be read again; None when nothing proves that this very mark was made from it.
+    """Return what the second look need not read again; None if nothing proves that this mark was made from it.
 
-    Ranges that were read for a mark hold none of its objects only if the mark is still the one that was made then: its
-    digest must be the one that the workspace recorded.  A mark whose files were rewritten names its run all the same.
+    The ranges that were read for a mark refer to none of its objects only if the mark is unchanged. So its digest must
+    be the one that the workspace recorded: a mark whose files were rewritten still names the same run.
     """
     spark, workspace = context.spark, context.workspace
     if "run_key" not in mark.run:
         return None
     run_key = mark.run["run_key"]
     if not workspace.has_made(run_key, mark.mark_id, mark.digest):
-        logger.info("mark %s was not made with this workspace: every active range is read again", mark.mark_id)
+        logger.info("mark %s: every active range is read again, because this workspace did not make it", mark.mark_id)
         return None
     try:
         ranges = workspace.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
         foreign = workspace.manifest(run_key, "foreign_references")
         files = workspace.read(spark, run_key, FILES, FILE) if foreign.facts["files_id"] else None
     except InputOrderError as error:
-        logger.info("every active range is read again: %s", error.message)
+        logger.info("mark %s: every active range is read again: %s", mark.mark_id, error.message)
         return None
     inputs = {"active_ranges": ranges.manifest, "foreign_references": foreign}
     if any(mark.inputs.get(stage) != manifest.materialization_id for stage, manifest in inputs.items()):
@@ -103,10 +105,10 @@ def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
 
 
 class SecondLook:
-    """Looks, as often as it is asked, each time at what no look before has seen.
+    """Takes second looks during one sweep. Each call reads only what no earlier look has read.
 
-    What one look found is kept alive in all later ones.  ``accepted`` is what a person accepted as unknown: anything
-    else that cannot be looked at ends the sweep.
+    An address that one look returns stays in the results of all later ones. ``accepted`` is what the approval accepts
+    as unknown. Anything else that cannot be read ends the sweep.
     """
 
     def __init__(
@@ -117,19 +119,23 @@ class SecondLook:
         accepted: Accepted,
     ) -> None:
         self._context, self._run, self._accepted = context, run, accepted
-        # For the mark, and by the last look: what went away in between and came back is read once more.
+        # Those of the mark, then those of the last look: what disappeared in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
-        self._graph = CommitGraph(context.safety.max_commits)  # histories only grow: each look reads what is new
+        self._graph = CommitGraph(
+            context.safety.max_commits
+        )  # histories only grow, so each look reads only new commits
         self._found: list[DataFrame] = []
         self._looks = 0
 
     def __call__(self, suspects: DataFrame) -> DataFrame:
-        """Every address that is referenced now, and may be one of ``suspects``.  Columns: ``address``, not distinct.
+        """Return every address that is referenced now and may be one of ``suspects``. Column: ``address``.
 
-        ``suspects`` (columns ``address`` and ``size``, which may be null) are stored.  Raises what the stages raise,
-        and ``SafetyError`` for what cannot be looked at and was not accepted.
+        ``suspects`` (columns ``address`` and ``size``, which may be null) are the objects to delete. They are read
+        several times, so pass a DataFrame that is stored. The result may have an address several times.
+
+        Raises what the stages raise, and ``SafetyError`` for what cannot be read and is not accepted.
         """
         context, run = self._context, self._run
         self._looks += 1
@@ -168,7 +174,7 @@ class SecondLook:
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
-        # What is staged, too: a server whose own store fails it in the middle of a branch leaves out the rest.
+        # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign)
         seen_now = (kept.dataframe.select("address"), *self._found)
         return reduce(DataFrame.unionByName, seen_now)
@@ -176,19 +182,20 @@ class SecondLook:
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
         if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:
             raise SafetyError(
-                f"the active commits of {self._run.repository} were not checked: it has more than safety.max_commits, "
-                "and commits that the server omits could be lost",
-                remedy=f"raise safety.max_commits, or approve the mark with an override of {SERVER_LIST_IS_COMPLETE}",
+                f"The active commits of repository {self._run.repository} were not checked: it has more than "
+                "safety.max_commits. Commits that the server omits could lose their objects",
+                remedy=f"Raise safety.max_commits, or approve the mark with --override {SERVER_LIST_IS_COMPLETE}",
             )
 
     def _remember(self, *found: Dataset) -> None:
+        """Keep the addresses of these datasets for all later looks."""
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
         if len(self._found) > _MOST_FOUND:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
             self._found = [self._keep_as(self._name("found"), output).dataframe]
 
     def _sized(self, suspects: DataFrame) -> DataFrame:
-        """A mark that another tool made has no sizes: then the store is asked."""
+        """Return ``suspects`` with their sizes. The store is asked where the mark, made by another tool, has none."""
         known = suspects.where(F.col("size").isNotNull()).select("address", "size")
         unknown = suspects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():
@@ -213,6 +220,6 @@ class SecondLook:
 @worker
 def _ask_for_size(batches: Batches, store: StoreLocation) -> Batches:
     for batch in batches:
-        found = worker_store(store).stat_many(batch.column("address").to_pylist())
-        sizes = pa.array([info.size_bytes for info in found.values()], pa.int64())
-        yield pa.record_batch([pa.array(list(found), pa.string()), sizes], names=["address", "size"])
+        existing = worker_store(store).stat_many(batch.column("address").to_pylist())
+        sizes = pa.array([info.size_bytes for info in existing.values()], pa.int64())
+        yield pa.record_batch([pa.array(list(existing), pa.string()), sizes], names=["address", "size"])

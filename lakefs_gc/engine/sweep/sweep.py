@@ -1,9 +1,9 @@
-"""Stage 10: delete what a mark says, and nothing else.
+"""Stage 10, ``sweep``: deletes the objects of an approved mark, and nothing else (rules 4, 6 and 9).
 
-What is left of the mark is kept before the first delete, and swept in rounds.  Each round looks again at what is
-referenced, plans, and has the executors delete; what they leave because the look has grown old waits for the next.
-What failed is tried again at the end.  Nothing is counted from what was asked for: the result is read back from the
-ledger.
+The objects of the mark without a final outcome are written to the workspace before the first delete, and swept in
+rounds. Each round takes a second look, makes a plan, and has the executors delete. Objects that remain when the second
+look is too old get another look. Failed deletes are retried at the end. The result is read back from the ledger,
+never counted from the requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakefs_gc.storage.base import ObjectStore
 logger = logging.getLogger(__name__)
 
 Look = Callable[[DataFrame], DataFrame]
-"""Says which addresses are referenced now (column ``address``), given what is about to be deleted."""
+"""A second look: returns the addresses that are referenced now (column ``address``), given the objects to delete."""
 
 _TASKS_PER_CORE = 2
 _MARKED = StructType(
@@ -48,6 +48,7 @@ _MARKED = StructType(
 )
 _LEFT = StructType([*_MARKED.fields, StructField("round", IntegerType())])
 _DONE = (ledger.DELETED, ledger.ALREADY_GONE)
+_NEW_MARK = "Do not sweep this mark. Run `lakefs-gc mark` for a new one"
 
 
 def sweep(
@@ -61,14 +62,17 @@ def sweep(
     named_at_root: str = "",
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
-    """Delete the objects of an approved mark.  Columns of the result: ``schemas.SWEEP``, a row for each marked object.
+    """Delete the objects of an approved mark. Columns of the result: ``schemas.SWEEP``, one row for each marked object.
 
-    ``look`` is asked before each round.  Sweeping a mark again goes on where the last sweep stopped.
-    ``known_restores`` are the notes of restores (``restores.notes``) that the approval is younger than.  What is
-    ``not_backed_up`` (column ``address``), where a backup is demanded, is kept with all its versions.
-    ``named_at_root`` is what the checks of a client's mark found (``ClientMarkFindings``); a mark of ours has its own.
-    Raises ``MarkError`` before anything is deleted when the mark's parts do not hold what the mark says,
-    ``StaleLookError`` when nothing could be deleted before its look was ``max_look_age_minutes`` old, and
+    ``look`` is called before each round. Sweeping a mark again continues where the last sweep stopped.
+
+    - ``known_restores``: the notes of restores (``restore_log.notes``) that are older than the approval
+    - ``not_backed_up`` (column ``address``): if a backup is required, objects without a copy; they are kept with all
+      their versions
+    - ``named_at_root``: for a mark of lakeFS's own client, as in ``ClientMarkFindings``; other marks record it
+
+    Raises ``MarkError`` before the first delete if the mark's parts do not hold the objects that its manifest counts,
+    ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
     settings, began_at = context.settings.sweep, context.clock()
@@ -82,13 +86,13 @@ def sweep(
         if attempt == settings.retries or failed.isEmpty():
             break
         pause_seconds = settings.retry_pause_seconds * 2**attempt
-        logger.warning("some deletes of mark %s failed: once more in %g s", mark.mark_id, pause_seconds)
+        logger.warning("mark %s: some deletes failed and are retried in %g s", mark.mark_id, pause_seconds)
         sleep(pause_seconds)
         rounds = passes.rounds_failed(failed)
     with driver_errors():
         result = read_result(mark, recorded)
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
-        logger.warning("mark %s: %d objects that its backup has no copy of are kept", mark.mark_id, kept)
+        logger.warning("mark %s: kept %s objects of which the backup has no copy", mark.mark_id, f"{kept:,}")
     context.open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(context.clock()))
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result
@@ -97,30 +101,32 @@ def sweep(
 def wait_for_commits(
     store: ObjectStore, mark: Mark, safety: SafetyParameters, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until every commit that was under way when the mark was made is over.
+    """Wait until every commit that was in progress when the mark was made has ended (rule 6).
 
-    That takes ``longest_commit_minutes``, of the settings that made the mark or of today's, whichever is longer: the
-    sweep may run where the repository's own settings are not.  With 0 nothing is waited for.
+    The reason: while a commit is in progress, an object that it commits and whose path is then written again is in no
+    list of the server (``lakefs-gc designs show 6 without-wait``).
 
-    While a commit is under way, an object that it takes along and whose path is written anew is in no list of the
-    server (``lakefs-gc designs show 6 without-wait``).
+    The wait lasts until the mark is ``longest_commit_minutes`` old: the setting with which the mark was made or the
+    current one, whichever is longer, because the sweep may run without the repository's own settings. 0 disables it.
 
-    The mark's age is by the store's clock at both ends.  But a store may be many machines, and the clock of one may be
-    set meanwhile: each time may be off by the allowed skew, so twice that is waited on top.  The wait itself goes by
-    this machine's steady clock.  Raises ``ClockSkewError`` as ``age_of``.
+    The mark's age is measured on the store's clock at both ends. A store may consist of many machines, and the clock of
+    one may be set meanwhile. Each time may be wrong by the allowed skew, so twice the skew is added. The wait itself is
+    measured on this machine's steady clock. Raises ``ClockSkewError``, as ``age_of`` does.
     """
     minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
     if not minutes:
         return
-    wanted = timedelta(minutes=minutes) + safety.two_clocks_apart
-    left_seconds = (wanted - age_of(store, mark, safety).least).total_seconds()
-    if left_seconds > 0:
-        logger.info("mark %s is young: waiting %.0f s for commits that were under way", mark.mark_id, left_seconds)
-        sleep(left_seconds)
+    required_age = timedelta(minutes=minutes) + safety.two_clocks_apart
+    wait_seconds = (required_age - age_of(store, mark, safety).least).total_seconds()
+    if wait_seconds > 0:
+        logger.info(
+            "mark %s: waiting %.0f s for commits that were in progress when it was made", mark.mark_id, wait_seconds
+        )
+        sleep(wait_seconds)
 
 
 class _Passes:
-    """The passes of one sweep over what is left of a mark; each has its own place in the ledger."""
+    """The passes of one sweep over the remaining objects of a mark. Each pass has its own records in the ledger."""
 
     def __init__(
         self,
@@ -140,13 +146,14 @@ class _Passes:
         self.looks = 0
 
     def recorded(self, sequence: str = "") -> DataFrame:
-        """What the ledger has, of one pass or of all.  Columns: ``schemas.SWEEP``."""
+        """Return the records of the ledger, of one pass or of all. Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
 
     def rounds_left(self, *, strangers_too: bool) -> Iterator[DataFrame]:
-        """The marked objects whose end is not recorded.  Columns: ``_MARKED``; ``recorded`` is null or an outcome.
+        """Return the marked objects without a final outcome. Columns: ``_MARKED``; ``recorded`` is null or an outcome.
 
-        Raises ``MarkError`` for a mark with what no mark may have: strangers, unless ``strangers_too``.
+        Raises ``MarkError`` if the mark's parts do not hold the objects that its manifest counts, or hold an address
+        that is never collected. That includes names that lakeFS did not generate, unless ``strangers_too``.
         """
         marked = read_marked(self._context.spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
         if self._not_backed_up is not None:
@@ -165,34 +172,35 @@ class _Passes:
         rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
         if rows != self._mark.candidates:
             raise MarkError(
-                f"mark {self._mark.mark_id} says {self._mark.candidates} objects, but holds {rows} different ones",
-                remedy="do not sweep it; mark again",
+                f"The manifest of mark {self._mark.mark_id} counts {self._mark.candidates:,} objects, but its files "
+                f"hold {rows:,} different ones",
+                remedy=_NEW_MARK,
             )
         if misplaced:
             raise MarkError(
-                f"{misplaced} addresses of mark {self._mark.mark_id} are in places that are never collected",
-                remedy="do not sweep it; mark again",
+                f"Mark {self._mark.mark_id} has {misplaced:,} addresses that are never collected",
+                remedy=_NEW_MARK,
             )
         if strangers := not strangers_too and everything.manifest.facts["strangers"]:
             raise MarkError(
-                f"mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
-                "does not give. They may belong to somebody else",
-                remedy="do not sweep it; run `lakefs-gc mark`, which does not mark such objects",
+                f"Mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
+                "did not generate. They may belong to another application",
+                remedy="Do not sweep this mark. Run `lakefs-gc mark`, which does not mark such objects",
             )
         return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
 
     def keep_recorded(self) -> DataFrame:
-        """The whole ledger, read once."""
+        """Write the whole ledger to the workspace, and return it."""
         return self._keep("sweep_ledger", StageOutput(self.recorded(), self._context.clock()), schemas.SWEEP).dataframe
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
-        """The marked objects whose delete ``failed`` (columns ``schemas.SWEEP``).  Columns: ``_MARKED``."""
+        """Return the marked objects whose delete ``failed`` (columns ``schemas.SWEEP``). Columns: ``_MARKED``."""
         marked = self._context.workspace.read(self._context.spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
         outcome = failed.select("address", F.col("outcome").alias("recorded"))
         return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
 
     def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
-        """``objects`` (columns ``_MARKED``), kept in parts of about ``objects_per_look``: a round reads its own."""
+        """Split ``objects`` (columns ``_MARKED``) into parts of about ``objects_per_look``: one for each round."""
         rounds = -(-count // self._settings.objects_per_look)
         number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
         output = StageOutput(
@@ -204,15 +212,15 @@ class _Passes:
             yield from (part for part in parts if rounds == 1 or not part.isEmpty())
 
     def sweep_round(self, suspects: DataFrame) -> None:
-        """Look and delete, until each of ``suspects`` (columns ``_MARKED``, at least one row) has its outcome.
+        """Take second looks and delete, until each of ``suspects`` (columns ``_MARKED``, not empty) has an outcome.
 
-        Raises ``StaleLookError`` after a look that was too old before anything could be deleted, ``ApprovalError`` once
+        Raises ``StaleLookError`` if a second look was too old before any delete could begin, and ``ApprovalError`` once
         the mark is being restored.
         """
         while True:
             refuse_restored(self._store, self._mark.mark_id, self._known_restores)
             self.looks += 1
-            # What becomes referenced while a look is under way, it may miss: it is as old as its first call.
+            # A look may miss what becomes referenced while it runs, so its age counts from its first call.
             until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
             referenced = self._look(suspects).select("address").distinct()
             verdict = (
@@ -247,13 +255,17 @@ class _Passes:
         if self._store.now().timestamp() > until:
             minutes = f"{self._settings.max_look_age_minutes:g}"
             raise StaleLookError(
-                f"the look at what is referenced took longer than the {minutes} minutes for which its word counts",
-                remedy="raise sweep.max_look_age_minutes, or lower sweep.objects_per_look where the marked objects "
-                "take the time; then sweep again: it goes on with what is left",
+                f"Reading the references took longer than sweep.max_look_age_minutes ({minutes}), so the result is too "
+                "old to delete by",
+                remedy="Raise sweep.max_look_age_minutes, or lower sweep.objects_per_look if the marked objects take "
+                "most of the time, and sweep again: the sweep continues with the remaining objects",
             )
 
     def _delete(self, plan: DataFrame, sequence: str, until: float) -> int:
-        """Go through a plan (columns ``PLAN``); how many objects are left.  Raises ``StaleLookError`` if all are."""
+        """Delete the objects of a plan (columns ``PLAN``), and return how many remain.
+
+        Raises ``StaleLookError`` if all remain.
+        """
         settings = self._settings
         task = DeleteTask(
             store=self._run.store,
@@ -268,7 +280,7 @@ class _Passes:
             known_restores=self._known_restores,
         )
         with driver_errors():
-            # The sums need every row of every task: this is what runs the deletes, each of them, now.
+            # The sums need every row of every task, so this action runs all deletes.
             [row] = (
                 plan.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
                 .sortWithinPartitions("address")
@@ -277,16 +289,21 @@ class _Passes:
                 .collect()
             )
         done, left = row["done"] or 0, row["left"] or 0
-        logger.info("mark %s: %d objects done, %d left for another look", self._mark.mark_id, done, left)
+        logger.info(
+            "mark %s: %s objects have an outcome, %s remain for another look",
+            self._mark.mark_id,
+            f"{done:,}",
+            f"{left:,}",
+        )
         if left and not done:
             refuse_restored(self._store, self._mark.mark_id, self._known_restores)
-            # Another look would end as this one did.
+            # Another look would end in the same way.
             raise StaleLookError(
-                f"no delete of {left} objects could begin within the {settings.max_look_age_minutes:g} minutes for "
-                "which a look at what is referenced counts",
-                remedy="raise sweep.max_look_age_minutes; where requests are slow or limited lower "
-                "sweep.objects_per_request; see whether Spark's tasks wait for executors; then sweep again: it goes on "
-                "with what is left",
+                f"No delete of {left:,} objects could begin before the second look was older than "
+                f"sweep.max_look_age_minutes ({settings.max_look_age_minutes:g})",
+                remedy="Raise sweep.max_look_age_minutes. If requests are slow or limited, lower "
+                "sweep.objects_per_request. Check whether Spark's tasks wait for executors. Then sweep again: "
+                "the sweep continues with the remaining objects",
             )
         return int(left)
 

@@ -97,7 +97,7 @@ def test_what_a_person_looks_at(finished: Run) -> None:
 def test_a_mark_is_never_replaced(finished: Run) -> None:
     mark = finished.collector.mark()
     finished.collector.materialize("candidates")
-    with pytest.raises(MarkError, match=r"has a mark already .* made from other candidates"):
+    with pytest.raises(MarkError, match=r"already has a mark .* made from other candidates"):
         finished.collector.mark()
     assert finished.collector.read_mark(mark.mark_id) == mark
     remove(finished, mark.mark_id)

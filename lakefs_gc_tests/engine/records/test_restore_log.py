@@ -241,7 +241,7 @@ def test_a_restore_waits_for_deletes_that_are_under_way(half_swept: HalfSwept, m
         return begun
 
     monkeypatch.setattr("lakefs_gc.engine.undo.restore.begin_restore", begin)
-    with pytest.raises(RestoreIncompleteError, match="ended a delete while this restore was at work"):
+    with pytest.raises(RestoreIncompleteError, match="ended a delete during this restore"):
         half_swept.restore(end_meanwhile)
     assert len(waited) == 1
 

@@ -270,7 +270,10 @@ def test_a_look_that_grew_old_is_taken_again(spark: SparkSession, store_in_s3: S
 
 @pytest.mark.parametrize(
     ("who_is_late", "told"),
-    [("driver", "took longer than the 15 minutes"), ("worker", r"no delete of \d+ objects could begin")],
+    [
+        ("driver", r"took longer than sweep\.max_look_age_minutes \(15\)"),
+        ("worker", r"No delete of \d+ objects could begin"),
+    ],
 )
 def test_a_look_that_is_too_old_for_any_delete_ends_the_sweep(
     spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path, who_is_late: str, told: str

@@ -117,10 +117,10 @@ def test_a_mark_with_addresses_in_other_places_deletes_nothing(spark: SparkSessi
     for bad in BAD:
         changed = forged(repository, mark, bad)
         assert collector.read_mark(mark.mark_id) == changed
-        with pytest.raises(MarkError, match=r"1 addresses of mark .* are in places that are never collected"):
+        with pytest.raises(MarkError, match=r"Mark .* has 1 addresses that are never collected"):
             collector.sweep(changed, live=[])
     changed = forged(repository, mark, keys[0])
-    with pytest.raises(MarkError, match="says 4 objects, but holds 3 different ones"):
+    with pytest.raises(MarkError, match="counts 4 objects, but its files hold 3 different ones"):
         collector.sweep(changed, live=[])
     (repository.folder / mark.parts[0].key).write_bytes(b"PAR1")
     with pytest.raises(MarkError, match="was changed after the mark was made"):

@@ -212,8 +212,8 @@ def test_what_is_there_is_never_overwritten(swept: Swept) -> None:
     assert swept.repository.store.read(swept.keys[PATHS[0]]) == b"something else"
     assert swept.repository.store.read(swept.keys[PATHS[1]]) == b"x" * len(PATHS[1])
     assert {error["error"] for error in result.errors} == {
-        "another object is at its address, and was left alone",
-        "the place of the backups does not have it any more",
+        "another object exists at this address and was not overwritten",
+        "the backup location no longer has the copy",
     }
     with pytest.raises(RestoreIncompleteError, match="3 of 4 objects") as caught:
         result.raise_if_incomplete()
@@ -317,8 +317,8 @@ def test_what_lakefs_shows_is_compared_too(swept: Swept, lake: Lake) -> None:
 
     result = swept.restore(PATHS[0], Confused(lake.credentials))
     assert (counts(result), result.unreadable, result.read_through_lakefs) == ({"restored": 1}, 1, 0)
-    assert result.errors[-1]["error"] == "lakeFS shows other content than was backed up"
-    with pytest.raises(RestoreIncompleteError, match="1 that did cannot be read"):
+    assert result.errors[-1]["error"] == "lakeFS returns other content than was backed up"
+    with pytest.raises(RestoreIncompleteError, match="1 restored ones cannot be read"):
         result.raise_if_incomplete()
 
 
@@ -390,7 +390,7 @@ def test_metadata_of_an_old_commit_that_is_gone(swept: Swept) -> None:
     assert counts(result) == {"restored": 4}
     assert (result.read_through_lakefs, result.shown_by_no_commit, result.unreadable_metadata) == (0, 4, 1)
     assert gone in [error["for_example"] for error in result.errors]
-    with pytest.raises(RestoreIncompleteError, match="1 files that say what commits show are damaged or gone"):
+    with pytest.raises(RestoreIncompleteError, match="1 ranges or metaranges are damaged or missing"):
         result.raise_if_incomplete()
     assert swept.repository.store.read(swept.stray) == b"never committed"
 

@@ -140,7 +140,7 @@ def test_a_mark_that_names_them_is_not_swept(spark: SparkSession, repository: La
     clients = collector.read_mark("m1")
     assert not clients.is_ours
     for mark in (older, clients):
-        with pytest.raises(MarkError, match=rf"mark {mark.mark_id} has 2 objects at the root .* somebody else"):
+        with pytest.raises(MarkError, match=rf"Mark {mark.mark_id} has 2 objects at the root .* another application"):
             collector.sweep(mark, live=[])
     assert repository.objects() == before
     collector.sweep(clients, live=[], named_at_root="report.csv")
