@@ -242,7 +242,7 @@ _RULES_1_TO_11 = (
         6,
         "a sweep waits for commits that were under way",
         "engine/sweep/sweep.py",
-        "left_seconds > 0",
+        "wait_seconds > 0",
         "engine/sweep/test_sweep.py",
         "waits",
     ),

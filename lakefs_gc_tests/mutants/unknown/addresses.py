@@ -232,7 +232,7 @@ MUTANTS: tuple[Mutant, ...] = (
         8,
         "the share of a mark is one of what is lakeFS's",
         "engine/decide/evidence.py",
-        " - strangers[NOT_LAKEFS],",
+        " - not_lakefs[NOT_LAKEFS],",
         ",",
         _STRANGERS,
         "look_small",
