@@ -262,7 +262,7 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     repository.store.delete_many(["data/s/one"])
     lost = place.back_up(spark, collector, mark)
     assert lost.outcomes["data/s/one"] == "failed"
-    assert "so is the copy" in lost.rows["data/s/one"]["error"]
+    assert "neither the original nor the copy" in lost.rows["data/s/one"]["error"]
 
 
 def test_what_a_killed_backup_left_is_compared_and_not_copied_again(

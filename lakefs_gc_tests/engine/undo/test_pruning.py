@@ -164,7 +164,7 @@ def test_a_server_with_another_repository_of_that_name_prunes_nothing(
         no_mounts = staging.settings.model_copy(update={"mounts": {}})
         later = utc_now() + timedelta(days=31)
         ends = prune_backups(place.store, "lake", _DAYS, later, lambda url: open_store(no_mounts.reach(url)))
-        assert "nothing says where that is" in ends.kept[0][1]
+        assert "no mount leads to it" in ends.kept[0][1]
         assert len(list(list_backups(place.store))) == 1
         reads_it = prune_backups(place.store, "lake", _DAYS, later, lambda _: repository.store)
         assert (reads_it.removed, reads_it.kept) == ([], []), "two days after its sweep"
