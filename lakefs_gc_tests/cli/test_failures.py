@@ -48,7 +48,7 @@ def test_a_failed_delete_is_said_before_the_command_fails(
     assert "what to do" not in red.err
     assert (records[-1]["level"], records[-1]["error"]) == ("ERROR", "SweepIncompleteError")
     assert "1 of 2 objects" in records[-1]["message"]
-    assert "sweep it again" in records[-1]["remedy"]
+    assert "sweep the same mark again" in records[-1]["remedy"]
 
     again = run("sweep", repository.name, "--mark", facts["mark_id"])
     assert again.exit_code == 5

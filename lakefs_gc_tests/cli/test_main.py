@@ -91,7 +91,7 @@ def test_min_age_below_the_grace_period_is_refused(lake: Storyteller, run: Run) 
 def test_what_a_user_can_cause_has_no_traceback(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {
         ("mark", "no-such-repository"): (4, "check the repository's name"),
-        ("mark", REPOSITORY, "--min-age", "6"): (2, "write a number and its unit"),
+        ("mark", REPOSITORY, "--min-age", "6"): (2, "Write a number and its unit"),
         ("sweep", REPOSITORY, "--mark", "ft6vc2hksdue9brs3eog"): (3, "history"),
         ("show", REPOSITORY, "--mark", "../../x"): (3, "mark"),
         ("run", REPOSITORY): (2, "--yes"),
@@ -164,7 +164,7 @@ def test_the_sandbox_refuses_a_host_before_it_does_anything(
     monkeypatch.chdir(tmp_path)
     refused = run("sandbox", "--host", "0.0.0.0")
     assert (refused.exit_code, refused.out) == (2, "")
-    assert "use 127.0.0.1" in refused.err
+    assert "Use 127.0.0.1" in refused.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -372,7 +372,7 @@ _JAVA_LIKE_STRANGER = re.compile(addresses.UNRECOGNIZED_NAME_REGEX)
 
 
 def _is_no_file(key: str, namespace: str) -> bool:
-    """Of a full address below a local store: a path with such parts names the file that it leads to."""
+    """Whether a key of a local store is a path with parts such as ``..``, which names the file that it leads to."""
     return addresses.is_local(namespace) and bool({"", ".", ".."} & set(key.split("/")))
 
 
@@ -393,7 +393,7 @@ def _read_address(data: bytes) -> Any:
         for namespace in ("s3://bucket/ns", "local://repo/"):
             relative = addresses.relative_address(address, kind, namespace)
             below = addresses.entries_below(batch, addresses.spellings(namespace, namespace)).column("address")
-            if relative is not None and (relative == address or not _is_no_file(relative, namespace)):
+            if relative is not None and not _is_no_file(relative, namespace):
                 _agree(below[0].as_py(), relative, f"{kind!r} {address!r}")
             elif relative is None and not {"%", "?"} & set(address):
                 _agree(below.to_pylist(), [], f"{kind!r} {address!r}")

@@ -77,5 +77,5 @@ def test_a_damaged_file_is_refused(spark: SparkSession, store: ObjectStore) -> N
     LedgerWriter(store, FOLDER, 0, "1").chunk(0).outcome(records({"a": "deleted"}))
     [key] = [key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]
     store.put(key, store.read(key)[:-9])
-    with pytest.raises(CorruptFileError, match="not a whole Parquet file"):
+    with pytest.raises(CorruptFileError, match="not a complete Parquet file"):
         read(spark, store)

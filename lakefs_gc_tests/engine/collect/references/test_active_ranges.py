@@ -142,13 +142,13 @@ def a_metarange(repository: LakeRepository, file: str) -> str:
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (cut_in_a_line, CorruptFileError, r"commits\.csv: the last line has no end"),
+        (cut_in_a_line, CorruptFileError, r"commits\.csv: the last line has no line end"),
         (cut_after_a_line, IncompleteAnswerError, "which is the head of a branch"),
         (no_commits, IncompleteAnswerError, "lists no commit"),
         (remove, ObjectNotFoundError, r"commits\.csv"),
         (remove_metarange, ObjectNotFoundError, r"_lakefs/[0-9a-f]{64} does not exist"),
         (cut_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: "),
-        (range_for_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: this is no metarange"),
+        (range_for_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: expected a metarange"),
     ],
 )
 def test_a_list_of_commits_that_is_not_whole_is_refused(

@@ -262,7 +262,7 @@ Damage = Callable[[LakeRepository, str], None]
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        (cut_short, CorruptFileError, "not a whole Parquet file"),
+        (cut_short, CorruptFileError, "not a complete Parquet file"),
         (remove, IncompleteAnswerError, f"holds {PAGES - 1} files, but the server wrote {PAGES} pages"),
     ],
 )
