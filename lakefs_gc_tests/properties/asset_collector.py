@@ -61,7 +61,8 @@ class AssetCollector(Collector):
 
     def materialize(self, *stages: str) -> None:
         """All of them in one Dagster run."""
-        self._run(*stages)
+        if stages:  # Dagster takes an empty selection for all assets
+            self._run(*stages)
 
     def collect_and_mark(self) -> Mark:
         self.materialize(*STAGES)
