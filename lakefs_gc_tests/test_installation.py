@@ -66,7 +66,8 @@ def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest
     program = folder / "bin" / "python"
     if request.param == "pip":
         command = [str(program), "-m", "pip", "install", "--quiet", str(wheel)]
-        subprocess.run(command, timeout=TIMEOUT_SECONDS, check=True)
+        # Elsewhere: in the checkout, pip would find its metadata there and take the wheel for installed.
+        subprocess.run(command, cwd=folder, timeout=TIMEOUT_SECONDS, check=True)
         return program
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
     with zipfile.ZipFile(wheel) as archive:

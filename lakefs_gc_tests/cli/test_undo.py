@@ -82,7 +82,7 @@ def test_back_up_sweep_restore(
     victim.unlink()
     red = run("restore", mark_id)
     assert red.exit_code == 5
-    assert "does not have it any more" in red.out
+    assert "no longer has the copy" in red.out
 
     kept = run("backups", "--prune", "--json").json()
     assert (kept["removed"], len(kept["backups"])) == ([], 1)
