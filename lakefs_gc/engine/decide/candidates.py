@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.listing.root_names import facts_of_strangers
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.decide.unmatched import unreferenced
+from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, unreferenced
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -51,7 +51,11 @@ def candidates(
     return StageOutput(
         dataframe=_with_reason(context, run, garbage, active_ranges),
         began_at=began_at,
-        facts={"cutoff": unmatched.manifest.facts["cutoff"], **facts_of_strangers(unmatched)},
+        facts={
+            "cutoff": unmatched.manifest.facts["cutoff"],
+            WRONG_SIZES: unmatched.manifest.facts.get(WRONG_SIZES),
+            **facts_of_strangers(unmatched),
+        },
         measures={
             "size_bytes": F.sum("size"),
             **age_measures(run.started_at),

@@ -13,6 +13,11 @@ If that takes too many lookups, only paths whose ETag may be that of the object 
 an ETag that is not an MD5 (multipart upload, SSE-KMS, set by a client) may belong to any content. Objects for which
 there are still too many paths are kept unverified, and counted. A task that meets too many paths returns only their
 distinct contents: the heads of 1,000 branches mostly have the same ones.
+
+A client that stages or links an object states its size and ETag, and lakeFS compares only what was stated. So an entry
+whose size is not the size of its object (``unmatched.wrong_sizes``) may hide an object of any size: every path with
+such a size is looked up. An object whose own entry alone states a wrong size, equal to the right size of the committed
+object, is not found.
 """
 
 from __future__ import annotations
@@ -52,7 +57,12 @@ _PATHS = StructType(
         StructField("md5", StringType(), False),
     ]
 )
-"""Paths of heads. A row without a path is a content (size and MD5) that any number of paths have."""
+"""Paths of heads. A row without a path is a content (size and MD5) that any number of paths have.
+
+``size`` is ``ANY_SIZE``, and the MD5 empty, if the entry may hide an object of any size.
+"""
+ANY_SIZE = -1
+"""In place of the size of an object or entry: it may be of any size."""
 _PATH_BATCH = pa.schema([("range_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("md5", pa.string())])
 _CONTENTS = StructType([StructField("address", StringType()), StructField("size", LongType()), _PATHS["md5"]])
 _ROWS_TO_SUM = 250_000  # contents, about 15 MB
@@ -68,12 +78,14 @@ Heads = Mapping[str, str]
 class TwinSearch:
     """What a search needs beside the unreferenced objects.
 
-    The names of its datasets in the workspace begin with ``name``.
+    The names of its datasets in the workspace begin with ``name``. Entries whose size passes ``any_size`` may hide an
+    object of any size; None if there are no such entries.
     """
 
     context: RunContext
     run: GCRun
     name: str
+    any_size: ValueFilter | None
 
     @property
     def max_lookups(self) -> int:
@@ -84,6 +96,10 @@ class TwinSearch:
     def range_cache(self) -> RangeCache:
         """The ranges that earlier runs have read."""
         return self.context.workspace.range_cache
+
+    def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
+        """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
+        return _compared(sizes, self.any_size)
 
     def locate(self, files: DataFrame, column: str) -> DataFrame:
         """Return where to read the metadata files that ``column`` names."""
@@ -98,10 +114,10 @@ class TwinSearch:
 def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. They are read several times, so pass a
-    DataFrame that is stored. ``heads_before`` are the heads of all branches before the server listed what is
-    uncommitted. The server omits an object because of the head at that time, which is this one or the current one. A
-    branch whose head moved twice meanwhile is covered by the second look before any delete.
+    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects; ``size`` may be ``ANY_SIZE``. They are
+    read several times, so pass a DataFrame that is stored. ``heads_before`` are the heads of all branches before the
+    server listed what is uncommitted. The server omits an object because of the head at that time, which is this one or
+    the current one. A branch whose head moved twice meanwhile is covered by the second look before any delete.
     """
     spark = search.context.spark
     heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
@@ -109,13 +125,17 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
     if not branches:
         return _none(spark)
     with driver_errors():
-        sizes = filter_of(suspects.select("size"))
+        wanted_sizes = suspects.select("size")
+        sizes = filter_of(wanted_sizes)
         if sizes is None:
             return _none(spark)
+        if search.any_size is not None:
+            sizes = sizes.including(ANY_SIZE)
+            wanted_sizes = wanted_sizes.union(local_rows(spark, [(ANY_SIZE,)], "size long"))
         head_ranges = search.keep("head_ranges", _head_ranges(branches, search), _HEAD_RANGES)
-        summed = F.count_if(F.col("path").isNull())
-        same_size = _paths(head_ranges.dataframe, sizes, search).join(suspects.select("size"), "size", "left_semi")
-        paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, summed=summed)
+        measures = {"summed": F.count_if(F.col("path").isNull()), "any_size": F.count_if(F.col("size") == ANY_SIZE)}
+        same_size = _paths(head_ranges.dataframe, sizes, search).join(wanted_sizes, "size", "left_semi")
+        paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, **measures)
         if not paths.manifest.rows:
             return _none(spark)
         alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
@@ -128,9 +148,11 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
                 if passing is None:
                     return _none(spark)
                 same_content = _alike(_paths(head_ranges.dataframe, passing, search), contents.dataframe)
-            narrowed = search.keep("paths_of_same_content", same_content, _PATHS, summed=summed)
+            narrowed = search.keep("paths_of_same_content", same_content, _PATHS, **measures)
             alike = _alike(contents.dataframe, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
+        if paths.manifest.facts["any_size"]:
+            alike = suspects.withColumn("md5", F.lit(""))
         if lookups is None:
             logger.warning(
                 "repository %s: more than %s paths may show an unreferenced object "
@@ -179,22 +201,28 @@ def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Ba
 
 
 def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
-    """Return the paths of heads that pass the filter ``wanted``. Columns: ``_PATHS``."""
+    """Return the paths of heads that pass the filter ``wanted``. Columns: ``_PATHS``.
+
+    A size that may hide an object of any size becomes ``ANY_SIZE`` before it is compared with ``wanted``.
+    """
     located = search.locate(head_ranges.select("range_id").distinct(), "range_id")
-    read = _read_paths(search.range_cache, search.context.cores, wanted, search.max_lookups)
+    read = _read_paths(search.range_cache, search.context.cores, wanted, search.any_size, search.max_lookups)
     return located.mapInArrow(read, _PATHS)
 
 
 @worker
-def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFilter, most: int) -> Batches:
+def _read_paths(
+    batches: Batches, cache: RangeCache, cores: int, wanted: ValueFilter, any_size: ValueFilter | None, most: int
+) -> Batches:
     """Yield batches of ``_PATHS``; without paths, only distinct contents, once there are more than ``most`` paths."""
     is_summed = False
 
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
-        if not wanted.may_pass(read_range(data, file).column("size")):
+        if not wanted.may_pass(_compared(read_range(data, file).column("size"), any_size)):
             return pa.RecordBatch.from_pylist([], schema=_PATH_BATCH)
         entries = read_range(data, file, keys=not is_summed, details=True)
-        sizes, md5 = entries.column("size"), _md5_of(entries.column("e_tag"))
+        sizes = _compared(entries.column("size"), any_size)
+        md5 = pc.if_else(pc.equal(sizes, ANY_SIZE), "", _md5_of(entries.column("e_tag")))
         paths = pa.nulls(len(sizes), pa.binary()) if is_summed else entries.column("key")
         range_id = pa.repeat("" if is_summed else row["range_id"], len(sizes))
         batch = pa.record_batch([range_id, paths, sizes, md5], schema=_PATH_BATCH)
@@ -217,6 +245,10 @@ def _read_paths(batches: Batches, cache: RangeCache, cores: int, wanted: ValueFi
         else:
             pending, rows = [contents], contents.num_rows
     yield from [_contents_of(pending)] if is_summed and pending else pending
+
+
+def _compared(sizes: pa.Int64Array, any_size: ValueFilter | None) -> pa.Int64Array:
+    return sizes if any_size is None else pc.if_else(any_size.passes(sizes, None), ANY_SIZE, sizes)
 
 
 def _contents_of(paths: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -261,13 +293,16 @@ def _alike(these: DataFrame, those: DataFrame) -> DataFrame:
     """Return the rows of ``these`` whose content may be that of a row of ``those``.
 
     Both have columns ``size`` and ``md5``. Contents may be the same if the sizes are equal and the MD5s are equal or at
-    least one of them is unknown (empty).
+    least one of them is unknown (empty). All rows of ``these`` with ``ANY_SIZE`` are returned.
     """
+    any_size = these.where(F.col("size") == ANY_SIZE)
     same_md5 = these.join(those.where("md5 != ''").select("size", "md5"), ["size", "md5"], "left_semi")
     any_md5 = these.where("md5 = ''").join(those.select("size"), "size", "left_semi")
     against_any = these.join(those.where("md5 = ''").select("size"), "size", "left_semi")
     columns = these.columns
-    return reduce(DataFrame.union, (rows.select(*columns) for rows in (same_md5, any_md5, against_any))).distinct()
+    return reduce(
+        DataFrame.union, (rows.select(*columns) for rows in (same_md5, any_md5, against_any, any_size))
+    ).distinct()
 
 
 @dataclass(frozen=True)
@@ -346,7 +381,8 @@ def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: 
     if not unanswered:
         return kept
     unknown = local_rows(spark, [(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
-    unverified = _alike(alike, unknown).join(kept.select("address"), "address", "left_anti")
+    may_be_shown = alike if any(lookup.size == ANY_SIZE for lookup in unanswered) else _alike(alike, unknown)
+    unverified = may_be_shown.join(kept.select("address"), "address", "left_anti")
     return kept.union(unverified.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
 
 

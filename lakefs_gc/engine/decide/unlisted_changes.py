@@ -8,10 +8,11 @@ A list that omits an object looks the same as a list of a branch that does not h
   (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).
 
 Both change the row count: each change of a branch, except a delete, is one row of the list. So the changes of all
-branches are counted, with one request for each 1,000. If the counts are equal, nothing was omitted. If they differ
-(imports are staged, or clients are writing), each changed path whose size is that of an unreferenced object is looked
-up, and the object that the branch shows is kept. If there are too many paths to look up, all objects of such sizes are
-kept unverified.
+branches are counted, with one request for each 1,000. Equal counts are strong evidence, but no proof, that nothing was
+omitted: an omitted row and a change that was reverted before the count cancel out (docs/known-limits.md). If the counts
+differ (imports are staged, or clients are writing), each changed path is looked up, and the object that the branch
+shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are looked up. If
+these are still too many, all objects of such sizes are kept unverified.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.decide.hidden_twins import Lookup, TwinSearch, kept_of, look_up
+from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, Lookup, TwinSearch, kept_of, look_up
 from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -41,13 +42,27 @@ _CALLS_AT_ONCE = 16
 _CHANGES_AT_ONCE = 1000
 
 
-@dataclass
 class _Changes:
-    """The changes of one branch: how many, the paths to look up, and the sizes that unreferenced objects may have."""
+    """The changes of one branch: how many, and the lookups of all of them and of those that sizes do not exclude.
 
-    count: int
-    lookups: list[Lookup]
-    sizes: set[int]
+    Both lists end one above ``max_lookups``, which shows that the limit is exceeded. ``sizes`` are those that
+    unreferenced objects may have.
+    """
+
+    def __init__(self, max_lookups: int) -> None:
+        self.count = 0
+        self.every: list[Lookup] = []
+        self.alike: list[Lookup] = []
+        self.sizes: set[int] = set()
+        self._limit = max_lookups + 1
+
+    def add(self, lookups: list[Lookup], are_alike: list[bool]) -> None:
+        """Count these changes; ``are_alike`` says of each whether an unreferenced object may have its size."""
+        self.count += len(lookups)
+        self.every += lookups[: self._limit - len(self.every)]
+        alike = [lookup for lookup, is_alike in zip(lookups, are_alike, strict=True) if is_alike]
+        self.sizes.update(lookup.size for lookup in alike)
+        self.alike += alike[: self._limit - len(self.alike)]
 
 
 def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
@@ -64,9 +79,11 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
             return nothing
         read = map_unordered(lambda branch: _changes(branch, wanted, search), branches, _CALLS_AT_ONCE)
         by_branch = [changes for _, changes in read]
-        if sum(changes.count for changes in by_branch) == listed:
+        count = sum(changes.count for changes in by_branch)
+        if count == listed:
             return nothing
-        lookups = [lookup for changes in by_branch for lookup in changes.lookups]
+        few = count <= search.max_lookups
+        lookups = [lookup for changes in by_branch for lookup in (changes.every if few else changes.alike)]
         if len(lookups) > search.max_lookups:
             logger.warning(
                 "repository %s: more than %s staged changes may refer to an unreferenced object "
@@ -75,22 +92,26 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
                 f"{search.max_lookups:,}",
             )
             sizes = sorted(set[int]().union(*(changes.sizes for changes in by_branch)))
-            alike = suspects.join(local_rows(spark, [(size,) for size in sizes], "size long"), "size", "left_semi")
+            alike = suspects
+            if ANY_SIZE not in sizes:
+                rows = local_rows(spark, [(size,) for size in sizes], "size long")
+                alike = suspects.join(rows, "size", "left_semi")
             return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
         shown, unanswered = look_up(lookups, search)
         return kept_of(spark, suspects.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
 
 
 def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
-    changes = _Changes(0, [], set())
+    changes = _Changes(search.max_lookups)
     listed = _changes_of(branch, search)
     while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
-        changes.count += len(chunk)
-        passes = wanted.passes(pa.array([change.size_bytes for change in chunk], pa.int64()), None)
-        alike = [change for change, may_match in zip(chunk, passes.to_pylist(), strict=True) if may_match]
-        changes.sizes.update(change.size_bytes for change in alike)
-        remaining = search.max_lookups + 1 - len(changes.lookups)  # one above the limit shows that it is exceeded
-        changes.lookups += [Lookup(branch, change.path.encode(), change.size_bytes, "") for change in alike[:remaining]]
+        sizes = search.compared(pa.array([change.size_bytes for change in chunk], pa.int64()))
+        alike = pc.or_(wanted.passes(sizes, None), pc.equal(sizes, ANY_SIZE))
+        lookups = [
+            Lookup(branch, change.path.encode(), size, "")
+            for change, size in zip(chunk, sizes.to_pylist(), strict=True)
+        ]
+        changes.add(lookups, alike.to_pylist())
     return changes
 
 

@@ -2,7 +2,8 @@
 
 One full outer join of the listing and the references gives both. Objects without a reference that are older than the
 cutoff, and lie where garbage can lie, are garbage (rules 2 and 4). References without an object are an audit (rule 7)
-at no extra cost.
+at no extra cost. Committed objects whose entries have another size than the object are returned as well: by sizes,
+``hidden_twins`` could not find what took the place of such an object.
 
 The join compares 64-bit hashes of addresses, and only the hashes of references are shuffled. Two addresses with the
 same hash can only make garbage look referenced, so that it is kept. A referenced object always finds its own hash among
@@ -27,9 +28,11 @@ from lakefs_gc.engine.collect.listing.root_names import (
 )
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
+from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REGEX
@@ -37,6 +40,8 @@ from lakefs_gc.formats.ranges import read_metarange
 
 _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
+WRONG_SIZES = "wrong_sizes"
+"""Fact of ``unmatched``, the candidates and a mark: how many committed entries have another size than their object."""
 LONGEST_UPLOAD = timedelta(days=7)
 """How much older than the cutoff parts of an upload must be: while the upload is in progress, no list has them."""
 
@@ -60,6 +65,8 @@ def unmatched(
     outside the listed prefixes. ``found_in`` marks objects whose names lakeFS did not generate (``root_names``), and
     ``facts`` counts them.
 
+    A row with ``found_in`` ``WRONG_SIZE`` is a live object: ``hiding_any_size`` returns the sizes of such entries.
+
     Raises ``InputOrderError`` if the inputs are out of order, of different runs, or not made from each other (rule 1),
     and ``SafetyError`` if nothing is committed although a branch has content (rule 3).
     """
@@ -72,11 +79,14 @@ def unmatched(
         refuse_unproved_emptiness(context, run)
     named = named_at_root(run, listing, uncommitted, committed)
     pieces = 1 + sum(d.manifest.rows for d in (listing, committed, uncommitted, foreign_references)) // _ROWS_PER_PIECE
+    no_size = F.lit(None).cast("long")
     references = reduce(
         DataFrame.union,
         (
-            dataset.dataframe.select(address_hash("address"), F.lit(dataset.manifest.stage).alias("found_in"))
-            for dataset in (committed, uncommitted, foreign_references)
+            dataset.dataframe.select(
+                address_hash("address"), F.lit(dataset.manifest.stage).alias("found_in"), size.alias("entry_size")
+            )
+            for dataset, size in ((committed, F.col("size")), (uncommitted, no_size), (foreign_references, no_size))
         ),
     )
     stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
@@ -89,23 +99,30 @@ def unmatched(
     is_garbage = is_older_than_cutoff & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     # Whether the objects exist to which other repositories refer is not audited here.
     is_missing = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
-    rows = joined.where(F.when(has_no_reference, is_garbage).otherwise(is_missing))
+    has_wrong_size = F.coalesce(F.col("listed") & (F.col("entry_size") != F.col("size")), F.lit(False))
+    rows = joined.where(F.when(has_no_reference, is_garbage).otherwise(is_missing | has_wrong_size))
     unreferenced_in = F.lit(schemas.STORE)
     if not named:
         unreferenced_in = F.when(has_unrecognized_name(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
-    is_not_lakefs = F.col("found_in") == schemas.NOT_LAKEFS
+    found_in = F.when(has_wrong_size, F.lit(schemas.WRONG_SIZE)).otherwise(F.coalesce("found_in", unreferenced_in))
+    is_not_lakefs, is_wrong_size = (F.col("found_in") == name for name in (schemas.NOT_LAKEFS, schemas.WRONG_SIZE))
     return StageOutput(
         dataframe=rows.select(
-            "address", "size", "last_modified", F.coalesce("found_in", unreferenced_in).alias("found_in"), _HASH
+            "address",
+            F.when(has_wrong_size, F.col("entry_size")).otherwise(F.col("size")).alias("size"),
+            F.when(~has_wrong_size, F.col("last_modified")).alias("last_modified"),
+            found_in.alias("found_in"),
+            _HASH,
         ),
         began_at=began_at,
         facts={"cutoff": run.cutoff.isoformat(), NAMED_AT_ROOT: named},
         measures={
-            "size_bytes": F.sum("size"),
+            "size_bytes": F.sum(F.when(~is_wrong_size, F.col("size"))),
             "unreferenced": F.count_if(F.col("found_in") == schemas.STORE),
             NOT_LAKEFS: F.count_if(is_not_lakefs),
             NOT_LAKEFS_BYTES: F.sum(F.when(is_not_lakefs, F.col("size"))),
             "not_in_store": F.count_if(F.col("address").isNull()),
+            WRONG_SIZES: F.count_if(is_wrong_size),
             **age_measures(run.started_at),
         },
         inputs={
@@ -118,6 +135,20 @@ def unmatched(
 def unreferenced(rows: DataFrame) -> DataFrame:
     """Return the rows of ``schemas.UNMATCHED`` that are objects of lakeFS in the store. Columns: ``STORE_LISTING``."""
     return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
+
+
+def hiding_any_size(unmatched: Dataset) -> ValueFilter | None:
+    """Return the sizes of entries that may hide an object of any size (``hidden_twins``); None if there are none.
+
+    These are the sizes of entries whose object has another size; all sizes, if the stage did not compare them.
+    """
+    wrong = unmatched.manifest.facts.get(WRONG_SIZES)
+    if wrong is None:
+        return every_size()
+    if not wrong:
+        return None
+    with driver_errors():
+        return filter_of(unmatched.dataframe.where(F.col("found_in") == schemas.WRONG_SIZE).select("size"))
 
 
 def address_hash(column: str) -> Column:

@@ -30,6 +30,12 @@ class ValueFilter:
     columns: tuple[str, ...]
     bits: bytes
 
+    def including(self, size_bytes: int) -> ValueFilter:
+        """Return this filter of sizes with one more size in it."""
+        bits, hashed = bytearray(self.bits), int(_hashed([pa.array([size_bytes], pa.int64())])[0])
+        bits[hashed >> 3] |= 0x80 >> (hashed & 7)
+        return ValueFilter(self.columns, bytes(bits))
+
     def may_pass(self, size: pa.Int64Array) -> bool:
         """Return whether any of these sizes may pass; always True for a filter that needs MD5s as well."""
         return "md5" in self.columns or pc.any(self.passes(size, None), min_count=0).as_py()
@@ -41,6 +47,11 @@ class ValueFilter:
         return pa.array(
             (bits[hashed >> np.uint64(3)] >> (np.uint64(7) - (hashed & np.uint64(7))).astype(np.uint8)) & 1 > 0
         )
+
+
+def every_size() -> ValueFilter:
+    """Return a filter that every size passes."""
+    return ValueFilter(("size",), b"\xff" * (1 << _FILTER_BITS - 3))
 
 
 def filter_of(rows: DataFrame) -> ValueFilter | None:

@@ -61,6 +61,6 @@ def _rows_in(store: ObjectStore, key: str) -> int:
         rows: int = pq.read_metadata(pa.BufferReader(end)).num_rows
     except (pa.ArrowException, OSError) as error:
         raise CorruptFileError(
-            key, f"this is not a whole Parquet file: {str(error)[:200]}", remedy="start a new run"
+            key, f"not a complete Parquet file: {str(error)[:200]}", remedy="start a new run"
         ) from None
     return rows

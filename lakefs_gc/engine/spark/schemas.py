@@ -9,7 +9,8 @@ active_ranges       a range that an active commit refers to: ``range_id``, ``ent
 committed           an entry of an active commit: ``address`` (as often as ranges have it), ``size``, ``last_modified``
 foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
 unmatched           what is stored and not referenced, or referenced and not stored: ``address``, ``size``,
-                    ``last_modified`` (all null where it is not stored), ``found_in``, ``address_hash``
+                    ``last_modified`` (all null where it is not stored), ``found_in``, ``address_hash``; and each
+                    committed object whose entry has another size than the object: that size in ``size``
 missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by``
 kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
@@ -73,6 +74,8 @@ STORE = "store"
 """Found in: the store alone; nobody refers to it.  Otherwise the stage that refers to what the listing has not."""
 NOT_LAKEFS = "not_lakefs"
 """Found in: the store alone, at the root under a name that lakeFS does not give.  It is never a candidate."""
+WRONG_SIZE = "wrong_size"
+"""Found in: the store and a commit, whose entry has another size. It is live; ``size`` is the one of the entry."""
 
 SHOWN = "shown_by_a_branch"
 """Why: a branch shows the object, and the server's list leaves it out."""

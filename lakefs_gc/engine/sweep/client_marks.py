@@ -22,7 +22,8 @@ from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.kept import kept
 from lakefs_gc.engine.decide.missing import missing
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, unmatched
+from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, hiding_any_size, unmatched
+from lakefs_gc.engine.decide.value_filter import ValueFilter
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked
@@ -37,12 +38,13 @@ class ClientMarkFindings(NamedTuple):
     """The facts of a client's mark that a mark of lakefs-gc records itself.
 
     ``accepted`` names the repositories that the checks name as unread. ``named_at_root`` is the result of
-    ``root_names.named_at_root``.
+    ``root_names.named_at_root``, and ``any_size`` that of ``unmatched.hiding_any_size``.
     """
 
     checks: tuple[Check, ...]
     accepted: Accepted
     named_at_root: str
+    any_size: ValueFilter | None
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class ClientMarkChecks:
             evaluate(evidence, context.safety),
             replace(accepted, others=named),
             unreferenced.manifest.facts[NAMED_AT_ROOT],
+            hiding_any_size(unreferenced),
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:

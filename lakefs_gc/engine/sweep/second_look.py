@@ -28,10 +28,11 @@ from lakefs_gc.engine.collect.references.foreign_references import (
     foreign_references,
 )
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_left_out
-from lakefs_gc.engine.decide.unmatched import refuse_unproved_emptiness
+from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, hiding_any_size, refuse_unproved_emptiness
+from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -104,11 +105,27 @@ def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
     return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
 
 
+def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
+    """Return which sizes of entries may hide an object of any size (``unmatched.hiding_any_size``), as of the mark.
+
+    All sizes, if the mark does not record that there were none, and this workspace no longer has them.
+    """
+    if mark.run.get(WRONG_SIZES) == 0:
+        return None
+    try:
+        rows = context.workspace.read(context.spark, mark.run["run_key"], "unmatched", schemas.UNMATCHED)
+    except (KeyError, InputOrderError):
+        return every_size()
+    if rows.manifest.materialization_id != mark.inputs.get("unmatched"):
+        return every_size()
+    return hiding_any_size(rows)
+
+
 class SecondLook:
     """Takes second looks during one sweep. Each call reads only what no earlier look has read.
 
     An address that one look returns stays in the results of all later ones. ``accepted`` is what the approval accepts
-    as unknown. Anything else that cannot be read ends the sweep.
+    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``.
     """
 
     def __init__(
@@ -117,8 +134,9 @@ class SecondLook:
         run: GCRun,
         seen: SeenAtMark | None,
         accepted: Accepted,
+        any_size: ValueFilter | None,
     ) -> None:
-        self._context, self._run, self._accepted = context, run, accepted
+        self._context, self._run, self._accepted, self._any_size = context, run, accepted, any_size
         # Those of the mark, then those of the last look: what disappeared in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -163,8 +181,8 @@ class SecondLook:
                 accepted=self._accepted.others,
             ),
         )
-        search = TwinSearch(context, run, self._name("twins"))
-        sized = self._sized(suspects)
+        sized, any_size = self._sized(suspects)
+        search = TwinSearch(context, run, self._name("twins"), any_size)
         facts = staged.manifest.facts
         twins = find_twins(sized, facts["heads"], search)
         left_out = find_left_out(sized, facts["listed"], facts["heads"], search)
@@ -194,18 +212,24 @@ class SecondLook:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
             self._found = [self._keep_as(self._name("found"), output).dataframe]
 
-    def _sized(self, suspects: DataFrame) -> DataFrame:
-        """Return ``suspects`` with their sizes. The store is asked where the mark, made by another tool, has none."""
+    def _sized(self, suspects: DataFrame) -> tuple[DataFrame, ValueFilter | None]:
+        """Return ``suspects`` with their sizes, and the sizes of entries that may hide one of any size.
+
+        The store is asked where the mark, made by another tool, has no size. An object that does not exist is omitted,
+        unless its versions are to be deleted: then its size is ``ANY_SIZE``, and any entry may hide it.
+        """
         known = suspects.where(F.col("size").isNotNull()).select("address", "size")
         unknown = suspects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():
-            return known
+            return known, self._any_size
+        with_versions = self._context.settings.sweep.delete_versions
         asked = unknown.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
-            _ask_for_size(self._run.store), _SIZED
+            _ask_for_size(self._run.store, with_versions), _SIZED
         )
-        output = StageOutput(known.unionByName(asked), self._context.clock())
+        measures = {"any_size": F.count_if(F.col("size") == ANY_SIZE)}
+        output = StageOutput(known.unionByName(asked), self._context.clock(), measures=measures)
         kept = self._keep_as(self._name("sizes"), output, schemas.SIZED)
-        return kept.dataframe
+        return kept.dataframe, every_size() if kept.manifest.facts["any_size"] else self._any_size
 
     def _keep(self, stage: str, output: StageOutput) -> Dataset:
         return self._keep_as(self._name(stage), output, schemas.BY_STAGE[stage])
@@ -218,8 +242,11 @@ class SecondLook:
 
 
 @worker
-def _ask_for_size(batches: Batches, store: StoreLocation) -> Batches:
+def _ask_for_size(batches: Batches, store: StoreLocation, with_versions: bool) -> Batches:
     for batch in batches:
-        existing = worker_store(store).stat_many(batch.column("address").to_pylist())
-        sizes = pa.array([info.size_bytes for info in existing.values()], pa.int64())
-        yield pa.record_batch([pa.array(list(existing), pa.string()), sizes], names=["address", "size"])
+        addresses = batch.column("address").to_pylist()
+        sizes = {address: info.size_bytes for address, info in worker_store(store).stat_many(addresses).items()}
+        if with_versions:
+            sizes = dict.fromkeys(addresses, ANY_SIZE) | sizes
+        columns = [pa.array(list(sizes), pa.string()), pa.array(list(sizes.values()), pa.int64())]
+        yield pa.record_batch(columns, names=["address", "size"])

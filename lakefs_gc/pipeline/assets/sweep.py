@@ -22,7 +22,7 @@ from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.sweep import sweep as stage
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.outcomes import SweepResult, failures
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, seen_at_mark
+from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, seen_at_mark
 from lakefs_gc.engine.undo.backup_contents import not_backed_up
 from lakefs_gc.engine.workspace.workspace import Clock, StageOutput
 from lakefs_gc.errors import SweepIncompleteError
@@ -80,8 +80,10 @@ def sweep(
     accepted = Accepted.of(found.mark, approval.overrides)
     checks = found.mark.checks
     named_at_root = ""
-    if not found.mark.is_ours:
-        checks, accepted, named_at_root = ClientMarkChecks(run_context).evaluate(before, found.mark, accepted)
+    if found.mark.is_ours:
+        any_size = any_size_at_mark(run_context, found.mark)
+    else:
+        checks, accepted, named_at_root, any_size = ClientMarkChecks(run_context).evaluate(before, found.mark, accepted)
     refuse_failed_checks(
         checks,
         approval.overrides,
@@ -95,7 +97,7 @@ def sweep(
     stage.wait_for_commits(found.store, found.mark, configured.safety)
     run = begin_run(run_context, context.partition_key)
     refuse_unfit(found.mark, run.server)
-    look = SecondLook(run_context, run, seen_at_mark(run_context, found.mark), accepted)
+    look = SecondLook(run_context, run, seen_at_mark(run_context, found.mark), accepted, any_size)
     output, result = stage.sweep(
         run_context,
         run,

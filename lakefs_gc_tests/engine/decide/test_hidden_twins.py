@@ -18,7 +18,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.sstable.table_writer import write_range
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
 
 
 def twin(repository: LakeRepository, path: str, *, branch: str = "main", content: str = "") -> str:
@@ -77,7 +77,7 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     staged = twin(repository, "a", content="old", branch="dev")
     collector = Collector(spark, repository)
     collector.collect(until="unmatched")
-    search = TwinSearch(collector.context, collector.run, "twins")
+    search = TwinSearch(collector.context, collector.run, "twins", None)
     suspects = collector.dataset("unmatched").dataframe
     repository.delete_branch("dev")
     # Not at any head now, but it was when the server made its list.
@@ -86,6 +86,69 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     assert {row["address"] for row in find_twins(suspects, {"dev": first}, search).collect()} == set()
     suspects = spark.createDataFrame([(staged, 3), (other, 3)], "address string, size long")
     assert {row["address"] for row in find_twins(suspects, {}, search).collect()} == {other}
+
+
+def stage_with_wrong_size(repository: LakeRepository, key: str, content: bytes) -> str:
+    """Stage an object at path ``p`` with a size that is not its own, as a client may that compresses what it writes."""
+    repository.put_stray(key, content)
+    repository.stage("p", key, size_bytes=100, checksum="c")
+    return key
+
+
+@pytest.mark.parametrize("content", [b"12345", b"1234567"])
+def test_a_twin_of_an_object_whose_size_was_stated_wrong(
+    spark: SparkSession, repository: LakeRepository, content: bytes
+) -> None:
+    stage_with_wrong_size(repository, "data/slice/one", b"12345")
+    repository.commit()
+    repository.keep_days(10)
+    twin = stage_with_wrong_size(repository, "data/slice/two", content)
+    garbage = repository.put_stray("data/slice/garbage", content)
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert twin not in collector.addresses("uncommitted")
+    facts = collector.manifest("unmatched").facts
+    assert (facts["wrong_sizes"], facts["size_bytes"]) == (1, 2 * len(content)), "the twin and the garbage"
+    assert collector.addresses("candidates") == {garbage}
+    assert collector.manifest("missing").rows == 0
+    collector.sweep(collector.mark())
+    assert repository.store.read(twin) == content
+
+
+@pytest.mark.parametrize("workspace_is_lost", [False, True])
+def test_such_a_twin_that_is_staged_after_the_mark(
+    spark: SparkSession, repository: LakeRepository, workspace_is_lost: bool
+) -> None:
+    stage_with_wrong_size(repository, "data/slice/one", b"12345")
+    repository.commit()
+    repository.keep_days(10)
+    twin = repository.put_stray("data/slice/two", b"1234567")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert mark.candidates == 1
+    if workspace_is_lost:
+        collector = Collector(spark, repository)
+    stage_with_wrong_size(repository, twin, b"1234567")
+    result = collector.sweep(mark)
+    assert counts(result) == {"resurrected": 1}
+    assert repository.store.read(twin) == b"1234567"
+
+
+def test_too_many_entries_with_wrong_sizes(spark: SparkSession, repository: LakeRepository) -> None:
+    for number in range(3):
+        repository.put_stray(f"data/slice/{number}", b"12345")
+        repository.stage(f"p/{number}", f"data/slice/{number}", size_bytes=100 + number)
+    repository.commit()
+    repository.keep_days(10)
+    garbage = repository.put_stray("data/slice/garbage", b"1234567")
+
+    def collect(max_lookups: int) -> Collector:
+        collector = Collector(spark, repository, safety=SafetyParameters(max_twin_lookups=max_lookups))
+        collector.collect()
+        return collector
+
+    assert collect(3).addresses("candidates") == {garbage}
+    assert kept(collect(2)) == {garbage: "shielded"}
 
 
 @pytest.mark.parametrize("where", ["local", "s3"])
@@ -158,6 +221,7 @@ class Heads:
         self.folder = folder
         (folder / "_lakefs").mkdir()
         self.rows: list[dict[str, str | None]] = []
+        self.any_size: ValueFilter | None = None
 
     def range(self, *contents: tuple[str, int, str]) -> None:
         """Of path, size and ETag of each entry."""
@@ -173,7 +237,8 @@ class Heads:
         columns = [pa.array(column) for column in zip(*wanted, strict=True)]
         [bitmap] = value_filter._bitmap()(iter([pa.record_batch(columns, names=["size", "md5"][: len(columns)])]))
         passing = ValueFilter(("size", "md5")[: len(columns)], bitmap.column(0)[0].as_py())
-        read = hidden_twins._read_paths(RangeCache(StoreLocation(f"file://{self.folder}"), 0), 1, passing, most)
+        cache = RangeCache(StoreLocation(f"file://{self.folder}"), 0)
+        read = hidden_twins._read_paths(cache, 1, passing, self.any_size, most)
         batches = list(read(iter([pa.RecordBatch.from_pylist(self.rows)])))
         return [row for batch in batches for row in batch.to_pylist()]
 
@@ -205,3 +270,12 @@ def test_paths_or_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert paths_of(heads.find([(10, ""), (11, md5[1])], most=9)) == {b"d/1"}
     assert paths_of(heads.find([(10, md5[2]), (12, md5[1])], most=9)) == {b"a/2", b"b/2", b"c/2", b"d/2"}
     assert heads.find([(13,)], most=0) == []
+
+    # Entries of 12 bytes may hide an object of any size.
+    heads.any_size = value_filter.every_size()
+    assert heads.find([(12,)], most=9) == []
+    assert len(heads.find([(hidden_twins.ANY_SIZE,)], most=20)) == 11
+    assert contents(heads.find([(hidden_twins.ANY_SIZE,)], most=1)) == {(hidden_twins.ANY_SIZE, "")}
+    heads.any_size = ValueFilter(("size",), bytes(1 << 21)).including(12)
+    assert paths_of(heads.find([(hidden_twins.ANY_SIZE,)], most=9)) == {b"d/2"}
+    assert paths_of(heads.find([(hidden_twins.ANY_SIZE, "")], most=9)) == {b"d/2"}

@@ -26,7 +26,9 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
 def found(
     spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
 ) -> dict[str, str]:
-    search = TwinSearch(collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x")
+    search = TwinSearch(
+        collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
+    )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
     return {row["address"]: row["why"] for row in find_left_out(rows, listed, ["main", "dev"], search).collect()}
 
@@ -41,6 +43,9 @@ def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository
     assert found(spark, collector, 1, suspects) == kept
     assert found(spark, collector, None, suspects) == kept
     assert found(spark, collector, 1, {staged[0]: 5, "data/s/other": 6}) == {staged[0]: "shown_by_a_branch"}
+    # The size of an entry is what a client stated: few changes are all looked up.
+    assert found(spark, collector, 1, dict.fromkeys(suspects, 1)) == kept
+    assert found(spark, collector, 1, dict.fromkeys(suspects, 1), most=1) == {}
     assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
 
 

@@ -22,6 +22,8 @@ reading and writing it) and 0.04 µs for one that is not."""
 def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches (column ``address`` among others) with the first row of each address, of those that were compared.
 
+    A row of the same address that gives another ``size`` stays: ``unmatched`` compares the sizes of entries.
+
     After a batch with rows there comes at least one row more, however often they came before: whoever counts what goes
     in can report it beside what comes out.
     """
@@ -54,4 +56,7 @@ def _first_of_each(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     number = encoded.indices.to_numpy()
     first = np.empty(len(encoded.dictionary), np.int64)
     first[number[::-1]] = np.arange(len(number) - 1, -1, -1)  # the last to be written is the first that there is
+    if "size" in window.schema.names:
+        sizes = window.column("size").to_numpy(zero_copy_only=False)
+        first = np.union1d(first, np.flatnonzero(sizes != sizes[first[number]]))
     return window.take(pa.array(first))

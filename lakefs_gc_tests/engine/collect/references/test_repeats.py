@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakefs_gc.engine.collect.references import repeats
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 
-SCHEMA = pa.schema([("address", pa.string()), ("size", pa.int64())])
+SCHEMA = pa.schema([("address", pa.string()), ("number", pa.int64())])
 Rows = list[tuple[str, int]]
 
 
@@ -37,7 +37,7 @@ def left(batches: list[list[str]]) -> Rows:
     ]
     found = list(without_repeats(given))
     assert all(batch.schema == SCHEMA for batch in found)
-    return [(row["address"], row["size"]) for batch in found for row in batch.to_pylist()]
+    return [(row["address"], row["number"]) for batch in found for row in batch.to_pylist()]
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "ä", "", "c/d", "c/e", "x", "y", "z"]) | st.text(), max_size=9)))
@@ -66,3 +66,11 @@ def test_what_fills_half_a_window_is_handed_on() -> None:
     """Or memory would grow with what is different."""
     half = [[f"a{row % 5}" for row in range(8)]] * 4
     assert len(left(half)) == 4 * 5
+
+
+def test_a_row_with_another_size_stays() -> None:
+    schema = pa.schema([("address", pa.string()), ("size", pa.int64())])
+    rows = [("a", 1), ("b", 2), ("a", 1), ("a", 5), ("b", 2)]
+    batches = [pa.RecordBatch.from_pylist([{"address": address, "size": size} for address, size in rows], schema)]
+    kept = [(row["address"], row["size"]) for batch in without_repeats(batches) for row in batch.to_pylist()]
+    assert kept == [("a", 1), ("b", 2), ("a", 5)]
