@@ -65,6 +65,16 @@ def rules_to_api(rules: GCRules) -> dict[str, Any]:
     return {"branches": branches or None, "default_retention_days": rules.default_retention_days}
 
 
+def rules_to_record(rules: GCRules | None) -> dict[str, Any] | None:
+    """Return the rules as marks record them; None if the repository has no rules."""
+    return None if rules is None else {"default_days": rules.default_retention_days, "branches": dict(rules.branches)}
+
+
+def rules_from_record(content: Mapping[str, Any] | None) -> GCRules | None:
+    """Return the rules that a mark records."""
+    return None if content is None else GCRules(content["default_days"], dict(content["branches"]))
+
+
 def decode_rules(data: bytes, file: str = RULES_KEY) -> GCRules | None:
     """Return the rules of lakeFS's file; None if it is empty (rules were deleted). Raise ``CorruptFileError``."""
     if not data:

@@ -256,7 +256,7 @@ _RULES_1_TO_11 = (
     never(
         7, "and keeps the mark from being swept", "engine/decide/checks.py", "seen.lost", "engine/decide/test_checks.py"
     ),
-    never(8, "a failed check refuses the sweep", "engine/decide/checks.py", "left", "engine/decide/test_checks.py"),
+    never(8, "a failed check refuses the sweep", "engine/records/check.py", "left", "engine/decide/test_checks.py"),
     Mutant(
         8,
         "the sweep reads the checks of its mark",

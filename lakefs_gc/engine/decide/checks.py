@@ -9,10 +9,9 @@ unknown, and blocks like a failure.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from lakefs_gc.config import Protections, SafetyParameters
@@ -21,7 +20,6 @@ from lakefs_gc.engine.records.check import (
     CHECKS,
     COMMITTED_DATA_FOUND,
     LIVE_OBJECTS_EXIST,
-    MARK_IS_RECENT,
     NO_HEAD_OBJECT_MARKED,
     NO_OBJECT_KEPT_UNVERIFIED,
     NOTHING_NEWER_THAN_CUTOFF,
@@ -34,10 +32,7 @@ from lakefs_gc.engine.records.check import (
     Check,
     Severity,
 )
-from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -246,49 +241,6 @@ def _dropped(now: Protections, earlier: Protections) -> str:
     if now.last_commits < earlier.last_commits:
         dropped.append(f"the last {earlier.last_commits} commits of each branch (now {now.last_commits})")
     return f"safety.protect no longer has {'; '.join(dropped)}" if dropped else ""
-
-
-def refuse_failed_checks(
-    checks: tuple[Check, ...],
-    overrides: Mapping[str, str],
-    *,
-    repository: str,
-    mark_id: str,
-    age: timedelta,
-    safety: SafetyParameters,
-) -> None:
-    """Raise ``SafetyError`` unless each check that blocks the sweep is overridden (name to reason).
-
-    ``age`` is the greatest age that the mark can have (``mark.age_of``).
-    """
-    is_recent = age <= timedelta(days=safety.max_mark_age_days)
-    recent = Check(
-        MARK_IS_RECENT,
-        Answer.SAFE if is_recent else Answer.UNSAFE,
-        f"the mark is {age.days} days old, more than {safety.max_mark_age_days:g}",
-    )
-    blocking = [check for check in (*checks, recent) if check.blocks_sweep]
-    for check in blocking:
-        if check.name in overrides:
-            logger.warning("check %s of mark %s is overridden: %s", check.name, mark_id, overrides[check.name])
-    left = [check for check in blocking if check.name not in overrides]
-    if left:
-        flags = " ".join(f"--override {check.name}" for check in left)
-        raise SafetyError(
-            f"mark {mark_id} of {repository} is not swept: " + "; ".join(check.message for check in left),
-            remedy=f"find out why; if it is right, `lakefs-gc approve {repository} --mark {mark_id} {flags} --why ...`",
-            failed_checks=",".join(check.name for check in left),
-        )
-
-
-def rules_as_json(rules: GCRules | None) -> dict[str, Any] | None:
-    """As a mark keeps them."""
-    return None if rules is None else {"default_days": rules.default_retention_days, "branches": dict(rules.branches)}
-
-
-def rules_from_json(content: Mapping[str, Any] | None) -> GCRules | None:
-    """As a mark has them."""
-    return None if content is None else GCRules(content["default_days"], dict(content["branches"]))
 
 
 def protections_from_json(content: Mapping[str, Any] | None) -> Protections:

@@ -21,7 +21,6 @@ from lakefs_gc.engine.decide.checks import (
     HeadSample,
     OtherRepositories,
     protections_from_json,
-    rules_from_json,
 )
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.answer import Unknown
@@ -32,6 +31,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
+from lakefs_gc.formats.gc_rules import rules_from_record
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.storage.base import ObjectStore
 
@@ -82,7 +82,7 @@ def gather_evidence(
         newest_marked=_EPOCH + timedelta(microseconds=newest_us) if newest_us else None,
         committed=committed.manifest.rows,
         has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
-        rules=rules_from_json(active_ranges.manifest.facts.get("rules")),
+        rules=rules_from_record(active_ranges.manifest.facts.get("rules")),
         earlier=_mark_before(store, run, mark_id),
         heads=_head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
@@ -225,5 +225,5 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | 
         was_blocked = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
         if not was_blocked or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
             protections = protections_from_json(earlier.run.get("protections"))
-            return EarlierMark(earlier_id, rules_from_json(earlier.rules), protections)
+            return EarlierMark(earlier_id, rules_from_record(earlier.rules), protections)
     return None

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lakefs_gc.config import MANUAL, SafetyParameters
-from lakefs_gc.engine.decide.checks import refuse_failed_checks
-from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name
+from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name, refuse_failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError

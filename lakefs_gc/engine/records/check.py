@@ -9,9 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.errors import SafetyError
 
 logger = logging.getLogger(__name__)
 
@@ -108,3 +111,36 @@ def current_name(name: str, where: str) -> str:
 def former_name(name: str) -> str:
     """Return the name that a check had in marks before schema version 4."""
     return next((former for former, current in FORMER_NAMES.items() if current == name), name)
+
+
+def refuse_failed_checks(
+    checks: tuple[Check, ...],
+    overrides: Mapping[str, str],
+    *,
+    repository: str,
+    mark_id: str,
+    age: timedelta,
+    safety: SafetyParameters,
+) -> None:
+    """Raise ``SafetyError`` unless each check that blocks the sweep is overridden (name to reason).
+
+    ``age`` is the greatest age that the mark can have (``mark.age_of``).
+    """
+    is_recent = age <= timedelta(days=safety.max_mark_age_days)
+    recent = Check(
+        MARK_IS_RECENT,
+        Answer.SAFE if is_recent else Answer.UNSAFE,
+        f"the mark is {age.days} days old, more than {safety.max_mark_age_days:g}",
+    )
+    blocking = [check for check in (*checks, recent) if check.blocks_sweep]
+    for check in blocking:
+        if check.name in overrides:
+            logger.warning("check %s of mark %s is overridden: %s", check.name, mark_id, overrides[check.name])
+    left = [check for check in blocking if check.name not in overrides]
+    if left:
+        flags = " ".join(f"--override {check.name}" for check in left)
+        raise SafetyError(
+            f"mark {mark_id} of {repository} is not swept: " + "; ".join(check.message for check in left),
+            remedy=f"find out why; if it is right, `lakefs-gc approve {repository} --mark {mark_id} {flags} --why ...`",
+            failed_checks=",".join(check.name for check in left),
+        )

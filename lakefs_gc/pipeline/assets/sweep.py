@@ -5,7 +5,6 @@ from pydantic import Field
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.foreign_references import probe
-from lakefs_gc.engine.decide.checks import refuse_failed_checks
 from lakefs_gc.engine.records.approval import (
     POLICY,
     VIA_DAGSTER,
@@ -15,6 +14,7 @@ from lakefs_gc.engine.records.approval import (
     refuse_without_person,
 )
 from lakefs_gc.engine.records.backup import require_backup
+from lakefs_gc.engine.records.check import refuse_failed_checks
 from lakefs_gc.engine.records.mark import age_of, refuse_unfit
 from lakefs_gc.engine.records.open_mark import Marked, mark_of_run
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored

@@ -18,10 +18,9 @@ from lakefs_gc.engine.decide.checks import (
     OtherRepositories,
     evaluate,
     protections_from_json,
-    refuse_failed_checks,
 )
 from lakefs_gc.engine.records.answer import Answer, Unknown
-from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS, Check, Severity
+from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS, Check, Severity, refuse_failed_checks
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 

@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.own_commits import own_active_commits
-from lakefs_gc.engine.decide.checks import rules_as_json
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -29,6 +28,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
 from lakefs_gc.formats.commits_csv import read_active_commits
+from lakefs_gc.formats.gc_rules import rules_to_record
 from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -87,7 +87,7 @@ def active_ranges(
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(context, run, rules, listed, graph)
-    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_as_json(rules), **own.facts}
+    facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
