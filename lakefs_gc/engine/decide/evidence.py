@@ -7,37 +7,29 @@ cannot be read is ``Unknown`` or names what is unread; it is never replaced by a
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.checks import (
     EarlierMark,
     Evidence,
-    HeadSample,
     OtherRepositories,
     protections_from_json,
 )
+from lakefs_gc.engine.decide.head_sample import head_sample
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.answer import Unknown
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER
 from lakefs_gc.engine.records.mark import MarkPaths, list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, RepositoryNotFoundError
+from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.gc_rules import rules_from_record
-from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-_BRANCHES_SAMPLED = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -84,7 +76,7 @@ def gather_evidence(
         has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
         rules=rules_from_record(active_ranges.manifest.facts.get("rules")),
         earlier=_mark_before(store, run, mark_id),
-        heads=_head_sample(context, run, heads, candidates),
+        heads=head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
         others=_other_repositories(foreign_references),
@@ -118,95 +110,6 @@ def _missed_by_server(active_ranges: Dataset) -> int | Unknown:
 def _has_metadata(store: ObjectStore) -> bool:
     _, files = store.list_level(METADATA_FOLDER)
     return bool(files.num_rows)
-
-
-def _head_sample(context: RunContext, run: GCRun, heads: dict[str, str], candidates: Dataset) -> HeadSample | Unknown:
-    """Search the candidates for a sample of objects that branches show.
-
-    ``heads`` maps each branch to its commit. A sample without objects is evidence only if every head is empty.
-    """
-    amount = context.safety.head_sample_objects
-    if not amount:
-        return Unknown("the candidates were not searched for objects of branches: safety.head_sample_objects is 0")
-    # Spread evenly over the sorted names, so that the same branches give the same sample.
-    branches = sorted(heads)[:: max(1, len(heads) // _BRANCHES_SAMPLED)][:_BRANCHES_SAMPLED]
-    each = min(1000, max(1, amount // max(1, len(branches))))
-    sampled = _shown_by(context, run, branches, each)
-    if not sampled.objects and not sampled.unread:
-        # Empty branches prove nothing about the other branches.
-        remaining = [branch for branch in sorted(heads) if branch not in branches]
-        more = _shown_by(context, run, remaining, each, until_shown=True)
-        sampled = _Shown(more.addresses, more.objects, more.unread, {**sampled.gone, **more.gone})
-    if not sampled.objects and not sampled.unread:
-        if heads and len(sampled.gone) == len(heads):
-            return HeadSample(0, unread=sampled.gone)
-        with_content = _branch_with_content(context, run, heads)
-        if with_content:
-            return Unknown(
-                f"no branch shows an object, although branch {with_content} has committed ones, so the marked objects "
-                "could not be compared with any"
-            )
-    return HeadSample(
-        sampled.objects, tuple(_marked_among(context.spark, sampled.addresses, candidates)), sampled.unread
-    )
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """The objects that branches show: ``addresses`` are those in the namespace, ``objects`` counts all of them.
-
-    ``unread`` maps a branch that could not be listed to the reason, ``gone`` one that was deleted since the run began.
-    """
-
-    addresses: list[str]
-    objects: int
-    unread: dict[str, str]
-    gone: dict[str, str]
-
-
-def _shown_by(context: RunContext, run: GCRun, branches: list[str], each: int, *, until_shown: bool = False) -> _Shown:
-    """List ``each`` objects of every branch; with ``until_shown``, stop after the first branch that has any."""
-    addresses: list[str] = []
-    objects = 0
-    gone: dict[str, str] = {}
-    unread: dict[str, str] = {}
-    for branch in branches:
-        try:
-            urls = context.server.shown_objects(run.repository, branch, each).values()
-        except RepositoryNotFoundError as error:
-            gone[branch] = error.message  # deleted since the run began
-            continue
-        except LakeFSGCError as error:
-            logger.warning("repository %s: branch %s cannot be sampled: %s", run.repository, branch, error.message)
-            unread[branch] = error.message
-            continue
-        objects += len(urls)
-        keys = map(run.known_folders.key_or_outside, urls)
-        addresses += [key for key in keys if key is not None]
-        if until_shown and objects:
-            break
-    return _Shown(addresses, objects, unread, gone)
-
-
-def _branch_with_content(context: RunContext, run: GCRun, heads: dict[str, str]) -> str:
-    """Return a branch whose head has entries; an empty string if every head is empty."""
-    server, store = context.server, context.open_store(run.store)
-    for branch, commit_id in sorted(heads.items()):
-        metarange_id = server.metarange_of(run.repository, commit_id)
-        if metarange_id:
-            file = METADATA_FOLDER + metarange_id
-            if read_metarange(store.read(file), file).num_rows:
-                return branch
-    return ""
-
-
-def _marked_among(spark: SparkSession, shown: list[str], candidates: Dataset) -> list[str]:
-    if not shown or not candidates.manifest.rows:
-        return []
-    sample = local_rows(spark, [(address,) for address in shown], "address string").distinct()
-    with driver_errors():
-        rows = candidates.dataframe.select("address").join(F.broadcast(sample), "address", "left_semi").collect()
-    return sorted(row["address"] for row in rows)
 
 
 def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | Unknown | None:

@@ -23,7 +23,7 @@ object, is not found.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -34,6 +34,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from lakefs_gc.engine.decide.heads import HEAD_RANGES, Heads, branches_by_metarange, head_ranges_of, locate
 from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -42,13 +43,12 @@ from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worke
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import ServerError
-from lakefs_gc.formats.ranges import read_metarange, read_range
+from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 
-_HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
 _PATHS = StructType(
     [
         StructField("range_id", StringType(), False),
@@ -70,9 +70,6 @@ _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _MD5 = r"\A[0-9a-f]{32}\z"
 
-Heads = Mapping[str, str]
-"""Branch to commit id."""
-
 
 @dataclass(frozen=True)
 class TwinSearch:
@@ -92,19 +89,9 @@ class TwinSearch:
         """The most paths to look up."""
         return self.context.safety.max_twin_lookups
 
-    @property
-    def range_cache(self) -> RangeCache:
-        """The ranges that earlier runs have read."""
-        return self.context.workspace.range_cache
-
     def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
         """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
         return _compared(sizes, self.any_size)
-
-    def locate(self, files: DataFrame, column: str) -> DataFrame:
-        """Return where to read the metadata files that ``column`` names."""
-        ids = files.select(F.lit(self.run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
-        return self.range_cache.locate(self.context.spark, ids, cores=self.context.cores)
 
     def keep(self, stage: str, dataframe: DataFrame, schema: StructType, **measures: Column) -> Dataset:
         output = StageOutput(dataframe, self.context.clock(), measures=measures)
@@ -121,7 +108,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
     """
     spark = search.context.spark
     heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
-    branches = _branches_by_metarange(heads, search)
+    branches = branches_by_metarange(search.context, search.run, heads)
     if not branches:
         return _none(spark)
     with driver_errors():
@@ -132,7 +119,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
         if search.any_size is not None:
             sizes = sizes.including(ANY_SIZE)
             wanted_sizes = wanted_sizes.union(local_rows(spark, [(ANY_SIZE,)], "size long"))
-        head_ranges = search.keep("head_ranges", _head_ranges(branches, search), _HEAD_RANGES)
+        head_ranges = search.keep("head_ranges", head_ranges_of(search.context, search.run, branches), HEAD_RANGES)
         measures = {"summed": F.count_if(F.col("path").isNull()), "any_size": F.count_if(F.col("size") == ANY_SIZE)}
         same_size = _paths(head_ranges.dataframe, sizes, search).join(wanted_sizes, "size", "left_semi")
         paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, **measures)
@@ -169,35 +156,7 @@ def _none(spark: SparkSession) -> DataFrame:
     return local_rows(spark, [], schemas.KEPT)
 
 
-def _branches_by_metarange(heads: Iterable[Heads], search: TwinSearch) -> dict[str, list[str]]:
-    """Return metarange id to the branches that have it at their head. Branches without content are omitted."""
-    branches_of: dict[str, set[str]] = {}
-    for observed in heads:
-        for branch, commit_id in observed.items():
-            branches_of.setdefault(commit_id, set()).add(branch)
-    by_metarange: dict[str, list[str]] = {}
-    for commit_id, metarange_id in search.context.server.metaranges_of(search.run.repository, branches_of):
-        if metarange_id:
-            by_metarange.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
-    return by_metarange
-
-
 # -- paths of heads whose entry has the size of an unreferenced object -----------------------------------------
-
-
-def _head_ranges(branches: Mapping[str, list[str]], search: TwinSearch) -> DataFrame:
-    metaranges = local_rows(search.context.spark, [(metarange_id,) for metarange_id in branches], "metarange_id string")
-    located = search.locate(metaranges, "metarange_id")
-    return located.mapInArrow(_read_head_metaranges(search.range_cache, search.context.cores), _HEAD_RANGES)
-
-
-@worker
-def _read_head_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
-    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
-        return read_metarange(data, file).column("range_id")
-
-    for row, ranges in read_through(batches, cache, cores, decode):
-        yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=_HEAD_RANGES.names)
 
 
 def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> DataFrame:
@@ -205,8 +164,10 @@ def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> D
 
     A size that may hide an object of any size becomes ``ANY_SIZE`` before it is compared with ``wanted``.
     """
-    located = search.locate(head_ranges.select("range_id").distinct(), "range_id")
-    read = _read_paths(search.range_cache, search.context.cores, wanted, search.any_size, search.max_lookups)
+    located = locate(search.context, search.run, head_ranges.select("range_id").distinct(), "range_id")
+    read = _read_paths(
+        search.context.workspace.range_cache, search.context.cores, wanted, search.any_size, search.max_lookups
+    )
     return located.mapInArrow(read, _PATHS)
 
 

@@ -80,9 +80,8 @@ def sweep(
     accepted = Accepted.of(found.mark, approval.overrides)
     checks = found.mark.checks
     named_at_root = ""
-    if found.mark.is_ours:
-        any_size = any_size_at_mark(run_context, found.mark)
-    else:
+    any_size = any_size_at_mark(run_context, found.mark)
+    if not found.mark.is_ours:
         checks, accepted, named_at_root, any_size = ClientMarkChecks(run_context).evaluate(before, found.mark, accepted)
     refuse_failed_checks(
         checks,

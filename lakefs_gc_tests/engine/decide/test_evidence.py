@@ -111,24 +111,79 @@ def test_a_marked_object_that_a_branch_shows(spark: SparkSession, repository: La
     repository.keep_days(10)
     collector = Collector(spark, repository)
     collector.collect()
-    candidates = collector.dataset("candidates")
-    rows = spark.createDataFrame(
-        [
-            (row.address.replace("data/x", live), row.size, row.last_modified, row.reason)
-            for row in candidates.dataframe.collect()
-        ],
-        candidates.dataframe.schema,
-    )
-    manifest = candidates.manifest
-    collector.workspace.write(
-        spark,
-        collector.run_key,
-        "candidates",
-        StageOutput(rows, manifest.began_at, manifest.facts, inputs=manifest.inputs),
-    )
+    spoil(collector, "data/x", live)
     mark = collector.mark()
     assert on(mark) == {"no_head_object_marked"}
     assert replace(mark, checks=()) != mark
+
+
+def spoil(collector: Collector, address: str, instead: str) -> None:
+    """Replace an address of the candidates, as if an earlier stage were wrong."""
+    candidates = collector.dataset("candidates")
+    rows = [
+        (row.address.replace(address, instead), row.size, row.last_modified, row.reason)
+        for row in candidates.dataframe.collect()
+    ]
+    output = StageOutput(
+        collector.spark.createDataFrame(rows, candidates.dataframe.schema),
+        candidates.manifest.began_at,
+        candidates.manifest.facts,
+        inputs=candidates.manifest.inputs,
+    )
+    collector.workspace.write(collector.spark, collector.run_key, "candidates", output)
+
+
+def import_objects(repository: LakeRepository, *paths: str) -> None:
+    for path in paths:
+        repository.stage(path, f"local:///elsewhere/{path}")
+
+
+def test_imports_do_not_fill_the_sample(spark: SparkSession, repository: LakeRepository) -> None:
+    """The first objects that the branch lists are all imports: an object of this namespace is still compared."""
+    import_objects(repository, "a", "b")
+    live = repository.put("z")
+    repository.commit()
+    repository.put_stray("data/x")
+    repository.keep_days(10)
+    collector = Collector(spark, repository, safety=SafetyParameters(head_sample_objects=1))
+    collector.collect()
+    spoil(collector, "data/x", live)
+    assert on(collector.mark()) == {"no_head_object_marked"}
+
+
+def test_a_head_of_imports_alone_has_nothing_to_compare(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("own")
+    repository.commit()
+    repository.delete("own")
+    import_objects(repository, "a", "b")
+    repository.commit()
+    repository.put_stray("data/x")
+    repository.keep_days(10)
+    mark = Collector(spark, repository).collect_and_mark()
+    assert (mark.candidates, on(mark)) == (1, set())
+
+
+def test_committed_objects_that_no_branch_shows_are_unknown(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    import_objects(repository, "a")
+    repository.put("z")
+    repository.commit()
+    repository.put_stray("data/x")
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server, safety=SafetyParameters(head_sample_objects=1))
+    collector.collect()
+    repository.delete("z")
+    mark = collector.mark()
+    [failed_check] = [check for check in mark.checks if not check.passed]
+    assert (failed_check.name, failed_check.blocks_sweep) == ("no_head_object_marked", True)
+    assert "could not be compared with any" in failed_check.message
+    repository.put("z")
+    again = Collector(spark, repository, server=server, safety=SafetyParameters(head_sample_objects=1))
+    again.collect()
+    proxy.spoil.append(lambda asked, real: refusal(403) if asked.is_for("/objects/stat") else None)
+    [failed_check] = [check for check in again.mark().checks if not check.passed]
+    assert "was not checked" in failed_check.message
 
 
 @pytest.mark.parametrize("status", [403, 404])

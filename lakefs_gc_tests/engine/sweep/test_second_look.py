@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.config import SafetyParameters
+from lakefs_gc.config import SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.records.mark import PART_SCHEMA, MarkPaths, digest_of, part_content
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
@@ -325,6 +326,25 @@ def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repos
         assert repository.read("a") == b"content"
         for other in keys:
             repository.put_stray(other, b"content")
+
+
+@pytest.mark.parametrize("delete_versions", [True, False])
+def test_an_object_of_which_only_versions_exist_may_be_hidden(
+    spark: SparkSession, repository: LakeRepository, delete_versions: bool
+) -> None:
+    """A mark of another tool has no sizes, and the store has none of an object without a current version."""
+    repository.put("a", "12345")
+    repository.commit()
+    repository.keep_days(10)
+    twin = repository.put("a", "12345")
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(twin)
+    collector.collect()
+    repository.store.delete_many([twin])
+    collector.settings = collector.settings.model_copy(update={"sweep": SweepSettings(delete_versions=delete_versions)})
+    look = SecondLook(collector.context, collector.run, None, Accepted.of(mark, ()), None)
+    referenced = look(spark.createDataFrame([(twin, None)], "address string, size long"))
+    assert (twin in {row["address"] for row in referenced.collect()}) == delete_versions
 
 
 def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repository: LakeRepository) -> None:

@@ -1,0 +1,57 @@
+"""What the heads of branches consist of: their metaranges, and the ranges of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.formats.ranges import read_metarange
+
+HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
+"""Each range of each metarange that a branch has at its head."""
+
+Heads = Mapping[str, str]
+"""Branch to commit id."""
+
+
+def branches_by_metarange(context: RunContext, run: GCRun, heads: Iterable[Heads]) -> dict[str, list[str]]:
+    """Return metarange id to the branches that have it at their head. Branches without content are omitted."""
+    branches_of: dict[str, set[str]] = {}
+    for observed in heads:
+        for branch, commit_id in observed.items():
+            branches_of.setdefault(commit_id, set()).add(branch)
+    by_metarange: dict[str, list[str]] = {}
+    for commit_id, metarange_id in context.server.metaranges_of(run.repository, branches_of):
+        if metarange_id:
+            by_metarange.setdefault(metarange_id, []).extend(sorted(branches_of[commit_id]))
+    return by_metarange
+
+
+def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]) -> DataFrame:
+    """Return the ranges of these metaranges. Columns: ``HEAD_RANGES``."""
+    metaranges = local_rows(context.spark, [(metarange_id,) for metarange_id in metarange_ids], "metarange_id string")
+    located = locate(context, run, metaranges, "metarange_id")
+    return located.mapInArrow(_read_metaranges(context.workspace.range_cache, context.cores), HEAD_RANGES)
+
+
+def locate(context: RunContext, run: GCRun, files: DataFrame, column: str) -> DataFrame:
+    """Return where to read the metadata files that ``column`` names (``RangeCache.locate``)."""
+    ids = files.select(F.lit(run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
+    return context.workspace.range_cache.locate(context.spark, ids, cores=context.cores)
+
+
+@worker
+def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+        return read_metarange(data, file).column("range_id")
+
+    for row, ranges in read_through(batches, cache, cores, decode):
+        yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=HEAD_RANGES.names)
