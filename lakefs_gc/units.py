@@ -1,6 +1,11 @@
-"""Sizes as people read them."""
+"""Units of size and time."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Zero of Unix time."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

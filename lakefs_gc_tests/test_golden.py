@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced
-from lakefs_gc.engine.records.mark import Mark, read_part
-from lakefs_gc.engine.records.open_mark import open_mark
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_parts import read_part
+from lakefs_gc.engine.records.stored_marks import open_mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark

@@ -8,16 +8,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.backup import (
-    BackupPaths,
+from lakefs_gc.engine.records.backup_location import (
     Listed,
+    backup_location_of,
     find_backup,
     list_backups,
-    open_place,
-    place_of,
+    open_backup_location,
     read_backup,
 )
-from lakefs_gc.engine.records.open_mark import open_mark, open_namespace
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.stored_marks import open_mark, open_namespace
 from lakefs_gc.engine.run import RunContext, checked_store_time, new_run_key
 from lakefs_gc.engine.undo import restore as stage
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts, prune_backups
@@ -47,7 +47,7 @@ class BackedUp:
 def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> BackedUp:
     """Back a mark up.  Raises what the stage raises, but for objects that could not be copied."""
     server = LakeFSClient(load_server_credentials())
-    place = open_place(settings, server)  # said before Spark starts
+    place = open_backup_location(settings, server)  # said before Spark starts
     found = open_mark(repository, mark_id, server, settings)
     paths = BackupPaths(repository, mark_id)
     about = {
@@ -77,7 +77,7 @@ def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> Ba
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
     """Bring a backup back, all or those with a prefix."""
     server = LakeFSClient(load_server_credentials())
-    place = open_place(settings, server)
+    place = open_backup_location(settings, server)
     found = find_backup(open_store(place), mark_id, repository)
     namespace = open_namespace(found.repository, server, settings)
     server_folders = _server_folders(server, settings, found.repository, namespace.store, prefix)
@@ -134,7 +134,7 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
 
 def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, Any]:
     """The backups that are there; with ``prune`` those that are past their time are removed first."""
-    store = open_store(place_of(settings.backup))
+    store = open_store(backup_location_of(settings.backup))
     pruned = _prune(settings, store, repository) if prune else None
     facts: dict[str, Any] = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
     if pruned:
@@ -145,7 +145,7 @@ def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, An
 
 def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     server = LakeFSClient(load_server_credentials())
-    open_place(settings, server)
+    open_backup_location(settings, server)
     repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
     pruned = Pruned([], [])
     now = checked_store_time(store, settings.safety, utc_now)

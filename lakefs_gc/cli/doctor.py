@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 from lakefs_gc.config import ServerCredentials, Settings
-from lakefs_gc.engine.records.backup import open_place
+from lakefs_gc.engine.records.backup_location import open_backup_location
 from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
 from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -159,7 +159,7 @@ def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
 def _backups(settings: Settings, server: LakeFSClient) -> tuple[Verdict, str]:
     if not settings.backup.url and not settings.backup.required_before_sweep:
         return "ok", "none: no backup.url is set, so what is swept does not come back"
-    place = open_store(open_place(settings, server))
+    place = open_store(open_backup_location(settings, server))
     probe = f".lakefs-gc-doctor-{uuid4().hex}"
     place.put(probe, b"lakefs-gc doctor")
     (deletion,) = place.delete_many([probe])

@@ -7,10 +7,10 @@ from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.check import failed_checks
-from lakefs_gc.engine.records.mark import Mark, MarkPaths, list_marks
-from lakefs_gc.engine.records.mark_overview import Overview, overview
-from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_parts import Overview, overview
 from lakefs_gc.engine.records.restore_log import notes, restored
+from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_mark, open_namespace
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore

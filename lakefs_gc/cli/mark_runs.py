@@ -9,7 +9,7 @@ from lakefs_gc.cli.mark_reports import find_mark, read_json
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.open_mark import Marked, open_mark
+from lakefs_gc.engine.records.stored_marks import Marked, open_mark
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ApprovalError, SweepIncompleteError

@@ -13,9 +13,9 @@ from pathlib import Path
 from lakefs_gc.config import CONFIG_VARIABLE, SafetyParameters, ServerCredentials, Settings
 from lakefs_gc.demo import ui
 from lakefs_gc.demo.story import REPOSITORY, LiveObject, Storyteller
-from lakefs_gc.engine.records.mark import Mark, MarkPaths, read_part
-from lakefs_gc.engine.records.mark_overview import overview
-from lakefs_gc.engine.records.open_mark import Marked, open_mark, open_namespace
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_parts import overview, read_part
+from lakefs_gc.engine.records.stored_marks import Marked, open_mark, open_namespace
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import SafetyError

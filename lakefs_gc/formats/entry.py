@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
 
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats import protobuf
+from lakefs_gc.units import EPOCH
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_S = 1_000_000_000
 # The years 1 to 9999, outside of which a Timestamp message is invalid.
 _MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
@@ -54,12 +54,12 @@ class Entry:
     @property
     def last_modified(self) -> datetime:
         """Return the time in UTC, truncated to microseconds."""
-        return _EPOCH + timedelta(microseconds=self.last_modified_ns // 1000)
+        return EPOCH + timedelta(microseconds=self.last_modified_ns // 1000)
 
 
 def to_ns(moment: datetime) -> int:
     """Return the nanoseconds since 1970 of a time with a time zone."""
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def encode_entry(entry: Entry) -> bytes:

@@ -14,9 +14,10 @@ import base64
 import itertools
 import os
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.units import EPOCH
 
 UNIX_YEAR_4000_S = 64_060_588_800
 XID_CHARACTERS = 20
@@ -24,7 +25,6 @@ XID_CHARACTERS = 20
 _XID_BYTES = 12
 _PADDING = "===="  # base32 comes in groups of 8 characters
 _SECONDS_RANGE = 1 << 32
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MACHINE = secrets.token_bytes(3)
 _COUNTER = itertools.count(secrets.randbelow(1 << 24))
@@ -42,7 +42,7 @@ def new_reversed_id(now: datetime) -> str:
 
 def xid_time(xid: str) -> datetime:
     """Return the time of a plain xid, to the second (UTC). Raise ``ConfigurationError`` for anything else."""
-    return _EPOCH + timedelta(seconds=_stored_seconds(xid))
+    return EPOCH + timedelta(seconds=_stored_seconds(xid))
 
 
 def reversed_id_time(reversed_id: str) -> datetime:
@@ -50,7 +50,7 @@ def reversed_id_time(reversed_id: str) -> datetime:
 
     The id has 32 bits of the seconds, so the time is between 1970 and 2106.
     """
-    return _EPOCH + timedelta(seconds=(UNIX_YEAR_4000_S - _stored_seconds(reversed_id)) % _SECONDS_RANGE)
+    return EPOCH + timedelta(seconds=(UNIX_YEAR_4000_S - _stored_seconds(reversed_id)) % _SECONDS_RANGE)
 
 
 def is_slice_id(name: str) -> bool:
@@ -72,7 +72,7 @@ def _new_id(seconds: int) -> str:
 
 
 def _whole_seconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(seconds=1)
+    return (moment - EPOCH) // timedelta(seconds=1)
 
 
 def _stored_seconds(xid: str) -> int:

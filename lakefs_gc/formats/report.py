@@ -24,6 +24,9 @@ from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.parquet import parquet_bytes, read_strings
 
+MARKS_FOLDER = "_lakefs/retention/gc/unified/"
+"""The folder of the marks in a namespace, one folder for each."""
+
 DELETED_SCHEMA = pa.schema([pa.field("address", pa.string())])
 """The column of the Parquet files below ``deleted/``."""
 
@@ -110,7 +113,7 @@ def find_report_layouts(mark_id: str) -> list[ReportPaths]:
             remedy="Pass the id as `lakefs-gc history` shows it: letters, digits, - . _",
         )
     gc = "_lakefs/retention/gc"
-    by_run = [f"{gc}/unified/{mark_id}/", f"{gc}/uncommitted/{mark_id}/"]
+    by_run = [f"{MARKS_FOLDER}{mark_id}/", f"{gc}/uncommitted/{mark_id}/"]
     return [
         *(
             ReportPaths(mark_id, folder, f"{folder}deleted/", f"{folder}deleted.text/", f"{folder}summary.json")

@@ -27,8 +27,8 @@ from dagster import (
 )
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.open_mark import open_namespace
 from lakefs_gc.engine.records.pending_approvals import StandingApproval, standing_approvals
+from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient

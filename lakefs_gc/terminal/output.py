@@ -22,7 +22,7 @@ from lakefs_gc.units import human_bytes
 
 if TYPE_CHECKING:  # they bring Spark along, seconds that `--help` does not need
     from lakefs_gc.engine.records.mark import Mark
-    from lakefs_gc.engine.records.mark_overview import Overview
+    from lakefs_gc.engine.records.mark_parts import Overview
 
 logger = logging.getLogger(__name__)
 

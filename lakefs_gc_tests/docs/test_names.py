@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records import backup, ledger
+from lakefs_gc.engine.records import backup_manifest, ledger
 from lakefs_gc.engine.undo import restore
 from lakefs_gc_tests.docs import settings
 from lakefs_gc_tests.docs.checks_table import check_names
@@ -110,7 +110,11 @@ def test_every_check_is_explained() -> None:
 def test_every_outcome_is_explained() -> None:
     text = (DOCS / "reference" / "outcomes.md").read_text("utf-8")
     sections = dict(zip(("sweep", "backup", "restore"), text.split("\n## ")[1:], strict=False))
-    for name, outcomes in (("sweep", ledger.OUTCOMES), ("backup", backup.OUTCOMES), ("restore", restore.OUTCOMES)):
+    for name, outcomes in (
+        ("sweep", ledger.OUTCOMES),
+        ("backup", backup_manifest.OUTCOMES),
+        ("restore", restore.OUTCOMES),
+    ):
         assert re.findall(r"^\| `(\w+)` \|", sections[name], re.MULTILINE) == list(outcomes)
 
 

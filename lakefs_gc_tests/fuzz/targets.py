@@ -443,7 +443,7 @@ def _deleted_seeds() -> list[bytes]:
 
 
 def _read_part(data: bytes) -> Any:
-    from lakefs_gc.engine.records.mark import part_rows
+    from lakefs_gc.engine.records.mark_parts import part_rows
 
     plain = report.read_deleted_addresses(data, _FILE).to_pylist()
     rows = part_rows(data, _FILE)
@@ -574,8 +574,7 @@ def _read_summary(data: bytes) -> Any:
 
 
 def _mark(schema_version: int = 4) -> Any:
-    from lakefs_gc.engine.records.answer import Answer
-    from lakefs_gc.engine.records.check import Check
+    from lakefs_gc.engine.records.check import Answer, Check
     from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
 
     mark = Mark(
@@ -609,7 +608,7 @@ def _read_mark(data: bytes) -> Any:
 
 
 def _backup_seeds() -> list[bytes]:
-    from lakefs_gc.engine.records.backup import Backup
+    from lakefs_gc.engine.records.backup_manifest import Backup
 
     backup = Backup(
         mark_id="ft6v5fpksdue9brs3v50",
@@ -627,7 +626,7 @@ def _backup_seeds() -> list[bytes]:
 
 
 def _read_backup(data: bytes) -> Any:
-    from lakefs_gc.engine.records.backup import Backup
+    from lakefs_gc.engine.records.backup_manifest import Backup
 
     return Backup.from_json(data, _FILE)
 

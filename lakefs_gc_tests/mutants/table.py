@@ -85,7 +85,7 @@ _RULES_1_TO_11 = (
         "engine/decide/write_mark.py",
         "created_at=store.now(),",
         "created_at=run.started_at.now(run.started_at.tzinfo),",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
         "dated",
     ),
     never(
@@ -271,14 +271,14 @@ _RULES_1_TO_11 = (
         "a mark that was changed is refused",
         "engine/records/mark.py",
         "digest_of(mark) != mark.digest or mark.to_json() != data",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
     ),
     never(
         9,
         "and so is a changed part of it",
-        "engine/records/mark.py",
+        "engine/records/mark_parts.py",
         "hashlib.sha256(content).hexdigest() != part.sha256",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
     ),
     never(
         9,

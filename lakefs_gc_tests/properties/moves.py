@@ -16,16 +16,10 @@ from lakefs_sdk.exceptions import ApiException
 from lakefs_gc.config import BackupSettings, SafetyParameters
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
 from lakefs_gc.engine.records.approval import Approval, approve
-from lakefs_gc.engine.records.backup import find_backup
+from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.check import CHECKS
-from lakefs_gc.engine.records.mark import (
-    PART_SCHEMA,
-    Mark,
-    MarkPaths,
-    digest_of,
-    part_content,
-    read_part,
-)
+from lakefs_gc.engine.records.mark import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content, read_part
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.workspace.workspace import utc_now

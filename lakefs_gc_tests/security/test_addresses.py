@@ -17,8 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.backup import Backup, BackupPaths, read_backup
-from lakefs_gc.engine.records.mark import Mark, MarkPart, read_mark
+from lakefs_gc.engine.records.backup_location import read_backup
+from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
+from lakefs_gc.engine.records.mark import Mark, MarkPart
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.undo.backup import RECORD
 from lakefs_gc.engine.undo.restore import restore
 from lakefs_gc.engine.workspace.workspace import utc_now

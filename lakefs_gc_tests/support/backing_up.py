@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.records.backup import BackupPaths, open_place
+from lakefs_gc.engine.records.backup_location import open_backup_location
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.undo.backup import BackupResult, backup
 from lakefs_gc.storage.base import ObjectStore
@@ -52,7 +53,7 @@ class Backups:
             collector.context_with(backup=settings.backup),
             collector.repository.location,
             mark,
-            open_place(settings, collector.server),
+            open_backup_location(settings, collector.server),
             run_key=collector.run_key,
         )
         collector.workspace.write(spark, collector.run_key, "backup", output)

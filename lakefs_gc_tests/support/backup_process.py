@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.records.mark import read_mark
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark

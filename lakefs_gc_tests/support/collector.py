@@ -33,7 +33,9 @@ from lakefs_gc.engine.decide.missing import missing
 from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.approval import approve
-from lakefs_gc.engine.records.mark import Mark, read_mark, read_part
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_parts import read_part
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark

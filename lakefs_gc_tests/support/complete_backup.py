@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lakefs_gc.engine.records.backup import COPIED, Backup
+from lakefs_gc.engine.records.backup_manifest import COPIED, Backup
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.base import ObjectStore
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lakefs_gc.config import Settings, SweepSettings
-from lakefs_gc.engine.records.mark import read_mark
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark

@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any
 
 from lakefs_gc.config import Protections, SafetyParameters
-from lakefs_gc.engine.records.answer import Answer, Unknown
 from lakefs_gc.engine.records.check import (
     CHECKS,
     COMMITTED_DATA_FOUND,
@@ -29,8 +28,10 @@ from lakefs_gc.engine.records.check import (
     SHARE_OF_BYTES,
     SHARE_OF_OBJECTS,
     WARNING_CHECKS,
+    Answer,
     Check,
     Severity,
+    Unknown,
 )
 from lakefs_gc.formats.gc_rules import GCRules
 

@@ -7,7 +7,7 @@ cannot be read is ``Unknown`` or names what is unread; it is never replaced by a
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
@@ -19,18 +19,17 @@ from lakefs_gc.engine.decide.checks import (
 )
 from lakefs_gc.engine.decide.head_sample import head_sample
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
-from lakefs_gc.engine.records.answer import Unknown
-from lakefs_gc.engine.records.check import RULES_NOT_LOOSER
-from lakefs_gc.engine.records.mark import MarkPaths, list_marks, made_by_us, read_mark
+from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.gc_rules import rules_from_record
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def gather_evidence(
@@ -71,7 +70,7 @@ def gather_evidence(
         listed_bytes=listing.manifest.facts["size_bytes"] - not_lakefs[NOT_LAKEFS_BYTES],
         marked=candidates.manifest.rows,
         marked_bytes=facts["size_bytes"],
-        newest_marked=_EPOCH + timedelta(microseconds=newest_us) if newest_us else None,
+        newest_marked=EPOCH + timedelta(microseconds=newest_us) if newest_us else None,
         committed=committed.manifest.rows,
         has_metadata=committed.manifest.rows > 0 or _has_metadata(store),
         rules=rules_from_record(active_ranges.manifest.facts.get("rules")),

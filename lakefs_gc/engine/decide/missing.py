@@ -16,8 +16,8 @@ from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.decide.unmatched import address_hash
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.records.ledger import recorded_by_sweeps
 from lakefs_gc.engine.records.restore_log import RESTORED
-from lakefs_gc.engine.records.sweep_history import recorded_by_sweeps
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows

@@ -25,14 +25,9 @@ from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEF
 from lakefs_gc.engine.decide.unmatched import WRONG_SIZES
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.records.check import Check
-from lakefs_gc.engine.records.mark import (
-    Mark,
-    MarkPart,
-    MarkPaths,
-    digest_of,
-    part_content,
-    read_mark,
-)
+from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark_parts import part_content
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset

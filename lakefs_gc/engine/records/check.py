@@ -13,7 +13,6 @@ from datetime import timedelta
 from enum import StrEnum
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.errors import SafetyError
 
 logger = logging.getLogger(__name__)
@@ -58,6 +57,21 @@ FORMER_NAMES: Mapping[str, str] = {
     "something_is_committed": COMMITTED_DATA_FOUND,
 }
 """Former name of a check to its name.  Former names are accepted in overrides, approvals and marks for one release."""
+
+
+class Answer(StrEnum):
+    """What is proved.  ``UNKNOWN`` blocks a sweep as ``UNSAFE`` does."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact that could not be established, was not asked for, or had nothing to look at; ``reason`` is for people."""
+
+    reason: str
 
 
 class Severity(StrEnum):

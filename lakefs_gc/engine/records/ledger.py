@@ -10,6 +10,7 @@ and counts what is gone by then as its own.
 from __future__ import annotations
 
 import io
+from datetime import datetime
 from uuid import uuid4
 
 import pyarrow as pa
@@ -22,8 +23,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.parquet import read_columns
+from lakefs_gc.formats.report import MARKS_FOLDER
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.units import EPOCH
 
 INTENT = "intent"
 DELETED = "deleted"
@@ -52,6 +55,9 @@ RECORD = pa.schema(
 )
 _LEDGER = StructType([*schemas.SWEEP.fields, StructField("recorded", StringType(), False)])
 _READS_AT_ONCE = 16
+_TASKS_PER_CORE = 4
+_RECORD_FILES = r"/lakefs-gc/(ledger|restores)/.*\.parquet$"
+_RECORDED_AT = pa.timestamp("us", tz="UTC")
 # What is final wins, whichever was written later.  Of all else the latest holds: a later sweep may fail on an object
 # that an earlier one spared, or die over one that an earlier one could not delete.
 _FINAL = {DELETED: 2, ALREADY_GONE: 1}
@@ -146,3 +152,36 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
 def read_records(key: str, content: bytes) -> pa.Table:
     """The records of one file of a ledger, as ``RECORD``.  Raises ``CorruptFileError``."""
     return read_columns(content, RECORD, key)
+
+
+def recorded_by_sweeps(spark: SparkSession, store: StoreLocation, cores: int, *, since: datetime = EPOCH) -> DataFrame:
+    """Each record that was written since then.
+
+    Columns: ``address``, ``outcome`` (of a ledger, or ``restores.RESTORED``), ``mark_id``, ``recorded_at``.
+    """
+    begin = spark.range(1, numPartitions=1)
+    files = begin.mapInArrow(_list_all_records(store, since), "file string, recorded_at timestamp")
+    records = "address string, outcome string, mark_id string, recorded_at timestamp"
+    return files.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_all_records(store), records)
+
+
+@worker
+def _list_all_records(batches: Batches, store: StoreLocation, since: datetime) -> Batches:
+    for _ in batches:
+        for listed in worker_store(store).list(MARKS_FOLDER):
+            has_records = pc.match_substring_regex(listed["address"], _RECORD_FILES)
+            is_young = pc.greater_equal(listed["last_modified"], pa.scalar(since, listed["last_modified"].type))
+            files = listed.filter(pc.and_(has_records, is_young))
+            written_at = files["last_modified"].cast(_RECORDED_AT)
+            yield pa.record_batch([files["address"].cast(pa.string()), written_at], names=["file", "recorded_at"])
+
+
+@worker
+def _read_all_records(batches: Batches, store: StoreLocation) -> Batches:
+    for files in batches:
+        written_at = dict(zip(files["file"].to_pylist(), files["recorded_at"], strict=True))
+        for key, content in worker_store(store).read_many(written_at, concurrency=_READS_AT_ONCE):
+            mark_id = key.removeprefix(MARKS_FOLDER).partition("/")[0]
+            for batch in read_records(key, content).select(["address", "outcome"]).to_batches():
+                named = batch.append_column("mark_id", pa.repeat(mark_id, batch.num_rows))
+                yield named.append_column("recorded_at", pa.repeat(written_at[key], batch.num_rows))

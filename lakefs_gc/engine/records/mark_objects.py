@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.mark import Mark, MarkPart, read_part
+from lakefs_gc.engine.records.mark import Mark, MarkPart
+from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.storage.location import StoreLocation

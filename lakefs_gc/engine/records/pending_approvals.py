@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_DAGSTER, Approval
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
-from lakefs_gc.engine.records.mark import MarkPaths, mark_folders, run_key_of
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import notes
+from lakefs_gc.engine.records.stored_marks import mark_folders, run_key_of
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 

@@ -20,9 +20,10 @@ from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField,
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.records import ledger
-from lakefs_gc.engine.records.mark import Mark, MarkPaths, age_of
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.records.restore_log import refuse_restored
+from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors

@@ -24,8 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
-from lakefs_gc.engine.records import backup as backups
-from lakefs_gc.engine.records.backup import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
+from lakefs_gc.engine.records.backup_location import note_backup_start
+from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.run import RunContext
@@ -100,14 +100,14 @@ def backup(
 ) -> tuple[StageOutput, BackupResult]:
     """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
-    ``store`` is the namespace, ``place`` the backup location as ``open_place`` checked it. Raises ``MarkError`` before
+    ``store`` is the namespace, ``place`` comes from ``open_backup_location``. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
     paths = BackupPaths(mark.repository, mark.mark_id)
     target = context.open_store(place)
-    backups.began(target, mark, clock)
+    note_backup_start(target, mark, clock)
     recorded = _read_records(spark, place, paths, cores)
     _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe

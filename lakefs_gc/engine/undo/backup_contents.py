@@ -8,7 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.records.backup import ALREADY_GONE, COPIED, Backup, place_of
+from lakefs_gc.engine.records.backup_location import backup_location_of
+from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, Backup
 from lakefs_gc.engine.records.mark import MarkPart
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -40,7 +41,7 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
     """
     if backup is None or not backup.outcomes[ALREADY_GONE]:
         return None
-    contents = backed_up(context.spark, backup, place_of(context.settings.backup))
+    contents = backed_up(context.spark, backup, backup_location_of(context.settings.backup))
     return contents.where(F.col("outcome") != COPIED).select("address")
 
 

@@ -16,7 +16,8 @@ from functools import cache
 
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.records.backup import BackupPaths, Listed, list_backups
+from lakefs_gc.engine.records.backup_location import Listed, list_backups
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of, shown
-from lakefs_gc.engine.records.backup import COPIED, Backup
+from lakefs_gc.engine.records.backup_manifest import COPIED, Backup
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,

@@ -3,8 +3,8 @@
 from dagster import AssetExecutionContext, Config, MetadataValue, asset
 from pydantic import Field
 
-from lakefs_gc.engine.records.backup import open_place
-from lakefs_gc.engine.records.open_mark import mark_of_run
+from lakefs_gc.engine.records.backup_location import open_backup_location
+from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.engine.undo import backup as stage
 from lakefs_gc.engine.undo.pruning import kept_facts, prune_backups
@@ -46,7 +46,7 @@ def backup(
     refuse_second_run(context)
     run_context = engine.context()
     configured, server = run_context.settings, run_context.server
-    place = open_place(configured, server)
+    place = open_backup_location(configured, server)
     # By its clock backups are dated and grow old; pruning on a wrong one would remove them all.
     now = checked_store_time(run_context.open_store(place), configured.safety, run_context.clock)
     found = mark_of_run(context.partition_key, config.mark_id, server, configured, run_context.workspace)

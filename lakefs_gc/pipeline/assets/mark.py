@@ -8,7 +8,7 @@ from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_overview import Overview, overview
+from lakefs_gc.engine.records.mark_parts import Overview, overview
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.pipeline.checks import check_results, check_specs

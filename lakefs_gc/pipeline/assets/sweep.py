@@ -13,11 +13,10 @@ from lakefs_gc.engine.records.approval import (
     read_approval,
     refuse_without_person,
 )
-from lakefs_gc.engine.records.backup import require_backup
+from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.check import refuse_failed_checks
-from lakefs_gc.engine.records.mark import age_of, refuse_unfit
-from lakefs_gc.engine.records.open_mark import Marked, mark_of_run
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
+from lakefs_gc.engine.records.stored_marks import Marked, age_of, mark_of_run, refuse_unfit
 from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.sweep import sweep as stage
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks

@@ -13,8 +13,7 @@ from dagster import (
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER, Approval, approve
-from lakefs_gc.engine.records.mark import age_of, refuse_unfit
-from lakefs_gc.engine.records.open_mark import mark_of_run
+from lakefs_gc.engine.records.stored_marks import age_of, mark_of_run, refuse_unfit
 from lakefs_gc.engine.run import ServerIdentity
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.pipeline.assets.mark import mark

@@ -14,7 +14,7 @@ from dagster import (
 from dagster._core.definitions.metadata.external_metadata import metadata_map_from_external
 
 from lakefs_gc import errors
-from lakefs_gc.engine.records.open_mark import mark_of_run
+from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, RemoteJobError

@@ -19,8 +19,15 @@ from lakefs_gc.engine.decide.checks import (
     evaluate,
     protections_from_json,
 )
-from lakefs_gc.engine.records.answer import Answer, Unknown
-from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS, Check, Severity, refuse_failed_checks
+from lakefs_gc.engine.records.check import (
+    CHECKS,
+    WARNING_CHECKS,
+    Answer,
+    Check,
+    Severity,
+    Unknown,
+    refuse_failed_checks,
+)
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 

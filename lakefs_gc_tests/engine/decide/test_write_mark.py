@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.decide import write_mark as mark_module
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.records.mark_overview import overview
+from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.report import Summary
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below, marked

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.engine.records.approval import Approval, approve, read_approval, refuse_without_person
-from lakefs_gc.engine.records.check import Check
+from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
 from lakefs_gc.storage.base import ObjectStore

@@ -7,12 +7,12 @@ import logging
 import pytest
 from dagster import AssetCheckSeverity
 
-from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.engine.records.check import (
     CHECKS,
     FORMER_NAMES,
     SWEEP_CHECKS,
     WARNING_CHECKS,
+    Answer,
     Check,
     Severity,
     current_name,

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from lakefs_gc.engine.records.approval import Approval
-from lakefs_gc.engine.records.backup import Backup
+from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.check import Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.approval import read_approval
-from lakefs_gc.engine.records.backup import find_backup
+from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.open_mark import Marked
 from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.undo.restore import RestoreResult, restore

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.records.mark import PART_SCHEMA, MarkPaths, digest_of, part_content
+from lakefs_gc.engine.records.mark import MarkPaths, digest_of
+from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook

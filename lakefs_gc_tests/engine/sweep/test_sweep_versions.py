@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.listing.existence import still_there
 from lakefs_gc.engine.records import ledger
-from lakefs_gc.engine.records.backup import require_backup
+from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.undo.backup_contents import not_backed_up

@@ -18,15 +18,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings
-from lakefs_gc.engine.records.backup import (
-    Backup,
-    BackupPaths,
+from lakefs_gc.engine.records.backup_location import (
     find_backup,
     list_backups,
-    open_place,
+    open_backup_location,
     read_backup,
     require_backup,
 )
+from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
 from lakefs_gc.engine.undo.backup import RECORD, read_contents
 from lakefs_gc.engine.undo.same_content import same_content
@@ -332,17 +331,17 @@ def test_no_place_inside_or_around_a_namespace(lake: Lake, repository: LakeRepos
     for url in refused:
         settings = configured.model_copy(update={"backup": BackupSettings(url=url)})
         with pytest.raises(BackupError, match="would lie in the namespace of"):
-            open_place(settings, api)
+            open_backup_location(settings, api)
     missing = configured.model_copy(update={"backup": BackupSettings(url=(tmp_path / "none").as_uri())})
     with pytest.raises(ObjectNotFoundError, match="the place of the backups is not there"):
-        open_place(missing, api)
+        open_backup_location(missing, api)
     with pytest.raises(ConfigurationError, match="no place for backups"):
-        open_place(configured, api)
+        open_backup_location(configured, api)
     # A sibling with a longer name is another place.
     sibling = tmp_path / "lake-backups"
     sibling.mkdir()
     settings = configured.model_copy(update={"backup": BackupSettings(url=sibling.as_uri())})
-    assert open_place(settings, api).url == sibling.as_uri()
+    assert open_backup_location(settings, api).url == sibling.as_uri()
 
 
 # -- the policy

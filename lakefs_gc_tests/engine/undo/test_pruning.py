@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.engine.records.backup import BackupPaths, list_backups, read_backup
+from lakefs_gc.engine.records.backup_location import list_backups, read_backup
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now

@@ -15,7 +15,8 @@ from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of
-from lakefs_gc.engine.records.backup import Backup, BackupPaths, find_backup
+from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.spark.workers import WorkerError

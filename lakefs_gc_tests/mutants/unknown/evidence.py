@@ -40,17 +40,17 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a mark that has lost its manifest is refused",
-        "engine/records/mark.py",
+        "engine/records/stored_marks.py",
         "made_by_us(store, mark_id)",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
         "lost_manifest",
     ),
     never(
         12,
         "a mark is swept with its own server",
-        "engine/records/mark.py",
+        "engine/records/stored_marks.py",
         "mark.is_ours",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
         "own_server",
     ),
     never(

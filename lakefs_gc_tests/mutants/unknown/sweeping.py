@@ -182,15 +182,15 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "the age of a mark from the future is not known",
-        "engine/records/mark.py",
+        "engine/records/stored_marks.py",
         "max(times) > now + safety.two_clocks_apart",
-        "engine/records/test_mark.py",
+        "engine/records/test_stored_marks.py",
         "from_the_future",
     ),
     Mutant(
         8,
         "a mark that needs a backup needs it wherever it is swept",
-        "engine/records/backup.py",
+        "engine/records/backup_location.py",
         " or mark.needs_backup",
         "",
         "pipeline/assets/test_backup.py",

@@ -9,7 +9,8 @@ import pytest
 from lakefs_gc.config import Protections
 from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS
-from lakefs_gc.engine.records.mark import MarkPaths, read_mark
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values

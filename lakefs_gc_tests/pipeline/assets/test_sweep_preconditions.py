@@ -9,7 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from lakefs_gc.engine.records.mark import MarkPaths, read_mark
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import MarkError, SafetyError
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark

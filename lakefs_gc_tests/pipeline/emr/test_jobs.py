@@ -10,7 +10,7 @@ import pytest
 from dagster import DagsterInstance, ExecuteInProcessResult
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.records.open_mark import open_mark
+from lakefs_gc.engine.records.stored_marks import open_mark
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 
 import pyarrow as pa
@@ -12,8 +12,8 @@ from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.storage.base import ListingPage, ObjectInfo, ObjectStore
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.units import EPOCH
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORTH_A_PAGE = 20
 """A page of a listing costs about as much as so many HEADs: 12 by AWS's prices of 2024, 5 to 20 in time."""
 
@@ -49,7 +49,7 @@ def _listed(store: ObjectStore, folder: str, keys: list[str]) -> dict[str, Objec
         times: list[int] = rows.column("last_modified").view(pa.int64()).to_pylist()
         for name, size_bytes, microseconds in zip(names, sizes, times, strict=True):
             if name in wanted:
-                found[name] = ObjectInfo(size_bytes, _EPOCH + timedelta(microseconds=microseconds), "")
+                found[name] = ObjectInfo(size_bytes, EPOCH + timedelta(microseconds=microseconds), "")
         if len(found) == len(wanted) or len(found) - before < _WORTH_A_PAGE or (names and names[-1].encode() >= last):
             break
     return found

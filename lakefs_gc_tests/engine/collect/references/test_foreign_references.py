@@ -10,9 +10,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references.foreign_references import FILES
-from lakefs_gc.engine.records.answer import Answer
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
-from lakefs_gc.engine.records.check import Check
+from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError

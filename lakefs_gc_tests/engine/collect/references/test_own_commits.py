@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.records.answer import Answer
+from lakefs_gc.engine.records.check import Answer
 from lakefs_gc.errors import CorruptRangeError, SafetyError
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
 from lakefs_gc.formats.ranges import read_metarange

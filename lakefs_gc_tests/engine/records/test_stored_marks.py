@@ -15,18 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.answer import Answer
-from lakefs_gc.engine.records.check import Check, Severity
-from lakefs_gc.engine.records.mark import (
-    Mark,
-    MarkPaths,
-    age_of,
-    digest_of,
-    list_marks,
-    read_mark,
-    read_part,
-    refuse_unfit,
-)
+from lakefs_gc.engine.records.check import Answer, Check, Severity
+from lakefs_gc.engine.records.mark import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark_parts import read_part
+from lakefs_gc.engine.records.stored_marks import age_of, list_marks, read_mark, refuse_unfit
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import ClockSkewError, LakeFSGCError, MarkError
 from lakefs_gc.formats.report import Summary, deleted_parquet

@@ -1,18 +1,58 @@
-"""What a person looks at before approving a mark: where the bytes are, and a few of the objects."""
+"""The Parquet files of a mark: writing, reading and summarizing the marked objects, without Spark."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.records.mark import Mark, read_part
+from lakefs_gc.engine.records.mark import Mark, MarkPart
+from lakefs_gc.errors import MarkError
+from lakefs_gc.formats.parquet import parquet_bytes, read_columns
+from lakefs_gc.formats.report import (
+    ReportPaths,
+)
 from lakefs_gc.storage.base import ObjectStore
 
+PART_SCHEMA = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("size", pa.int64()),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC")),
+    ]
+)
 _LARGEST = 10
 _SAMPLE = 10
+
+
+def part_keys(store: ObjectStore, layout: ReportPaths) -> list[str]:
+    """Keys of the Parquet files of a mark, in order."""
+    keys = (key for batch in store.list(layout.deleted) for key in batch.column("address").to_pylist())
+    return sorted(key for key in keys if key.endswith(".parquet"))
+
+
+def part_content(marked: pa.Table) -> bytes:
+    """A file for ``deleted/``: the column that lakeFS's client reads, and beside it what we know of each object."""
+    return parquet_bytes(marked.combine_chunks().to_batches()[0], compression="snappy")
+
+
+def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
+    """One part of a mark, verified: ``address``, and ``size`` and ``last_modified`` (null where not recorded).
+
+    Raises ``MarkError`` when the file is not the one that was marked.
+    """
+    content = store.read(part.key)
+    if hashlib.sha256(content).hexdigest() != part.sha256:
+        raise MarkError(f"{part.key} was changed after the mark was made", remedy="do not sweep this mark; mark again")
+    return part_rows(content, part.key)
+
+
+def part_rows(content: bytes, file: str) -> pa.Table:
+    """What a Parquet file of a mark says.  Columns as ``read_part``.  Raises ``CorruptFileError``."""
+    return read_columns(content, PART_SCHEMA, file, optional=("size", "last_modified"))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.records.mark import read_mark
-from lakefs_gc.engine.records.mark_overview import PrefixTotal, overview
+from lakefs_gc.engine.records.mark_parts import PrefixTotal, overview
+from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.errors import MarkError
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
