@@ -118,7 +118,7 @@ PROTECTED = Protections(
         ({"path_prefixes": ("",)}, ""),
         ({"path_prefixes": ("audit/2024", "b/c")}, "paths audit/"),
         ({"days": 31, "last_commits": 6}, ""),
-        ({"days": 29.5}, "commits younger than 30 days (now 29.5)"),
+        ({"days": 29.5}, "commits newer than 30 days (now 29.5)"),
         ({"last_commits": 4}, "the last 5 commits of each branch (now 4)"),
     ],
 )
@@ -138,8 +138,8 @@ def test_a_configuration_that_is_not_found_drops_them_all() -> None:
     seen = replace(FINE, earlier=before, rules=GCRules(10))
     [said] = [check.message for check in evaluate(seen, SAFETY) if not check.passed]
     assert said == (
-        "since mark before branch main is kept for 10 days, before for 20; safety.protect no longer has "
-        "tags release-*, v*; branches main; paths audit/, b/c; commits younger than 30 days (now 0); "
+        "since mark before branch main is retained for 10 days instead of 20; safety.protect no longer has "
+        "tags release-*, v*; branches main; paths audit/, b/c; commits newer than 30 days (now 0); "
         "the last 5 commits of each branch (now 0)"
     )
 
