@@ -134,7 +134,7 @@ def _show_design(out: Output, number: int) -> None:
 
 
 def _show_scenario(out: Output, number: int, name: str) -> None:
-    from lakefs_gc.hard_delete import story
+    from lakefs_gc.hard_delete import trace_text
     from lakefs_gc.hard_delete.designs import find_design, find_scenario, run, traces
 
     design = find_design(number)
@@ -145,14 +145,14 @@ def _show_scenario(out: Output, number: int, name: str) -> None:
     facts = {
         "design": design.number,
         **_outcome_facts(outcome),
-        "traces": [story.facts(trace) for trace in found],
+        "traces": [trace_text.trace_facts(trace) for trace in found],
     }
 
     def show() -> None:
         searched = f"{outcome.exploration.states:,} states in {outcome.seconds:.2f} s"
         out.say(f"{design.name}: {scenario.question}\n({searched})")
         for trace in found:
-            out.say("\n" + "\n".join(story.tell(trace)))
+            out.say("\n" + "\n".join(trace_text.format_trace(trace)))
         if not found:
             out.say("\nnothing found: every schedule ends well")
         if scenario.moral:

@@ -41,8 +41,8 @@ class ModelError(Exception):
 class Event:
     """A line of a trace."""
 
-    who: str
-    says: str
+    operation: str
+    text: str
     reply: str = ""
 
 
@@ -237,7 +237,7 @@ class Explorer:
                 raise ModelError(f"{name} cannot proceed after {len(events)} steps of the schedule")
             state, event = self._after(state, move)
             events.append(event)
-        return events, damage(state.world, self.scenario.look(state.world))
+        return events, damage(state.world, self.scenario.view(state.world))
 
     # -- states
 
@@ -258,7 +258,7 @@ class Explorer:
             successor = self._over[index]
         else:
             world, reply = step.run(world)
-            event = Event(operation.name, step.says, _shown(step, reply))
+            event = Event(operation.name, step.text, _shown(step, reply))
             successor = local.after(reply)
         if operation.at_most_ticks is not None:
             deadlines = world.deadlines
@@ -305,7 +305,7 @@ class Explorer:
     def _found(self, state: _State, moves: list[Move]) -> frozenset[Kind]:
         world = state.world
         if world not in self._broken:
-            self._broken[world] = frozenset(damage(world, self.scenario.look(world)))
+            self._broken[world] = frozenset(damage(world, self.scenario.view(world)))
         found = self._broken[world]
         # A crash is only possible, not necessary: a state in which operations can only crash is an end.
         if all(crashes for _, crashes in moves):
@@ -317,17 +317,17 @@ class Explorer:
         for local in state.locals:
             # An operation that sleeps only waits for more time than the scenario has.
             if local.step is not None and not isinstance(local.step, Sleep):
-                found.setdefault(Kind.BLOCKED, f"{local.operation.name} waits: {local.step.says}")
+                found.setdefault(Kind.BLOCKED, f"{local.operation.name} waits: {local.step.text}")
         world, events = state.world, []
         for program in self.scenario.settle:
             world = replace(world, clock=world.clock + _LONG_AFTER_TICKS)
             for event, changed in _run_alone(program, world):
                 world = changed
                 events.append(event)
-        view = self.scenario.look(world)
+        view = self.scenario.view(world)
         found |= damage(world, view)
         for address in garbage(world, view):
-            found.setdefault(Kind.LEAKED, f"{address} is still there, and nothing refers to it")
+            found.setdefault(Kind.LEAKED, f"{address} still exists, and nothing references it")
         return found, tuple(events)
 
     def _told(self, kind: Kind, end: _State, came_from: dict[_State, tuple[_State, Move] | None]) -> Trace:
@@ -336,7 +336,7 @@ class Explorer:
         while (step := came_from[state]) is not None:
             state, move = step
             events.append(self._after(state, move)[1])
-        now = damage(end.world, self.scenario.look(end.world))
+        now = damage(end.world, self.scenario.view(end.world))
         if kind in now:
             return Trace(kind, now[kind], tuple(reversed(events)))
         later, afterwards = self._at_the_end(end)
@@ -352,9 +352,9 @@ def _run_alone(program: Program, world: World) -> Iterator[tuple[Event, World]]:
                 step = running.send(None)
                 continue
             if not step.can_run(world):
-                raise ModelError(f"the cleanup waits for ever: {step.says}")
+                raise ModelError(f"the cleanup waits forever: {step.text}")
             world, reply = step.run(world)
-            yield Event("cleaning up", step.says, _shown(step, reply)), world
+            yield Event("cleaning up", step.text, _shown(step, reply)), world
             step = running.send(reply)
     except StopIteration:
         return

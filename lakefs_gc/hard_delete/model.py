@@ -17,8 +17,8 @@ class Kind(StrEnum):
     COMMITTED_LOST = "a committed entry lost its object"
     CHANGED = "committed data changed"
     STAGED_LOST = "a staged entry lost its object"
-    BLOCKED = "an operation waits for ever"
-    LEAKED = "an object that nothing refers to stays for ever"
+    BLOCKED = "an operation waits forever"
+    LEAKED = "an object that nothing references stays forever"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class View:
     committed: Mapping[str, tuple[str, str]]
 
 
-Look = Callable[[World], View]
+ViewOf = Callable[[World], View]
 
 
 def damage(world: World, view: View) -> dict[Kind, str]:
@@ -83,7 +83,7 @@ class Scenario:
     question: str
     world: World
     operations: tuple[Operation, ...]
-    look: Look
+    view: ViewOf
     settle: tuple[Program, ...] = ()
     crashes: int = 0
     expected: frozenset[Kind] = field(default_factory=frozenset)
@@ -114,7 +114,7 @@ def clock(ticks: int) -> Operation:
 
     def pass_time() -> Steps[None]:
         for _ in range(ticks):
-            yield Tick(says="a day passes")
+            yield Tick(text="a day passes")
 
     return Operation("time", pass_time, may_write=(CLOCK,), reliable=True)
 

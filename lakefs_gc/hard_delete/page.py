@@ -11,7 +11,7 @@ from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_d
 from lakefs_gc.hard_delete.model import Kind
 from lakefs_gc.hard_delete.models import accepted
 from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE
-from lakefs_gc.hard_delete.story import tell
+from lakefs_gc.hard_delete.trace_text import format_trace
 
 _INTRODUCTION = """\
 # Why data is deleted offline
@@ -31,7 +31,7 @@ the design.
 
 All models have these rules. A write goes to the branch's staging token, and is repeated if the token changed meanwhile,
 as in lakeFS. One step of the key-value store or of the object store is atomic, and visible to all operations at once.
-A tick of the clock is longer than any request, unless a scenario says otherwise. Retries end after two or three times.
+A tick of the clock is longer than any request, unless a scenario specifies otherwise. Two or three attempts are made.
 "Nothing found" means: no damage with these operations, in any order.
 """
 _PROPERTIES = {
@@ -80,7 +80,7 @@ def _rejected(outcome: DesignOutcome) -> list[str]:
     if outcome.design.number == 1:
         lines += _listing_cost()
     for one in outcome.outcomes:
-        lines += _story(one)
+        lines += _trace_section(one)
     return lines
 
 
@@ -127,7 +127,7 @@ def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
         "",
     ]
     for one in (*taken_out, *left):
-        lines += _story(one)
+        lines += _trace_section(one)
     return lines
 
 
@@ -150,12 +150,12 @@ def _scenarios(outcomes: Iterable[Outcome]) -> list[str]:
     return [*_table(("scenario", "description", "damage", "in the document", "states"), rows), ""]
 
 
-def _story(outcome: Outcome) -> list[str]:
+def _trace_section(outcome: Outcome) -> list[str]:
     scenario = outcome.scenario
     if not outcome.found:
         return []
     lines = [f"### {scenario.name}", "", f"{scenario.question} {scenario.moral}".strip(), "", "```text"]
-    lines += tell(traces(outcome, outcome.found[:1])[0])
+    lines += format_trace(traces(outcome, outcome.found[:1])[0])
     return [*lines, "```", ""]
 
 

@@ -1,6 +1,6 @@
 """The atomic steps. An operation yields a step, the explorer executes it, and sends the reply to the operation.
 
-``says`` is the text in a trace, with the number of the step in the design document if it has one. ``reads`` and
+``text`` is the text in a trace, with the number of the step in the design document if it has one. ``reads`` and
 ``writes`` name what the step touches: keys, or everything below a prefix that ends in a slash. Two steps can be taken
 in either order if neither writes what the other touches.
 """
@@ -24,7 +24,7 @@ DEADLINES = "deadlines"
 class Step:
     """An atomic step."""
 
-    says: str = field(kw_only=True)
+    text: str = field(kw_only=True)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -331,7 +331,7 @@ class Recap(Step):
     value.
     """
 
-    says: str = field(kw_only=True, default="")
+    text: str = field(kw_only=True, default="")
     place: Hashable
     value: Hashable
 

@@ -64,7 +64,7 @@ class Object:
     metageneration: int = 1
 
     def __str__(self) -> str:
-        return "it is there" + (f", with counter {self.counter}" if self.counter is not None else "")
+        return "exists" + (f", with counter {self.counter}" if self.counter is not None else "")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""All designs, run once for the tests that look at what came out."""
+"""All designs, run once for the tests that check the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lakefs-gc designs``, as a person and a script use it."""
+"""``lakefs-gc designs``, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
     return int(end.value.code or 0), captured.out, captured.err
 
 
-def test_a_trace_reads_as_a_story(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_is_printed_as_numbered_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = run(monkeypatch, capsys, "designs", "show", "5", "commit-move")
     assert code == 0
     assert 'move a to b  Move 2: "locks" entry a  -> done' in out
@@ -49,7 +51,7 @@ def test_a_design_lists_its_scenarios(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.parametrize("arguments", [("show", "8"), ("show", "5", "comit-move")])
-def test_an_unknown_name_ends_with_what_there_is(
+def test_an_unknown_name_is_an_error_that_lists_the_known_names(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
     code, out, err = run(monkeypatch, capsys, "designs", *arguments)

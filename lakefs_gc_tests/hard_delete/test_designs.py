@@ -1,4 +1,4 @@
-"""What the explorer finds in each design: what is documented, and nothing in the accepted one."""
+"""The explorer finds the documented damage in each rejected design, and no damage in the accepted design."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import lakefs_gc
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.hard_delete import page, story
+from lakefs_gc.hard_delete import page, trace_text
 from lakefs_gc.hard_delete.designs import (
     DESIGNS,
     DesignOutcome,
@@ -47,32 +47,30 @@ MUST_NOT_FIND = [(2, "lost-update-azure"), (2, "lost-update-google"), (5, "delet
 
 
 @pytest.mark.parametrize("number", [design.number for design in DESIGNS])
-def test_each_scenario_breaks_what_it_is_expected_to_and_nothing_else(
-    design_outcomes: tuple[DesignOutcome, ...], number: int
-) -> None:
+def test_each_scenario_has_exactly_the_expected_damage(design_outcomes: tuple[DesignOutcome, ...], number: int) -> None:
     (outcome,) = (one for one in design_outcomes if one.design.number == number)
     found = {one.scenario.name: one.exploration.found for one in outcome.outcomes}
     assert found == {scenario.name: scenario.expected for scenario in outcome.design.scenarios}
 
 
 @pytest.mark.parametrize(("number", "name", "kind"), MUST_FIND)
-def test_what_the_document_has_is_found_and_told(number: int, name: str, kind: Kind) -> None:
+def test_documented_damage_is_found_with_a_trace_that_can_be_replayed(number: int, name: str, kind: Kind) -> None:
     scenario = find_scenario(find_design(number), name)
     assert scenario.documented
     trace = Explorer(scenario).shortest(kind)
     assert trace is not None
-    lines = story.tell(trace)
+    lines = trace_text.format_trace(trace)
     assert len(lines) >= len(trace.events) + 1
     assert lines[-1] == f"=> {kind}: {trace.detail}"
-    # Played again by hand the schedule does the same.
-    schedule = [f"crash {event.who}" if event.says == "crashes" else event.who for event in trace.events]
+    # The same schedule, followed step by step, has the same result.
+    schedule = [f"crash {event.operation}" if event.text == "crashes" else event.operation for event in trace.events]
     events, broken = Explorer(scenario).follow(schedule)
     assert tuple(events) == trace.events
     assert kind in broken or kind in (Kind.LEAKED, Kind.BLOCKED)
 
 
 @pytest.mark.parametrize(("number", "name"), MUST_NOT_FIND)
-def test_what_the_document_calls_solved_is(number: int, name: str) -> None:
+def test_scenarios_that_the_document_calls_solved_have_no_damage(number: int, name: str) -> None:
     assert not run(find_scenario(find_design(number), name)).found
 
 
@@ -80,14 +78,14 @@ def test_no_schedule_is_shorter_than_the_shortest() -> None:
     scenario = find_scenario(find_design(5), "delete-move")
     trace = Explorer(scenario).shortest(Kind.STAGED_LOST)
     assert trace is not None
-    schedule = [event.who for event in trace.events]
+    schedule = [event.operation for event in trace.events]
     for missing in range(len(schedule)):
         _, broken = Explorer(scenario).follow(schedule[:missing])
         assert not broken
 
 
 @pytest.mark.parametrize("tbd_ticks", [0, 1, 5, 9])
-def test_no_tbd_protects_a_copy_when_the_oldest_reference_is_asked(tbd_ticks: int) -> None:
+def test_no_tbd_protects_a_copy_if_it_counts_from_the_oldest_reference(tbd_ticks: int) -> None:
     documented = find_scenario(find_design(3), "job-copy")
     job = replace(documented.operations[2], program=lambda: tracked_references.job(tbd_ticks))
     scenario = replace(documented, operations=(*documented.operations[:2], job))
@@ -116,7 +114,7 @@ def test_every_rejected_design_is_broken(design_outcomes: tuple[DesignOutcome, .
     assert "commit-move" in design_outcomes[4].verdict
 
 
-def test_the_storms_find_nothing(storms: tuple[Outcome, ...]) -> None:
+def test_random_schedules_of_the_accepted_design_find_no_damage(storms: tuple[Outcome, ...]) -> None:
     assert len(storms) == 2
     for storm in storms:
         assert storm.found == ()
@@ -132,11 +130,11 @@ def test_the_storms_find_nothing(storms: tuple[Outcome, ...]) -> None:
         (1, "second_look", Kind.COMMITTED_LOST),
     ],
 )
-def test_a_storm_finds_an_ingredient_that_is_missing(storm: int, missing: str, kind: Kind) -> None:
+def test_random_schedules_find_damage_if_an_ingredient_is_missing(storm: int, missing: str, kind: Kind) -> None:
     assert run_storm(accepted.storms(ALL.without(missing))[storm]).found == (kind,)
 
 
-def test_a_storm_is_the_same_each_time() -> None:
+def test_random_schedules_are_reproducible_by_seed() -> None:
     storm = accepted.storms()[0]
     assert run_storm(storm, walks=20, seed=1) == run_storm(storm, walks=20, seed=1)
     assert run_storm(storm, walks=20, seed=1) != run_storm(storm, walks=20, seed=2)
@@ -144,13 +142,13 @@ def test_a_storm_is_the_same_each_time() -> None:
 
 def test_the_window_after_the_second_look_ends_with_the_sweep() -> None:
     (trace,) = traces(run(find_scenario(find_design(6), "revive-late")))
-    says = [event.says for event in trace.events]
-    revived = next(i for i, event in enumerate(trace.events) if event.who == "create branch old")
-    second_look = max(i for i, line in enumerate(says) if line == "lists the active commits")
-    assert second_look < revived < says.index("sweep: deletes data/s0/A")
+    text = [event.text for event in trace.events]
+    revived = next(i for i, event in enumerate(trace.events) if event.operation == "create branch old")
+    second_look = max(i for i, line in enumerate(text) if line == "lists the active commits")
+    assert second_look < revived < text.index("sweep: deletes data/s0/A")
 
 
-def test_listing_cost_is_the_documents() -> None:
+def test_listing_cost_equals_the_figures_of_the_document() -> None:
     assert requests(240_000, 1000) == KEY_VALUE_STORE.requests == OBJECT_STORE.requests == 240
     assert requests(0, 1000) == 1
     assert requests(1001, 1000) == 2
@@ -159,13 +157,13 @@ def test_listing_cost_is_the_documents() -> None:
     assert KEY_VALUE_STORE.waiting_ms_per_request < OBJECT_STORE.waiting_ms_per_request
 
 
-def test_the_page_is_what_the_runs_say(design_outcomes: tuple[DesignOutcome, ...], storms: tuple[Outcome, ...]) -> None:
+def test_the_page_is_up_to_date(design_outcomes: tuple[DesignOutcome, ...], storms: tuple[Outcome, ...]) -> None:
     rendered = page.page(design_outcomes, storms)
     assert PAGE.read_text() == rendered, "run: lakefs-gc designs page > docs/designs.md"
 
 
 @pytest.mark.parametrize(("number", "name"), [(7, ""), (5, "no-such")])
-def test_what_is_not_there_is_named_with_what_is(number: int, name: str) -> None:
+def test_an_unknown_design_or_scenario_is_an_error_that_lists_the_known_ones(number: int, name: str) -> None:
     with pytest.raises(ConfigurationError, match="Unknown") as refused:
         find_scenario(find_design(number), name)
     assert refused.value.remedy.startswith("Choose one of these: ")

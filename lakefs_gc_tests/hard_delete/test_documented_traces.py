@@ -1,7 +1,7 @@
-"""The traces that the document of the rejected designs tells, taken step by step, end as it says they do.
+"""The traces of the document of the rejected designs, followed step by step, end as the document describes.
 
-Each schedule names the operations in the order of the document; beside it stands what the document has at that place.
-A model that skips a step of a flow, or takes it at another time, cannot follow.
+Each schedule names the operations in the order of the document, each with the step that the document describes.
+A model that omits a step of a flow, or takes it at another time, cannot follow the schedule.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from lakefs_gc.hard_delete.designs import find_design, find_scenario
 from lakefs_gc.hard_delete.explorer import Event, Explorer, ModelError
 from lakefs_gc.hard_delete.model import Kind
 
-Told = list[tuple[str, str]]
-"""Operation, and how the story of its step begins."""
+Steps = list[tuple[str, str]]
+"""Operation, and the beginning of the text of its step."""
 
 
-def follow(design: int, name: str, told: Told) -> tuple[list[Event], dict[Kind, str]]:
-    """Take the operations in this order; each step has to be the one that is told."""
+def follow(design: int, name: str, steps: Steps) -> tuple[list[Event], dict[Kind, str]]:
+    """Take the operations in this order; each step must be the expected one."""
     explorer = Explorer(find_scenario(find_design(design), name))
-    events, broken = explorer.follow([operation for operation, _ in told])
-    for event, (operation, says) in zip(events, told, strict=True):
-        assert event.who == operation.removeprefix("crash ")
-        assert event.says.startswith(says), f"{event.says!r}, and the document has {says!r}"
+    events, broken = explorer.follow([operation for operation, _ in steps])
+    for event, (operation, text) in zip(events, steps, strict=True):
+        assert event.operation == operation.removeprefix("crash ")
+        assert event.text.startswith(text), f"{event.text!r}, and the document has {text!r}"
     return events, broken
 
 
-WRITE_AFTER_COMMIT: Told = [
+WRITE_AFTER_COMMIT: Steps = [
     ("upload a", "reads branch main"),
     ("upload a", "starts to write repo/main/t1/a"),  # 1. Start write on staged object
     ("commit", "reads branch main"),  # 2. Start Commit
@@ -49,12 +49,12 @@ def test_design_1_nothing_is_broken_before_the_write_completes() -> None:
     assert not broken
 
 
-LOST_UPDATE: Told = [
+LOST_UPDATE: Steps = [
     ("stage b", "Stage 1.1: reads the metadata of A"),  # Stage 1.1: read its metadata
     ("delete a", "reads branch main"),
     ("delete a", "reads entry a"),
     ("delete a", "stages a tombstone for a"),
-    ("delete a", "looks whether main still has t1"),
+    ("delete a", "checks whether main still has t1"),
     ("delete a", "Delete 1-2: reads the metadata of A"),  # Delete 1: read object's metadata
     ("stage b", "Stage 1.1: writes counter 2"),  # Stage 1.1.1: increment the counter and update the metadata
     ("delete a", "Delete 1-2: writes counter 0"),  # Delete 2.1: decrement counter, of what was read before
@@ -77,7 +77,7 @@ def test_design_2_an_update_is_lost_on_aws() -> None:
 
 
 @pytest.mark.parametrize("provider", ["azure", "google"])
-def test_design_2_a_condition_on_the_metadata_finds_it_out(provider: str) -> None:
+def test_design_2_a_condition_on_the_metadata_detects_the_lost_update(provider: str) -> None:
     events, broken = follow(
         2,
         f"lost-update-{provider}",
@@ -98,23 +98,23 @@ def test_design_3_two_uploads_to_one_path_mark_neither() -> None:
         "Upload 1: writes object",
         "reads branch main",
         "Upload 2: reads the reference",
-        "looks at the clock",
+        "reads the clock",
         "Upload 2: marks",
-        "Upload 4: reads what a is",
+        "Upload 4: reads entry a",
     ]
-    last = ["stages a = ", "looks whether main still has t1"]
+    last = ["stages a = ", "checks whether main still has t1"]
     *_, broken = follow(
         3,
         "overwrite",
-        [(who, step) for steps in (first, last) for who in ("upload a1", "upload a2") for step in steps],
+        [(who, step) for texts in (first, last) for who in ("upload a1", "upload a2") for step in texts],
     )
-    assert not broken  # it leaks: see what the job leaves
+    assert not broken  # The object leaks: the job never deletes it.
     trace = Explorer(find_scenario(find_design(3), "overwrite")).shortest(Kind.LEAKED)
     assert trace is not None
-    assert not any("deletes" in event.says for event in trace.afterwards)
+    assert not any("deletes" in event.text for event in trace.afterwards)
 
 
-def test_design_3_the_job_takes_the_oldest_reference_for_all() -> None:
+def test_design_3_the_job_counts_from_the_oldest_reference() -> None:
     *_, broken = follow(
         3,
         "job-copy",
@@ -124,18 +124,18 @@ def test_design_3_the_job_takes_the_oldest_reference_for_all() -> None:
             ("delete a", "reads branch main"),
             ("delete a", "Delete 1: reads entry a"),
             ("delete a", "Delete 1.1-1.2: reads the reference of A"),  # Delete 1.1: Read reference key
-            ("delete a", "looks at the clock"),
+            ("delete a", "reads the clock"),
             ("delete a", "Delete 1.1-1.2: marks A by t1 as deleted"),  # Delete 1.2.1: state deleted, last_modified
             ("delete a", "reads branch main"),
             ("delete a", "stages a = tombstone"),
-            ("delete a", "looks whether main"),
+            ("delete a", "checks whether main"),
             ("job", "Job 1: scans the references"),  # Job 1: Scan `reference` prefix
-            ("job", "looks at the clock"),
+            ("job", "reads the clock"),
             ("job", "Job 2: reads the references of A"),  # Job 2: for each physical address read all entries
             ("job", "Job 2.2: hard-deletes A"),  # Job 2.2.1: deleted in all, min(last_modified)
             ("copy a to dev", "reads branch dev"),
             ("copy a to dev", "Stage 1.1: reads the reference of A"),  # Stage 1.1: Add reference entry
-            ("copy a to dev", "looks at the clock"),
+            ("copy a to dev", "reads the clock"),
             ("copy a to dev", "Stage 1.1: marks A by d1 as staged"),
             ("copy a to dev", "stages b = A in d1"),  # Stage 3: Add staged entry
         ],
@@ -146,19 +146,19 @@ def test_design_3_the_job_takes_the_oldest_reference_for_all() -> None:
 def test_design_4_an_override_on_the_same_token_leaks() -> None:
     upload = ["Upload 1: writes object", "reads branch main", "Upload 2-3: reads", "Upload 2-3: sets", "stages a = A"]
     reset = ["reads branch main", "changes the staging token to t2", "Reset 2: adds the deleted entry of t1"]
-    told = [*upload, "looks whether main", *upload, "looks whether main", *reset]
-    *_, broken = follow(4, "override", [("client", step) for step in told])
+    steps = [*upload, "checks whether main", *upload, "checks whether main", *reset]
+    *_, broken = follow(4, "override", [("client", step) for step in steps])
     assert not broken
     trace = Explorer(find_scenario(find_design(4), "override")).shortest(Kind.LEAKED)
     assert trace is not None
     assert trace.detail.startswith("A1 ")
     # The job deletes the second object, which the staging area still names, and never hears of the first.
-    assert any(event.says == "Job: that was the last one: hard-deletes A2" for event in trace.afterwards)
-    assert not any("A1" in event.says for event in trace.afterwards)
+    assert any(event.text == "Job: the list is empty: hard-deletes A2" for event in trace.afterwards)
+    assert not any("A1" in event.text for event in trace.afterwards)
 
 
-def test_design_4_a_copy_that_finds_an_empty_list_gives_up() -> None:
-    told = [
+def test_design_4_a_copy_fails_if_the_list_is_empty() -> None:
+    steps = [
         ("copy a to b", "reads branch main"),
         ("copy a to b", "reads entry a in t1"),
         ("copy a to b", "reads branch dev"),
@@ -169,16 +169,16 @@ def test_design_4_a_copy_that_finds_an_empty_list_gives_up() -> None:
         ("job", "Job: scans the deleted tokens"),
         ("job", "Job: reads what is staged in t1"),
         ("job", "Job: reads the reference list of A"),
-        ("job", "Job: takes t1 off the list of A"),
+        ("job", "Job: removes t1 from the list of A"),
         ("copy a to b", "Copy 1.1: reads the reference list of A"),
     ]
-    *_, broken = follow(4, "copy-reset", told)
+    *_, broken = follow(4, "copy-reset", steps)
     assert not broken
     with pytest.raises(ModelError, match="copy a to b cannot proceed"):
-        follow(4, "copy-reset", [*told, ("copy a to b", "")])
+        follow(4, "copy-reset", [*steps, ("copy a to b", "")])
 
 
-COMMIT_MOVE: Told = [
+COMMIT_MOVE: Steps = [
     ("move a to b", "reads branch main"),
     ("move a to b", "Move 1: gets entry a"),  # 1.1 Get entry
     ("move a to b", 'Move 2: "locks" entry a'),  # 1.2 "Lock" entry
@@ -195,7 +195,7 @@ COMMIT_MOVE: Told = [
     ("move a to b", "Move 4: deletes old entry a"),  # 3.2 Delete old entry
     ("move a to b", 'Move 5: "unlocks" new entry b'),  # 3.3 "Unlock" physical address
 ]
-RESET: Told = [
+RESET: Steps = [
     ("reset", "reads branch main"),
     ("reset", "changes the staging token to t3"),
     ("reset", "reads what is staged in t2"),
@@ -217,7 +217,7 @@ def test_design_5_after_commit_move_a_reset_deletes_committed_data() -> None:
     assert broken == {Kind.COMMITTED_LOST: "c1/a is committed as A, which is gone"}
 
 
-DELETE_MOVE: Told = [
+DELETE_MOVE: Steps = [
     ("delete a", "reads branch main"),
     ("delete a", "Delete 1: gets entry a, once it is not locked"),  # 1.1 Get entry, 1.2 Check if not "locked"
     ("move a to b", "reads branch main"),
@@ -226,18 +226,18 @@ DELETE_MOVE: Told = [
     ("move a to b", "reads branch main"),
     ("move a to b", "Move 3: copies the entry to b"),  # 2.3 Copy entry to new path on current staging token
     ("delete a", "Delete 3: deletes staging entry a"),
-    ("delete a", "looks whether main"),
+    ("delete a", "checks whether main"),
     ("delete a", "Delete 4: hard-deletes A"),  # 3.1 Hard Delete object from store
 ]
 
 
-def test_design_5_delete_move() -> None:
+def test_design_5_a_move_between_check_and_delete_loses_the_object() -> None:
     *_, broken = follow(5, "delete-move", DELETE_MOVE)
     assert broken == {Kind.STAGED_LOST: "main/b is staged as A, which is gone"}
 
 
-def test_design_5_the_lock_on_delete_resolves_it() -> None:
-    to_the_lock = [("delete a", says) for says in ("reads branch main", "Delete 1: gets", 'Delete 2: "locks"')]
+def test_design_5_a_delete_that_locks_excludes_the_move() -> None:
+    to_the_lock = [("delete a", text) for text in ("reads branch main", "Delete 1: gets", 'Delete 2: "locks"')]
     events, broken = follow(5, "delete-move-locked", [*DELETE_MOVE[2:5], *to_the_lock[:1]])
     assert not broken
     explorer = Explorer(find_scenario(find_design(5), "delete-move-locked"))
@@ -257,47 +257,47 @@ def test_design_5_concurrent_moves_make_two_entries_for_one_object() -> None:
         5,
         "concurrent-move",
         [
-            *(("move a to b", says) for says in move),
-            *(("move a to c", says) for says in move[:2]),
-            *((who, says) for who in ("move a to b", "move a to c") for says in rest),
+            *(("move a to b", text) for text in move),
+            *(("move a to c", text) for text in move[:2]),
+            *((who, text) for who in ("move a to b", "move a to c") for text in rest),
             ("delete b", "reads branch main"),
             ("delete b", "Delete 1: gets entry b"),
             ("delete b", 'Delete 2: "locks" entry b'),
             ("delete b", "Delete 3: deletes staging entry b"),
-            ("delete b", "looks whether main"),
+            ("delete b", "checks whether main"),
             ("delete b", "Delete 4: hard-deletes A"),
         ],
     )
     assert broken == {Kind.STAGED_LOST: "main/c is staged as A, which is gone"}
 
 
-def test_design_5_a_stale_lock_blocks_for_ever() -> None:
+def test_design_5_a_stale_lock_blocks_forever() -> None:
     trace = Explorer(find_scenario(find_design(5), "stale-lock")).shortest(Kind.BLOCKED)
     assert trace is not None
-    assert [event.says for event in trace.events if event.who == "move a to b"][-2:] == [
+    assert [event.text for event in trace.events if event.operation == "move a to b"][-2:] == [
         'Move 2: "locks" entry a',
         "crashes",
     ]
     assert trace.detail == "delete a waits: Delete 1: gets entry a, once it is not locked"
 
 
-def test_design_5_a_lock_that_ends_lets_delete_move_back_in() -> None:
+def test_design_5_a_lock_that_expires_allows_delete_move_again() -> None:
     *_, broken = follow(
         5,
         "timed-lock",
         [
             ("move a to b", "reads branch main"),
             ("move a to b", "Move 1: gets entry a"),
-            ("move a to b", "looks at the clock"),
+            ("move a to b", "reads the clock"),
             ("move a to b", 'Move 2: "locks" entry a'),
             ("time", "a day passes"),
             ("delete a", "reads branch main"),
             ("delete a", "Delete 1: gets entry a"),
-            ("delete a", "looks at the clock"),
-            ("delete a", "looks at the clock"),
+            ("delete a", "reads the clock"),
+            ("delete a", "reads the clock"),
             ("delete a", 'Delete 2: "locks" entry a'),
             ("delete a", "Delete 3: deletes staging entry a"),
-            ("delete a", "looks whether main"),
+            ("delete a", "checks whether main"),
             ("delete a", "Delete 4: hard-deletes A"),
             ("move a to b", "reads branch main"),
             ("move a to b", "Move 3: copies the entry to b"),

@@ -55,7 +55,7 @@ SMALL = [
 
 
 @pytest.mark.parametrize("scenario", SMALL)
-def test_the_reductions_and_recaps_lose_no_world(scenario: Scenario) -> None:
+def test_the_reductions_and_recaps_omit_no_world(scenario: Scenario) -> None:
     reduced = Explorer(scenario).explore()
     whole = Explorer(scenario, trusts_recaps=False).explore(reduce=False)
     assert reduced.found == whole.found
@@ -69,25 +69,25 @@ def nothing_seen(world: World) -> View:
 
 
 def committed_a(world: World) -> View:
-    """Path a is committed once the key ``done`` is there."""
+    """Return a view in which path a is committed as soon as the key ``done`` exists."""
     return View({}, {"c/a": ("A", "data")} if "done" in world.kv else {})
 
 
-def scenario(*programs: Program, look: Callable[[World], View] = nothing_seen, **more: Any) -> Scenario:
+def scenario(*programs: Program, view: Callable[[World], View] = nothing_seen, **more: Any) -> Scenario:
     operations = tuple(Operation(f"p{i}", p, ("k", "x", "y", "done", "objects/")) for i, p in enumerate(programs))
-    return Scenario("test", "", World(), (*operations, *more.pop("others", ())), look, **more)
+    return Scenario("test", "", World(), (*operations, *more.pop("others", ())), view, **more)
 
 
 def increment() -> Steps[None]:
-    value = yield Get("k", says="reads")
-    yield Set("k", (value or 0) + 1, says="writes")
+    value = yield Get("k", text="reads")
+    yield Set("k", (value or 0) + 1, text="writes")
 
 
 def increment_if() -> Steps[None]:
     done = False
     while not done:
-        value = yield Get("k", says="reads")
-        done = yield SetIf("k", (value or 0) + 1, value, says="writes")
+        value = yield Get("k", text="reads")
+        done = yield SetIf("k", (value or 0) + 1, value, text="writes")
 
 
 def last_values(explorer: Explorer, reduce: bool) -> set[Any]:
@@ -99,7 +99,7 @@ def test_a_lost_update_is_one_of_the_schedules(reduce: bool) -> None:
     assert last_values(Explorer(scenario(increment, increment)), reduce) == {None, 1, 2}
 
 
-def test_a_conditional_write_loses_none() -> None:
+def test_a_conditional_write_loses_no_update() -> None:
     explorer = Explorer(scenario(increment_if, increment_if, increment_if))
     ends = [event for event, _ in [explorer.follow(["p0", "p1", "p1", "p0"])]]
     assert [event.reply for event in ends[0]] == ["nothing", "nothing", "done", "no: it has changed"]
@@ -108,10 +108,10 @@ def test_a_conditional_write_loses_none() -> None:
 
 def test_independent_operations_need_one_order_each() -> None:
     def write_x() -> Steps[None]:
-        yield Set("x", 1, says="writes x")
+        yield Set("x", 1, text="writes x")
 
     def write_y() -> Steps[None]:
-        yield Set("y", 1, says="writes y")
+        yield Set("y", 1, text="writes y")
 
     explored = Explorer(scenario(write_x, write_y))
     assert explored.explore(reduce=False).steps == 4
@@ -119,7 +119,7 @@ def test_independent_operations_need_one_order_each() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> None:
+def test_the_reductions_omit_no_world_of_random_programs(seed: int) -> None:
     chance = random.Random(seed)
 
     def program() -> Program:
@@ -129,13 +129,13 @@ def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> N
             seen = 0
             for kind, key in plan:
                 if kind == "R":
-                    seen += (yield Get(key, says="reads")) or 0
+                    seen += (yield Get(key, text="reads")) or 0
                 elif kind == "W":
-                    yield Set(key, seen + 1, says="writes")
+                    yield Set(key, seen + 1, text="writes")
                 elif kind == "B":
-                    yield Set(key, 0, says="writes what everybody writes")
+                    yield Set(key, 0, text="writes a shared value")
                 else:
-                    seen += yield SetIf(key, seen + 2, None, says="writes if nothing is there")
+                    seen += yield SetIf(key, seen + 2, None, text="writes if the key is absent")
 
         return steps
 
@@ -143,57 +143,57 @@ def test_the_reductions_lose_no_world_of_programs_made_at_random(seed: int) -> N
     assert Explorer(made).explore().worlds == Explorer(made).explore(reduce=False).worlds
 
 
-def test_what_is_broken_for_a_moment_is_found() -> None:
+def test_temporary_damage_is_found() -> None:
     def writer() -> Steps[None]:
-        yield Set("done", 1, says="commits")
-        yield Put("A", "data", says="writes the object")
+        yield Set("done", 1, text="commits")
+        yield Put("A", "data", text="writes the object")
 
     def reader() -> Steps[None]:
-        yield Get("k", says="reads")
+        yield Get("k", text="reads")
 
-    made = scenario(writer, reader, look=committed_a)
+    made = scenario(writer, reader, view=committed_a)
     assert Explorer(made).explore().found == {Kind.COMMITTED_LOST}
     trace = Explorer(made).shortest(Kind.COMMITTED_LOST)
     assert trace is not None
-    assert [event.says for event in trace.events] == ["commits"]
+    assert [event.text for event in trace.events] == ["commits"]
 
 
-def test_a_crash_can_come_after_each_step_and_only_so_often() -> None:
+def test_a_crash_can_follow_each_step_and_crashes_are_limited() -> None:
     def steps() -> Steps[None]:
-        yield Put("A", "data", says="writes the object")
-        yield Set("k", 1, says="writes")
-        yield Remove("A", says="deletes it")
+        yield Put("A", "data", text="writes the object")
+        yield Set("k", 1, text="writes")
+        yield Remove("A", text="deletes it")
 
     assert Explorer(scenario(steps)).explore().found == frozenset()
     assert Explorer(scenario(steps, crashes=1)).explore().found == {Kind.LEAKED}
     trace = Explorer(scenario(steps, crashes=1)).shortest(Kind.LEAKED)
     assert trace is not None
-    assert [event.says for event in trace.events] == ["writes the object", "crashes"]
+    assert [event.text for event in trace.events] == ["writes the object", "crashes"]
     twice = Explorer(scenario(steps, steps, crashes=1))
     with pytest.raises(ModelError):
         twice.follow(["p0", "crash p0", "p1", "crash p1"])
 
 
-def test_cleaning_up_comes_before_garbage_is_counted() -> None:
+def test_garbage_is_counted_after_the_cleanup() -> None:
     def leave() -> Steps[None]:
-        yield Put("A", "data", says="writes the object")
+        yield Put("A", "data", text="writes the object")
 
     def clean() -> Steps[None]:
         yield Recap("here", None)
-        now = yield Now(says="looks at the clock")
+        now = yield Now(text="reads the clock")
         if now >= 100:
-            yield Remove("A", says="deletes it")
+            yield Remove("A", text="deletes it")
 
     assert Explorer(scenario(leave)).explore().found == {Kind.LEAKED}
     assert Explorer(scenario(leave, settle=(clean,))).explore().found == frozenset()
 
 
-def test_who_waits_for_nobody_is_blocked_and_who_sleeps_is_not() -> None:
+def test_an_operation_that_waits_in_vain_is_blocked_but_one_that_sleeps_is_not() -> None:
     def wait() -> Steps[None]:
-        yield Await("k", lambda value: value is not None, says="waits for k")
+        yield Await("k", lambda value: value is not None, text="waits for k")
 
     def sleep() -> Steps[None]:
-        yield Sleep(5, says="sleeps")
+        yield Sleep(5, text="sleeps")
 
     assert Explorer(scenario(wait)).explore().found == {Kind.BLOCKED}
     assert Explorer(scenario(wait, increment)).explore().found == frozenset()
@@ -203,9 +203,9 @@ def test_who_waits_for_nobody_is_blocked_and_who_sleeps_is_not() -> None:
 @pytest.mark.parametrize(("at_most_ticks", "clocks"), [(0, {0}), (1, {0, 1}), (None, {0, 1, 2})])
 def test_time_waits_for_an_operation_with_a_deadline(at_most_ticks: int | None, clocks: set[int]) -> None:
     def slow() -> Steps[None]:
-        began = yield Now(says="begins")
-        ended = yield Now(says="ends")
-        yield Set("k", ended - began, says="says how long that took")
+        began = yield Now(text="begins")
+        ended = yield Now(text="ends")
+        yield Set("k", ended - began, text="writes the duration")
 
     slowly = Operation("slow", slow, ("k",), at_most_ticks)
     made = Scenario("test", "", World(), (slowly, clock(2)), nothing_seen)
@@ -213,9 +213,9 @@ def test_time_waits_for_an_operation_with_a_deadline(at_most_ticks: int | None, 
         assert last_values(Explorer(made), reduce) - {None} == clocks
 
 
-def test_a_write_that_was_not_declared_is_a_fault() -> None:
+def test_an_undeclared_write_is_a_model_error() -> None:
     def sneaky() -> Steps[None]:
-        yield Set("other", 1, says="writes where it said it would not")
+        yield Set("other", 1, text="writes where it said it would not")
 
     with pytest.raises(ModelError, match="p0 writes"):
         Explorer(scenario(sneaky))

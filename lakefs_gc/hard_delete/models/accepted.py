@@ -49,11 +49,11 @@ _SURVIVED = (
         upload("a", f"data/s{TODAY}/M"),
         collector(),
         clock(2),
-        moral="The overwritten object is listed, and not referenced.",
+        moral="The overwritten object is listed and unreferenced, so it is collected.",
     ),
     scenario(
         "copy-delete",
-        "A path is copied and deleted at once (design 2, lost update; design 5, Delete-Move).",
+        "A path is copied and deleted at the same time (design 2, lost update; design 5, Delete-Move).",
         STAGED_AT_Z,
         copy(),
         delete("z"),
@@ -79,7 +79,7 @@ _SURVIVED = (
     ),
     scenario(
         "concurrent-move",
-        "A path is renamed to two places at once (design 5, Concurrent Move).",
+        "A path is renamed to two paths at the same time (design 5, Concurrent Move).",
         STAGED_AT_Z,
         rename("z", "a"),
         rename("z", "b"),
@@ -88,7 +88,7 @@ _SURVIVED = (
     ),
     scenario(
         "move-to-and-fro",
-        "A path is renamed again and again.",
+        "A path is renamed back and forth.",
         STAGED_AT_Z,
         rename("z", "a", "z", "b"),
         collector(),
@@ -113,7 +113,7 @@ _SURVIVED = (
     ),
     scenario(
         "link",
-        "An object is uploaded to an address, and linked whenever.",
+        "An object is uploaded to an address, and linked at any later time.",
         world({}),
         *link(ALL),
         collector(),
@@ -122,8 +122,8 @@ _SURVIVED = (
     ),
     scenario(
         "commit-delete",
-        "A path is deleted while its branch is committed (design 3); the sweep waits a day, and no request takes that "
-        "long.",
+        "A path is deleted while its branch is committed (design 3). The sweep waits for a day, and no request takes "
+        "that long.",
         world({"n": A}),
         delete("n", at_most_ticks=0),
         commit(at_most_ticks=0),
@@ -133,7 +133,7 @@ _SURVIVED = (
     ),
     scenario(
         "commit-overwrite",
-        "The same with a path that is uploaded again.",
+        "As `commit-delete`, with a path that is uploaded again.",
         world({"n": A}),
         upload("n", at_most_ticks=0),
         commit(at_most_ticks=0),
@@ -142,7 +142,7 @@ _SURVIVED = (
     ),
     scenario(
         "crash",
-        "A rename and an upload stop in the middle (design 5, stale lock).",
+        "A rename and an upload crash (design 5, stale lock).",
         STAGED_AT_Z,
         rename("z", "a"),
         upload(),
@@ -152,7 +152,7 @@ _SURVIVED = (
     ),
     scenario(
         "crash-commit",
-        "A commit or a reset stops in the middle.",
+        "A commit or a reset crashes.",
         heads_only(STAGED_AT_Z),
         commit(),
         reset(),
@@ -161,7 +161,7 @@ _SURVIVED = (
     ),
     scenario(
         "two-collectors",
-        "Two collectors run at once while a path is renamed.",
+        "Two collectors run at the same time while a path is renamed.",
         STAGED_AT_Z,
         rename("z", "a"),
         collector(),
@@ -170,7 +170,7 @@ _SURVIVED = (
     ),
     scenario(
         "revive",
-        "A branch is made at an expired commit while the mark waits for its approval.",
+        "A branch is created at an expired commit while the mark waits for its approval.",
         expired(),
         person(),
         collector(waits_for_approval=True),
@@ -201,7 +201,7 @@ def storms(with_: Ingredients = ALL) -> tuple[Scenario, ...]:
         ),
         scenario(
             "storm-commit",
-            "The same with a commit, and collectors that wait for a day with the sweep.",
+            "As `storm`, with a commit, and collectors that wait for a day before the sweep.",
             heads_only(world({"m": A, "z": B})),
             upload("m", at_most_ticks=0),
             *link(with_, f"data/s{TODAY}/L"),
@@ -221,8 +221,8 @@ def storms(with_: Ingredients = ALL) -> tuple[Scenario, ...]:
 DESIGN = Design(
     6,
     "Offline collection",
-    "Nothing is deleted online. A collector lists the objects, then what is staged, then what is committed, and "
-    "deletes what is old enough and in neither, after a second look.",
+    "Nothing is deleted online. A collector lists the objects, then the staged entries, then the committed entries. "
+    "After a second look it deletes the objects that are older than the cutoff and in neither list of entries.",
     (*_SURVIVED, *TAKEN_OUT, *LEFT),
     accepted=True,
 )

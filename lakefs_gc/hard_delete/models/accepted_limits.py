@@ -36,17 +36,17 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-order",
-        "A branch is committed while a collector runs that reads what is committed first, and takes no second look.",
+        "A branch is committed while a collector runs that reads committed entries first, and takes no second look.",
         world({"a": A}),
         commit(),
         collector(ONE_LOOK.without("order")),
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="order of listings",
-        moral="The object moves from a list that was not read yet to one that was read already.",
+        moral="The object moves from a list that was not yet read to a list that was already read.",
     ),
     scenario(
         "without-order-twice",
-        "A branch is committed while a collector runs that reads what is committed first, in both looks.",
+        "A branch is committed while a collector runs that reads committed entries first, in both looks.",
         world({"a": A}),
         commit(),
         collector(ALL.without("order")),
@@ -54,14 +54,14 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-tracking",
-        "A path is renamed to and fro while a collector runs.",
+        "A path is renamed back and forth while a collector runs.",
         STAGED_AT_Z,
         rename("z", "a", "z", "a", with_=ALL.without("tracked_copies")),
         collector(ALL.without("tracked_copies")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="tracked copies",
-        moral="A listing is read page by page, and each time the entry moves from a page that was not read yet to one "
-        "that was read already.",
+        moral="A listing is read page by page, and each rename moves the entry from a page that was not yet read to a "
+        "page that was already read.",
     ),
     scenario(
         "without-copies-last",
@@ -71,19 +71,19 @@ TAKEN_OUT = (
         collector(ONE_LOOK.without("copies_last")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="copies read last",
-        moral="The copy is tracked after the list of tracked copies was read.",
+        moral="The copy is tracked after the collector read the list of tracked copies.",
     ),
     scenario(
         "without-copies-last-twice",
-        "A path is renamed to and fro while a collector runs that reads the tracked copies first, in both looks.",
+        "A path is renamed back and forth while a collector runs that reads the tracked copies first, in both looks.",
         STAGED_AT_Z,
         rename("z", "a", "z", "a"),
         collector(ALL.without("copies_last")),
-        moral="The second look corrects this, as long as lakeFS remembers the first copy.",
+        moral="The second look corrects this while lakeFS remembers the first copy.",
     ),
     scenario(
         "without-source-read-again",
-        "A path is copied and deleted at once; the copy does not look again whether its source is still staged.",
+        "A path is copied and deleted at the same time. The copy does not check again that its source is staged.",
         STAGED_AT_Z,
         copy(ALL.without("source_read_again")),
         delete("z"),
@@ -94,18 +94,18 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-token-expiry",
-        "An object is uploaded to an address, and linked whenever.",
+        "An object is uploaded to an address, and linked at any later time.",
         world({}),
         *link(ALL.without("token_expiry")),
         collector(),
         clock(3),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="token expiry",
-        moral="The object is old enough, and nothing references it yet.",
+        moral="The object is older than the cutoff before anything references it.",
     ),
     scenario(
         "without-second-look",
-        "A branch is made at an expired commit while the mark waits for its approval.",
+        "A branch is created at an expired commit while the mark waits for its approval.",
         expired(),
         person(),
         collector(ONE_LOOK, waits_for_approval=True),
@@ -115,7 +115,7 @@ TAKEN_OUT = (
     ),
     scenario(
         "without-wait",
-        "A path is deleted while its branch is committed, and the sweep follows its mark at once.",
+        "A path is deleted while its branch is committed, and the sweep follows its mark immediately.",
         world({"n": A}),
         delete("n"),
         commit(),
@@ -123,24 +123,24 @@ TAKEN_OUT = (
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="wait between mark and sweep",
         moral="An entry that a commit has read, and that a client deletes or overwrites before the commit is written, "
-        "is in no list meanwhile: the newer staging token hides the sealed one. No rare moment is needed, only a "
-        "commit that lasts longer than the time between two looks.",
+        "is in no list meanwhile, because the newer staging token hides the sealed one. This needs no rare timing, "
+        "only a commit that lasts longer than the time between two looks.",
     ),
     scenario(
         "without-identical-entries",
-        "A committed path is overwritten with identical content, which lakeFS leaves out of its list.",
+        "A committed path is overwritten with identical content, which lakeFS omits from its list.",
         identical(),
         collector(ALL.without("identical_listed")),
         expected=kinds(Kind.STAGED_LOST),
         taken_out="identical entries in the list",
-        moral="This is not a race: lakeFS identifies an entry by its content, not by its address. lakefs-gc looks up "
+        moral="This is not a race. lakeFS identifies an entry by its content, not by its address. lakefs-gc looks up "
         "such paths itself.",
     ),
 )
 LEFT = (
     scenario(
         "revive-late",
-        "A branch is made at an expired commit while the sweep is under way.",
+        "A branch is created at an expired commit while the sweep runs.",
         expired(),
         revive_branch(),
         collector(),
@@ -150,7 +150,7 @@ LEFT = (
     ),
     scenario(
         "slow-upload",
-        "An object is uploaded by a request that lasts longer than the cutoff reaches back.",
+        "An object is uploaded by a request that lasts longer than the minimum age.",
         world({}),
         upload(at_most_ticks=3),
         collector(),
@@ -161,7 +161,7 @@ LEFT = (
     ),
     scenario(
         "slow-link",
-        "A link request is let in with a valid token, and is slow after that.",
+        "A link request is accepted with a valid token, and takes long afterwards.",
         world({}),
         *link(ALL, at_most_ticks=1),
         collector(),

@@ -1,7 +1,7 @@
-"""Worlds and operations that the scenarios of the accepted design are made of.
+"""Worlds and operations for the scenarios of the accepted design.
 
-Objects that are there at the start are older than any cutoff, so the collector may delete each of them as soon as it
-takes it for garbage. One tick is a day.
+Objects that exist at the start are older than any cutoff, so the collector may delete each of them as soon as it is
+unreferenced. One tick is a day.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lakefs_gc.hard_delete.world import World
 
 ALL = Ingredients()
 ONE_LOOK = ALL.without("second_look")
-"""As the document has it: a run marks and sweeps in one go."""
+"""As in the document: a run marks and sweeps without a second look."""
 TODAY = 10
 A, B = "data/s0/A", "data/s0/B"
 NEW = f"data/s{TODAY}/N"
 
 
 def world(staged: dict[str, str], **commits: tuple[str, dict[str, str]]) -> World:
-    """Branch main, at the first of the commits."""
+    """Return a world with branch main at the first of the commits."""
     addresses = {*staged.values(), *(a for _, paths in commits.values() for a in paths.values())}
     made = lake.lake(
         {address: address[-1].lower() for address in sorted(addresses)},
@@ -36,17 +36,17 @@ def world(staged: dict[str, str], **commits: tuple[str, dict[str, str]]) -> Worl
 
 
 def heads_only(world: World) -> World:
-    """With a retention rule that keeps nothing but the heads of branches."""
+    """Return the world with a retention rule that keeps only the heads of branches."""
     return world.with_kv(world.kv.put(RETENTION, HEADS_ONLY))
 
 
 def expired() -> World:
-    """Main is at c2: c1, and object A with it, has expired."""
+    """Return a world in which main is at c2, so commit c1 and its object A have expired."""
     return heads_only(world({}, c2=("c1", {"b": B}), c1=("c0", {"a": A})))
 
 
 def identical() -> World:
-    """Path a is committed as A, and staged as B, with the same content."""
+    """Return a world in which path a is committed as A and staged as B, with the same content."""
     made = lake.lake({A: "same", B: "same"}, {"main": ("c1", "t1", {"a": B})}, {"c1": ("c0", {"a": A})})
     return replace(made, clock=TODAY)
 
@@ -84,7 +84,7 @@ def delete(path: str, at_most_ticks: int | None = None) -> Operation:
 
 
 def rename(source: str, *paths: str, with_: Ingredients = ALL) -> Operation:
-    """Renames one after the other: each path to the next."""
+    """Return consecutive renames, each path to the next."""
     steps = [
         (lambda old=old, new=new: offline_server.rename("main", old, new, with_))
         for old, new in zip((source, *paths), paths, strict=False)
@@ -97,7 +97,7 @@ def copy(with_: Ingredients = ALL) -> Operation:
 
 
 def link(with_: Ingredients, address: str = NEW, *, at_most_ticks: int = 0) -> tuple[Operation, Operation]:
-    """A client that gets an address and uploads; and its request to link, which may come at any time after that."""
+    """Return a client that gets an address and uploads, and its link request, which may come at any later time."""
 
     def first() -> Steps[None]:
         yield from offline_server.upload_to_address(address, "new", expires=with_.token_expiry)
@@ -123,8 +123,8 @@ def collector(
 
 
 def forget_copies() -> Steps[None]:
-    """lakeFS clears its list of copies from time to time."""
-    yield Drop(COPIES, says="forgets the tracked copies")
+    """Clear the list of copies, as lakeFS does from time to time."""
+    yield Drop(COPIES, text="forgets the tracked copies")
 
 
 def revive_branch() -> Operation:
@@ -132,11 +132,11 @@ def revive_branch() -> Operation:
 
 
 def person() -> Operation:
-    """Makes a branch at the expired commit, and approves the mark after that."""
+    """Return a person who creates a branch at the expired commit, and then approves the mark."""
 
     def revive_and_approve() -> Steps[None]:
         yield from lake.create_branch("old", "c1", "o1")
-        yield Set(APPROVAL, "yes", says="approves the mark")
+        yield Set(APPROVAL, "yes", text="approves the mark")
 
     return Operation("person", revive_and_approve, (BRANCHES, APPROVAL), reliable=True)
 
@@ -157,7 +157,7 @@ def scenario(
         question,
         world,
         operations,
-        lake.look,
+        lake.view,
         settle=(forget_copies, lambda: collect(ALL)),
         crashes=crashes,
         expected=expected,

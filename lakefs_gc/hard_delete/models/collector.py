@@ -1,7 +1,7 @@
 """The collector of the accepted design: list, subtract used objects, mark, take a second look, sweep.
 
-It goes as lakefs-gc's own engine does in one of the rounds of a sweep: a look, then the deletes; each object
-is looked at in the store just before it is deleted, and kept if it was written since it was listed.
+It follows one round of a sweep in lakefs-gc's engine: a second look, then the deletes. The store is asked about each
+object just before its deletion, and the object is kept if it was written since it was listed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from lakefs_gc.hard_delete.steps import Await, Head, ListObjects, Now, Recap, Re
 from lakefs_gc.hard_delete.world import Object
 
 MIN_AGE_TICKS = 1
-"""Not below the lifetime of a link token."""
+"""At least the lifetime of a link token."""
 DATA = "data/"
 MARKS = "marks/"
 APPROVAL = "approval"
 
 
 def referenced(with_: Ingredients, caller: Hashable) -> Steps[frozenset[str]]:
-    """Everything in use: first what is staged, then what is committed. ``caller``: all that the caller remembers."""
+    """Reply: all addresses in use, first the staged, then the committed ones.
+
+    ``caller``: everything that the caller remembers.
+    """
     if with_.order:
         staged = yield from prepare_uncommitted(with_, caller)
         yield Recap("staged", (caller, staged))
@@ -31,14 +34,14 @@ def referenced(with_: Ingredients, caller: Hashable) -> Steps[frozenset[str]]:
 
 
 def mark(with_: Ingredients, name: str = "mark") -> Steps[tuple[tuple[str, Object], ...]]:
-    """Reply: what may be deleted, as it was listed."""
-    now = yield Now(says="starts: looks at the clock")
-    slices = yield ListObjects(DATA, says="lists the slices")
+    """Reply: the objects that may be deleted, as they were listed."""
+    now = yield Now(text="starts: reads the clock")
+    addresses = yield ListObjects(DATA, text="lists the slices")
     listed: list[tuple[str, Object]] = []
-    for place in sorted({address.split("/")[1] for address, _ in slices}):
-        if with_.cutoff and int(place[1:]) + MIN_AGE_TICKS >= now:
-            continue  # a slice is older than what it holds
-        for address, stored in (yield ListObjects(f"{DATA}{place}/", says=f"lists slice {place}")):
+    for name_of_slice in sorted({address.split("/")[1] for address, _ in addresses}):
+        if with_.cutoff and int(name_of_slice[1:]) + MIN_AGE_TICKS >= now:
+            continue  # a slice is older than its objects
+        for address, stored in (yield ListObjects(f"{DATA}{name_of_slice}/", text=f"lists slice {name_of_slice}")):
             if not with_.cutoff or stored.modified + MIN_AGE_TICKS < now:
                 listed.append((address, stored))
     yield Recap("listed", tuple(listed))
@@ -47,30 +50,30 @@ def mark(with_: Ingredients, name: str = "mark") -> Steps[tuple[tuple[str, Objec
     yield Recap("marked", marked)
     names = tuple(address for address, _ in marked)
     if marked:
-        yield Set(MARKS + name, names, says=f"marks {' '.join(names)}")
+        yield Set(MARKS + name, names, text=f"marks {' '.join(names)}")
     return marked
 
 
 def sweep(marked: tuple[tuple[str, Object], ...], with_: Ingredients) -> Steps[None]:
-    """Delete what is marked and not in use again."""
+    """Delete the marked objects that are not in use again."""
     used = (yield from referenced(with_, (marked,))) if marked and with_.second_look else frozenset()
-    doomed = [(address, listed) for address, listed in marked if address not in used]
-    for place, (address, listed) in enumerate(doomed):
-        yield Recap("doomed", tuple(doomed[place:]))
-        stored = yield Head(address, says=f"sweep: looks at {address}")
+    deletions = [(address, listed) for address, listed in marked if address not in used]
+    for number, (address, listed) in enumerate(deletions):
+        yield Recap("deletions", tuple(deletions[number:]))
+        stored = yield Head(address, text=f"sweep: checks {address} in the store")
         if stored is not None and stored.modified <= listed.modified:
-            yield Remove(address, says=f"sweep: deletes {address}")
+            yield Remove(address, text=f"sweep: deletes {address}")
 
 
 def collect(
     with_: Ingredients, *, name: str = "mark", waits_for_approval: bool = False, waits_ticks: int = 0
 ) -> Steps[None]:
-    """One run: mark, perhaps wait for an approval or for some time, and sweep."""
+    """One run: mark, wait for an approval or for some time if required, and sweep."""
     marked = yield from mark(with_, name)
     if marked and waits_for_approval:
-        yield Await(APPROVAL, lambda approval: approval is not None, says="waits until the mark is approved")
+        yield Await(APPROVAL, lambda approval: approval is not None, text="waits until the mark is approved")
     if marked and waits_ticks:
-        now = yield Now(says="looks at the clock")
-        yield Sleep(now + waits_ticks, says="waits with the sweep")
+        now = yield Now(text="reads the clock")
+        yield Sleep(now + waits_ticks, text="waits before the sweep")
     yield Recap("sweep", marked)
     yield from sweep(marked, with_)

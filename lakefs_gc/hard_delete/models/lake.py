@@ -1,11 +1,11 @@
 """The model of lakeFS that the designs share: branches with staging tokens, entries, commits, asynchronous drop.
 
-As lakeFS works (pkg/graveler): a write goes to the branch's staging token and looks at the branch again afterwards; if
-the token was changed meanwhile, it writes once more. A commit first gives the branch a new token and seals the old
-one, then reads what is sealed, writes the commit, moves the branch, and drops the sealed tokens.
+It works like lakeFS (pkg/graveler). A write goes to the branch's staging token and reads the branch again afterwards.
+If the token changed meanwhile, the write is repeated. A commit first gives the branch a new token and seals the old
+one. It then reads the sealed entries, writes the commit, moves the branch, and drops the sealed tokens.
 
-Keys: ``branches/<name>``, ``staging/<token>/<path>``, ``commits/<id>``, and ``settings/retention``: ``heads`` when only
-the commits that branches point to are kept, no such key when all are.
+Keys: ``branches/<name>``, ``staging/<token>/<path>``, ``commits/<id>`` and ``settings/retention``. The retention key is
+``heads`` if only the commits that branches point to are kept, and is absent if all commits are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIES = 2
 
 @dataclass(frozen=True)
 class Branch:
-    """``sealed``: tokens that a commit under way, or one that failed, took from the branch; newest first."""
+    """A branch. ``sealed``: tokens that a running or failed commit took from the branch, newest first."""
 
     commit: str
     token: str
@@ -46,7 +46,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Entry:
-    """``locked_until`` in ticks: only the design without copies locks."""
+    """An entry. ``locked_until`` in ticks: only design 5 (no copies) locks entries."""
 
     address: str
     content: str
@@ -62,7 +62,7 @@ Entries = tuple[tuple[str, Entry], ...]
 
 @dataclass(frozen=True)
 class Commit:
-    """``parent``: the commit before it, or empty."""
+    """A commit. ``parent``: the commit before it, or empty."""
 
     parent: str
     entries: Entries
@@ -85,10 +85,10 @@ def lake(
     commits: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> World:
-    """A world to begin with.
+    """Return an initial world.
 
-    ``objects``: address to content; ``branches``: name to (commit, staging token, path to address);
-    ``commits``: id to (parent, path to address), beside an empty ``c0``; ``more``: further keys of the store.
+    ``objects`` maps an address to its content. ``branches`` maps a name to (commit, staging token, path to address).
+    ``commits`` maps an id to (parent, path to address); an empty ``c0`` is added. ``more``: further keys of the store.
     """
     stored = {address: Object(o) if isinstance(o, str) else o for address, o in objects.items()}
 
@@ -106,17 +106,17 @@ def lake(
     return World(Table(kv), Table(stored))
 
 
-def look(world: World) -> View:
-    """What users see: each branch's staged entries, and the entries of its commits, as far as they are kept."""
+def view(world: World) -> View:
+    """Return what users see: each branch's staged entries, and the entries of its retained commits."""
     staged: dict[str, str] = {}
     committed: dict[str, tuple[str, str]] = {}
     heads_only = world.kv.get(RETENTION) == HEADS_ONLY
     for key, branch in world.kv.scan(BRANCHES):
         commit_id = branch.commit
         while commit_id:
-            found: Any = world.kv.get(COMMITS + commit_id)
-            committed |= {f"{commit_id}/{path}": (entry.address, entry.content) for path, entry in found.entries}
-            commit_id = "" if heads_only else found.parent
+            commit: Any = world.kv.get(COMMITS + commit_id)
+            committed |= {f"{commit_id}/{path}": (entry.address, entry.content) for path, entry in commit.entries}
+            commit_id = "" if heads_only else commit.parent
         changes: dict[str, Any] = {}
         for token in reversed(branch.tokens):
             folder = f"{STAGING}{token}/"
@@ -130,18 +130,18 @@ def look(world: World) -> View:
 
 
 def write_entry(branch: str, path: str, value: Any, before: Callable[[str], Steps[Any]] | None = None) -> Steps[bool]:
-    """Stage an entry, or a tombstone. Reply: whether it came to be.
+    """Stage an entry, or a tombstone. Reply: whether it was staged.
 
-    ``before`` are the steps that a design takes first, with the staging token, each time it tries.
+    ``before``: the steps that a design takes first, with the staging token, at each attempt.
     """
     for _ in range(_TRIES):
-        current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+        current = yield Get(branch_key(branch), text=f"reads branch {branch}")
         if current is None:
             return False
         if before is not None and (yield from before(current.token)) is False:
             return False
-        yield Set(staged_key(current.token, path), value, says=f"stages {path} = {value} in {current.token}")
-        again = yield Get(branch_key(branch), says=f"looks whether {branch} still has {current.token}")
+        yield Set(staged_key(current.token, path), value, text=f"stages {path} = {value} in {current.token}")
+        again = yield Get(branch_key(branch), text=f"checks whether {branch} still has {current.token}")
         if again is not None and again.token == current.token:
             return True
     return False
@@ -149,36 +149,36 @@ def write_entry(branch: str, path: str, value: Any, before: Callable[[str], Step
 
 def upload(branch: str, path: str, address: str, content: str) -> Steps[bool]:
     """Write an object, then its entry."""
-    yield Put(address, content, says=f"writes object {address}")
+    yield Put(address, content, text=f"writes object {address}")
     return (yield from write_entry(branch, path, Entry(address, content)))
 
 
 def unstage(branch: str, path: str, before: Callable[[Entry], Steps[Any]] | None = None) -> Steps[Entry | None]:
-    """Replace a staged entry by a tombstone, if nobody changed it meanwhile.
+    """Replace a staged entry by a tombstone if no other operation changed it meanwhile.
 
-    Reply: the entry, when it was in the branch's staging token and the token was still the branch's afterwards: then
-    no commit can have it. ``before`` are the steps that a design takes first.
+    Reply: the entry if it was in the branch's staging token and the branch still had this token afterwards, because
+    then no commit can contain the entry. Otherwise None. ``before``: the steps that a design takes first.
     """
     for _ in range(_TRIES):
-        current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+        current = yield Get(branch_key(branch), text=f"reads branch {branch}")
         if current is None:
             return None
         key = staged_key(current.token, path)
-        entry = yield Get(key, says=f"reads entry {path} in {current.token}")
+        entry = yield Get(key, text=f"reads entry {path} in {current.token}")
         if entry is None or entry == TOMBSTONE:
             return None
         if before is not None and (yield from before(entry)) is False:
             return None
-        if not (yield SetIf(key, TOMBSTONE, entry, says=f"stages a tombstone for {path} in {current.token}")):
+        if not (yield SetIf(key, TOMBSTONE, entry, text=f"stages a tombstone for {path} in {current.token}")):
             continue
-        again = yield Get(branch_key(branch), says=f"looks whether {branch} still has {current.token}")
+        again = yield Get(branch_key(branch), text=f"checks whether {branch} still has {current.token}")
         if again is not None and again.token == current.token:
             return entry if isinstance(entry, Entry) else None
     return None
 
 
 def delete_path(branch: str, path: str) -> Steps[None]:
-    """Delete a path from a branch, staged or committed, as lakeFS does today."""
+    """Delete a staged or committed path from a branch, as lakeFS does today."""
     yield from write_entry(branch, path, TOMBSTONE)
 
 
@@ -186,35 +186,35 @@ def delete_path(branch: str, path: str) -> Steps[None]:
 
 
 def new_token(branch: str, token: str, *, seal: bool) -> Steps[Branch | None]:
-    """Give a branch another staging token. Reply: the branch before that; None if it could not be done."""
+    """Give a branch another staging token. Reply: the branch before the change, or None if the change failed."""
     for _ in range(_TRIES):
-        current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+        current = yield Get(branch_key(branch), text=f"reads branch {branch}")
         if current is None:
             return None
         changed = replace(current, token=token, sealed=current.tokens if seal else ())
         what = f"changes the staging token to {token}"
-        if (yield SetIf(branch_key(branch), changed, current, says=what + (", seals the old one" if seal else ""))):
+        if (yield SetIf(branch_key(branch), changed, current, text=what + (", seals the old one" if seal else ""))):
             return current if isinstance(current, Branch) else None
     return None
 
 
 def write_commit(branch: str, commit_id: str) -> Steps[tuple[Branch, Entries] | None]:
-    """Write a commit of what is sealed, and move the branch to it. Reply: the branch before, and what is committed."""
+    """Commit the sealed entries and move the branch. Reply: the branch before the move, and the committed entries."""
     for _ in range(_TRIES):
-        current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+        current = yield Get(branch_key(branch), text=f"reads branch {branch}")
         if current is None:
             return None
-        base = yield Get(COMMITS + current.commit, says=f"reads commit {current.commit}")
+        base = yield Get(COMMITS + current.commit, text=f"reads commit {current.commit}")
         entries: dict[str, Any] = dict(base.entries)
         for token in reversed(current.sealed):
             folder = f"{STAGING}{token}/"
-            rows = yield Scan(folder, says=f"reads what is staged in {token}")
+            rows = yield Scan(folder, text=f"reads what is staged in {token}")
             entries |= {key.removeprefix(folder): value for key, value in rows}
         content = tuple((path, value) for path, value in sorted(entries.items()) if value != TOMBSTONE)
         written = Commit(current.commit, content)
-        yield Set(COMMITS + commit_id, written, says=f"writes commit {commit_id}: {listed(content)}")
+        yield Set(COMMITS + commit_id, written, text=f"writes commit {commit_id}: {listed(content)}")
         moved = Branch(commit_id, current.token)
-        if (yield SetIf(branch_key(branch), moved, current, says=f"moves {branch} to commit {commit_id}")):
+        if (yield SetIf(branch_key(branch), moved, current, text=f"moves {branch} to commit {commit_id}")):
             return current, content
     return None
 
@@ -228,35 +228,35 @@ def commit(branch: str, commit_id: str, token: str) -> Steps[tuple[Branch, Entri
     yield Recap(f"{commit_id}: committed", done)
     if done is not None:
         for sealed in done[0].sealed:
-            yield Drop(f"{STAGING}{sealed}/", says=f"drops the sealed staging token {sealed}")
+            yield Drop(f"{STAGING}{sealed}/", text=f"drops the sealed staging token {sealed}")
     return done
 
 
 def take_staging_away(branch: str, token: str | None) -> Steps[tuple[str, ...]]:
-    """Reset a branch, to a new token, or with None delete it. Reply: the tokens to drop."""
+    """Reset a branch to a new token, or delete it if ``token`` is None. Reply: the tokens to drop."""
     if token is not None:
         before = yield from new_token(branch, token, seal=False)
     else:
-        before = yield Get(branch_key(branch), says=f"reads branch {branch}")
-        yield Drop(branch_key(branch), says=f"deletes branch {branch}")
+        before = yield Get(branch_key(branch), text=f"reads branch {branch}")
+        yield Drop(branch_key(branch), text=f"deletes branch {branch}")
     return before.tokens if before else ()
 
 
 def reset(branch: str, token: str | None) -> Steps[None]:
-    """Reset or delete a branch as lakeFS does today: the entries are dropped, the objects stay."""
+    """Reset or delete a branch as lakeFS does today: drop the entries, keep the objects."""
     tokens = yield from take_staging_away(branch, token)
     yield Recap(f"{branch} has {token}", tokens)
     for dropped in tokens:
-        yield Drop(f"{STAGING}{dropped}/", says=f"drops staging token {dropped}")
+        yield Drop(f"{STAGING}{dropped}/", text=f"drops staging token {dropped}")
 
 
 def create_branch(branch: str, commit_id: str, token: str) -> Steps[None]:
-    """Make a branch at a commit; lakeFS does not ask whether the commit has expired."""
+    """Create a branch at a commit. lakeFS does not check whether the commit has expired."""
     yield SetIf(
-        branch_key(branch), Branch(commit_id, token), None, says=f"creates branch {branch} at commit {commit_id}"
+        branch_key(branch), Branch(commit_id, token), None, text=f"creates branch {branch} at commit {commit_id}"
     )
 
 
 def listed(entries: Entries) -> str:
-    """The content of a commit, for a story."""
+    """Return the content of a commit as text for a trace."""
     return ", ".join(f"{path} = {entry.address}" for path, entry in entries) or "nothing"

@@ -1,8 +1,8 @@
-"""The accepted design, on the side of lakeFS: slices, link tokens, tracked copies, and the two lists of what is in use.
+"""The lakeFS side of the accepted design: slices, link tokens, tracked copies, and the two lists of used addresses.
 
-Objects lie in slices, ``data/s<tick>/<name>``. ``links/<address>`` says until when an address can be linked,
-``copies/<address>`` that a copy was made of it. No flow deletes an object: upload, delete, commit and reset are
-``lake``'s, as lakeFS has them today.
+Objects are in slices, ``data/s<tick>/<name>``. ``links/<address>`` contains the tick until which an address can be
+linked. ``copies/<address>`` records that an object was copied. No flow deletes an object. Upload, delete, commit and
+reset are those of ``lake``, as in lakeFS today.
 """
 
 from __future__ import annotations
@@ -28,22 +28,26 @@ from lakefs_gc.hard_delete.steps import Await, Drop, Get, Now, Put, Recap, Scan,
 LINKS = "links/"
 COPIES = "copies/"
 UPLOADS = "uploads/"
-"""The uploads that a client of the store remembers; lakeFS does not know them."""
+"""The uploads that a client of the store remembers. lakeFS does not know them."""
 TOKEN_LIFETIME_TICKS = 1
 _PAGES = ((1, "", "n"), (2, "n", ""))
-"""A listing of what is staged takes two pages: number, first path, end."""
+"""The two pages of a listing of staged entries: number, first path, end."""
 
 
 @dataclass(frozen=True)
 class Ingredients:
     """The ingredients of the design, each of which can be removed.
 
-    ``cutoff``: what is younger than a token's lifetime is never a candidate. ``order``: what is committed is read
-    after what is staged. ``tracked_copies``: a copy that shares its object is noted. ``copies_last``: the notes are
-    read after what is staged. ``token_expiry``: an address can only be linked for its lifetime.
-    ``source_read_again``: a copy makes sure, after it was noted, that its source is still staged (or does all in one
-    transaction). ``second_look``: everything in use is read again before the sweep. ``identical_listed``: what is
-    staged is listed even if it looks like what is committed at its path; lakeFS leaves it out.
+    ``cutoff``: an object that is newer than a token's lifetime is never a candidate.
+    ``order``: committed entries are read after staged entries.
+    ``tracked_copies``: a copy that shares its object is recorded.
+    ``copies_last``: the recorded copies are read after the staged entries.
+    ``token_expiry``: an address can be linked only during its token's lifetime.
+    ``source_read_again``: after a copy is recorded, it checks that its source is still staged (or the copy is one
+    transaction).
+    ``second_look``: everything in use is read again before the sweep.
+    ``identical_listed``: a staged entry is listed even if its content equals the committed entry at its path. lakeFS
+    omits such entries.
     """
 
     cutoff: bool = True
@@ -56,7 +60,7 @@ class Ingredients:
     identical_listed: bool = True
 
     def without(self, *names: str) -> Ingredients:
-        """The design with some taken out."""
+        """Return the design without some ingredients."""
         return replace(self, **dict.fromkeys(names, False))
 
 
@@ -64,51 +68,51 @@ class Ingredients:
 
 
 def get_physical_address(address: str, *, expires: bool) -> Steps[None]:
-    """GetPhysicalAddress: the token is single-use, and valid for a time."""
-    now = yield Now(says="looks at the clock")
+    """GetPhysicalAddress: the token can be used once, within its lifetime."""
+    now = yield Now(text="reads the clock")
     until = now + TOKEN_LIFETIME_TICKS if expires else 10**9
-    yield Set(LINKS + address, until, says=f"gets address {address}" + (f", valid to day {until}" if expires else ""))
+    yield Set(LINKS + address, until, text=f"gets address {address}" + (f", valid to day {until}" if expires else ""))
 
 
 def upload_to_address(address: str, content: str, *, expires: bool) -> Steps[None]:
-    """A client gets an address, and uploads to the store itself."""
+    """A client gets an address and uploads directly to the store."""
     yield from get_physical_address(address, expires=expires)
-    yield Put(address, content, says=f"uploads to {address}")
-    yield Set(UPLOADS + address, "uploaded", says="has uploaded")
+    yield Put(address, content, text=f"uploads to {address}")
+    yield Set(UPLOADS + address, "uploaded", text="has uploaded")
 
 
 def link_uploaded(branch: str, path: str, address: str, content: str) -> Steps[bool]:
-    """The same client requests to link its upload, at any later time."""
-    yield Await(UPLOADS + address, lambda done: done is not None, says="asks to link what was uploaded")
+    """The same client requests to link its upload at any later time."""
+    yield Await(UPLOADS + address, lambda done: done is not None, text="asks to link what was uploaded")
     return (yield from link(branch, path, address, content))
 
 
 def link(branch: str, path: str, address: str, content: str) -> Steps[bool]:
     """LinkPhysicalAddress. Reply: whether the token was valid."""
-    until = yield Get(LINKS + address, says=f"link: looks up the token of {address}")
-    now = yield Now(says="link: looks at the clock")
+    until = yield Get(LINKS + address, text=f"link: looks up the token of {address}")
+    now = yield Now(text="link: reads the clock")
     if until is None or now > until:
         return False
-    yield Drop(LINKS + address, says=f"link: uses up the token of {address}")
+    yield Drop(LINKS + address, text=f"link: uses up the token of {address}")
     return (yield from lake.write_entry(branch, path, Entry(address, content)))
 
 
 def copy(branch: str, source: str, path: str, with_: Ingredients) -> Steps[bool]:
-    """CopyObject of a staged object within its branch: a shallow copy. Reply: whether it was made."""
-    current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+    """CopyObject of a staged object within its branch: a shallow copy. Reply: whether the copy was staged."""
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
     if current is None:
         return False
     key = staged_key(current.token, source)
-    entry = yield Get(key, says=f"reads entry {source} in {current.token}")
+    entry = yield Get(key, text=f"reads entry {source} in {current.token}")
     if not isinstance(entry, Entry):
         return False
     if with_.tracked_copies:
-        yield Set(COPIES + entry.address, "copied", says=f"notes that {entry.address} is copied")
+        yield Set(COPIES + entry.address, "copied", text=f"records that {entry.address} is copied")
         if with_.source_read_again:
-            again = yield Get(branch_key(branch), says=f"looks whether {branch} still has {current.token}")
+            again = yield Get(branch_key(branch), text=f"checks whether {branch} still has {current.token}")
             if again is None or current.token not in again.tokens:
                 return False
-            if (yield Get(key, says=f"looks whether {source} is still staged")) != entry:
+            if (yield Get(key, text=f"checks whether {source} is still staged")) != entry:
                 return False
     yield Recap(f"{path} is {source}", entry)
     return (yield from lake.write_entry(branch, path, entry))
@@ -122,60 +126,60 @@ def rename(branch: str, source: str, path: str, with_: Ingredients) -> Steps[Non
         yield from lake.delete_path(branch, source)
 
 
-# -- what the collector asks for
+# -- the requests of the collector
 
 
 def prepare_uncommitted(with_: Ingredients, caller: Hashable = None) -> Steps[frozenset[str]]:
     """PrepareUncommittedForGC. Reply: the addresses that are staged, or were copied.
 
-    A branch is read once, its staging areas page by page after that, so both can be out of date. Of a path that is in
-    several of them the newest counts: what a commit under way has read, and somebody changes meanwhile, is not listed.
-    ``caller``: all that the caller remembers.
+    A branch is read once, and then its staging areas page by page, so both can be out of date. If several staging areas
+    contain a path, the newest counts. An entry that a running commit has read, and that is changed meanwhile, is
+    therefore not listed. ``caller``: everything that the caller remembers.
     """
-    found: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
     if with_.tracked_copies and not with_.copies_last:
-        found |= yield from _copies()
-    names = [key for key, _ in (yield Scan(BRANCHES, says="prepare: lists the branches"))]
-    for place, key in enumerate(names):
-        yield Recap("branch", (caller, tuple(names[place:]), found))
+        addresses |= yield from _copies()
+    names = [key for key, _ in (yield Scan(BRANCHES, text="prepare: lists the branches"))]
+    for number, key in enumerate(names):
+        yield Recap("branch", (caller, tuple(names[number:]), addresses))
         name = key.removeprefix(BRANCHES)
-        branch = yield Get(key, says=f"prepare: reads branch {name}")
+        branch = yield Get(key, text=f"prepare: reads branch {name}")
         if branch is None:
             continue
-        for number, first, end in _PAGES:
-            yield Recap(f"page {number}", (caller, tuple(names[place:]), branch, found))
+        for page, first, end in _PAGES:
+            yield Recap(f"page {page}", (caller, tuple(names[number:]), branch, addresses))
             entries: dict[str, Any] = {}
             for token in branch.tokens:
                 folder = f"{STAGING}{token}/"
-                says = f"prepare: reads page {number} of {token} of {name}"
-                for path, entry in (yield Scan(folder, first, end, says=says)):
+                text = f"prepare: reads page {page} of {token} of {name}"
+                for path, entry in (yield Scan(folder, first, end, text=text)):
                     entries.setdefault(path.removeprefix(folder), entry)
             committed: Entries = ()
             if not with_.identical_listed:
                 read = f"prepare: reads commit {branch.commit}"
-                committed = (yield Get(COMMITS + branch.commit, says=read)).entries
+                committed = (yield Get(COMMITS + branch.commit, text=read)).entries
             same = {(path, entry.content) for path, entry in committed}
             listed = {path: entry for path, entry in entries.items() if isinstance(entry, Entry)}
-            found |= {entry.address for path, entry in listed.items() if (path, entry.content) not in same}
-    yield Recap("pages", (caller, found))
+            addresses |= {entry.address for path, entry in listed.items() if (path, entry.content) not in same}
+    yield Recap("pages", (caller, addresses))
     if with_.tracked_copies and with_.copies_last:
-        found |= yield from _copies()
-    return found
+        addresses |= yield from _copies()
+    return addresses
 
 
 def _copies() -> Steps[set[str]]:
-    rows = yield Scan(COPIES, says="prepare: reads the tracked copies")
+    rows = yield Scan(COPIES, text="prepare: reads the tracked copies")
     return {key.removeprefix(COPIES) for key, _ in rows}
 
 
 def active_addresses() -> Steps[frozenset[str]]:
-    """The addresses of all active commits: with retention rules those that branches point to, without all there are."""
-    rule = yield Get(RETENTION, says="reads the retention rules")
+    """Reply: the addresses of all active commits: the heads of branches with retention rules, otherwise all commits."""
+    rule = yield Get(RETENTION, text="reads the retention rules")
     if rule != HEADS_ONLY:
-        commits = [commit for _, commit in (yield Scan(COMMITS, says="reads all commits"))]
+        commits = [commit for _, commit in (yield Scan(COMMITS, text="reads all commits"))]
     else:
-        heads = {branch.commit for _, branch in (yield Scan(BRANCHES, says="lists the active commits"))}
+        heads = {branch.commit for _, branch in (yield Scan(BRANCHES, text="lists the active commits"))}
         commits = []
         for head in sorted(heads):
-            commits.append((yield Get(COMMITS + head, says=f"reads commit {head}")))
+            commits.append((yield Get(COMMITS + head, text=f"reads commit {head}")))
     return frozenset(entry.address for commit in commits for _, entry in commit.entries)

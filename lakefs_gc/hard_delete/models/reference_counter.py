@@ -1,9 +1,10 @@
-"""Design 2: each object's metadata count the entries that refer to it; the last one to go deletes the object.
+"""Design 2: the metadata of each object count the entries that refer to it. Removing the last entry deletes the object.
 
-The flows are the document's; the store's own means change the counter: a copy of the object onto itself with a
-condition on its ETag on AWS, ``set blob metadata`` with If-Match on Azure, ``patch object`` with ifMetagenerationMatch
-on Google. Where the document is silent (which entry a delete may count down) the careful reading is taken: only one
-that was in the branch's staging token before and after the tombstone was written.
+The flows are those of the document. The store's conditional writes change the counter: a copy of the object onto itself
+with a condition on its ETag on AWS, ``set blob metadata`` with If-Match on Azure, ``patch object`` with
+ifMetagenerationMatch on Google. The document does not define for which entry a delete may decrement the counter. The
+model takes the careful reading: only for an entry that was in the branch's staging token before and after the tombstone
+was written.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ _TRIES = 3
 
 
 def count(provider: Provider, address: str, by: int, number: str) -> Steps[int | None]:
-    """Change an object's counter. Reply: the new count; None for an object that is gone, or counts as deleted."""
+    """Change an object's counter. Reply: the new count, or None if the object is missing or counts as deleted."""
     for _ in range(_TRIES):
-        seen = yield Head(address, says=f"{number}: reads the metadata of {address}")
+        seen = yield Head(address, text=f"{number}: reads the metadata of {address}")
         if seen is None or seen.counter is None or seen.counter <= 0:
             return None
         counted: int = seen.counter + by
-        says = f"{number}: writes counter {counted} to {address}"
-        if (yield SetCounter(provider, address, counted, seen, says=says)):
+        text = f"{number}: writes counter {counted} to {address}"
+        if (yield SetCounter(provider, address, counted, seen, text=text)):
             return counted
     return None
 
 
 def upload(branch: str, path: str, address: str, content: str) -> Steps[None]:
     """Upload Object."""
-    yield Put(address, content, counter=1, says=f"Upload 1-2: writes object {address} with counter 1")
+    yield Put(address, content, counter=1, text=f"Upload 1-2: writes object {address} with counter 1")
     yield from lake.write_entry(branch, path, Entry(address, content))
 
 
@@ -45,19 +46,21 @@ def stage(provider: Provider, branch: str, path: str, address: str, content: str
 
 
 def link(provider: Provider, branch: str, path: str, address: str, content: str) -> Steps[None]:
-    """LinkPhysicalAddress: the client wrote the object, with a counter of nought, to an address that it was given."""
-    seen = yield Head(address, says=f"Link 1: reads the metadata of {address}")
+    """LinkPhysicalAddress: the client wrote the object, with a counter of zero, to an address from lakeFS."""
+    seen = yield Head(address, text=f"Link 1: reads the metadata of {address}")
     if seen is None:
         return
-    if not (yield SetCounter(provider, address, seen.counter + 1, seen, says=f"Link 2: counts {address} up")):
+    if not (
+        yield SetCounter(provider, address, seen.counter + 1, seen, text=f"Link 2: increments the counter of {address}")
+    ):
         return
     yield from lake.write_entry(branch, path, Entry(address, content))
 
 
 def release(provider: Provider, address: str, number: str) -> Steps[None]:
-    """Count an object down, and delete it when nothing refers to it any more."""
+    """Decrement an object's counter, and delete the object at zero."""
     if (yield from count(provider, address, -1, number)) == 0:
-        yield Remove(address, says=f"{number}: hard-deletes {address}")
+        yield Remove(address, text=f"{number}: hard-deletes {address}")
 
 
 def delete(provider: Provider, branch: str, path: str) -> Steps[None]:
@@ -68,13 +71,13 @@ def delete(provider: Provider, branch: str, path: str) -> Steps[None]:
 
 
 def reset(provider: Provider, branch: str, token: str | None) -> Steps[None]:
-    """Reset, or with None delete, a branch: the asynchronous drop counts down what was staged."""
+    """Reset a branch, or delete it if ``token`` is None: the asynchronous drop decrements the staged entries."""
     for dropped in (yield from lake.take_staging_away(branch, token)):
         folder = f"{STAGING}{dropped}/"
-        for _, entry in (yield Scan(folder, says=f"drop: reads what is staged in {dropped}")):
+        for _, entry in (yield Scan(folder, text=f"drop: reads what is staged in {dropped}")):
             if entry != TOMBSTONE:
                 yield from release(provider, entry.address, "drop")
-        yield Drop(folder, says=f"drops staging token {dropped}")
+        yield Drop(folder, text=f"drops staging token {dropped}")
 
 
 # -- scenarios
@@ -91,18 +94,18 @@ def _operation(name: str, program: Program, *more: str) -> Operation:
 def _lost_update(provider: Provider) -> Scenario:
     return Scenario(
         f"lost-update-{provider.name.lower()}",
-        f"One entry for an object is staged while another one is deleted, on {provider.name}.",
+        f"One entry for an object is staged while another entry for it is deleted, on {provider.name}.",
         _shared(1, {"a": "A"}),
         (
             _operation("stage b", lambda: stage(provider, "main", "b", "A", "data")),
             _operation("delete a", lambda: delete(provider, "main", "a")),
         ),
-        lake.look,
+        lake.view,
         expected=kinds() if provider.notices_metadata else kinds(Kind.STAGED_LOST),
         documented="2, blocker 1" if provider is S3 else "2, Atomic reference counter",
-        moral="The condition holds, so an update that was based on an old counter is done again."
+        moral="The condition detects the change, so an update that is based on an old counter is repeated."
         if provider.notices_metadata
-        else "S3's ETag does not change with the metadata: one of two updates is lost, and the count reaches nought "
+        else "S3's ETag does not change with the metadata. One of two updates is lost, and the counter reaches zero "
         "too early.",
     )
 
@@ -110,23 +113,23 @@ def _lost_update(provider: Provider) -> Scenario:
 def _two_links(provider: Provider) -> Scenario:
     return Scenario(
         f"two-stages-{provider.name.lower()}",
-        f"Two more entries for one object are staged at once, and the first is deleted, on {provider.name}.",
+        f"Two more entries for one object are staged at the same time, and the first is deleted, on {provider.name}.",
         _shared(1, {"a": "A"}),
         (
             _operation("stage b", lambda: stage(provider, "main", "b", "A", "data")),
             _operation("stage c", lambda: stage(provider, "main", "c", "A", "data")),
             _operation("delete a", lambda: delete(provider, "main", "a")),
         ),
-        lake.look,
+        lake.view,
         expected=kinds() if provider.notices_metadata else kinds(Kind.STAGED_LOST),
-        moral="Three writers do not change the answer.",
+        moral="Three writers do not change the result.",
     )
 
 
 DESIGN = Design(
     2,
     "Reference counter in object metadata",
-    "Each object carries the number of entries that refer to it; who counts it down to nought deletes it.",
+    "Each object has a counter of the entries that refer to it. The operation that sets it to zero deletes the object.",
     (
         *(_lost_update(provider) for provider in (S3, AZURE, GCS)),
         *(_two_links(provider) for provider in (S3, AZURE, GCS)),
@@ -139,10 +142,9 @@ DESIGN = Design(
                 _operation("delete a", lambda: delete(AZURE, "main", "a")),
                 Operation("commit", lambda: lake.commit("main", "c1", "t2"), (BRANCHES, COMMITS, STAGING)),
             ),
-            lake.look,
+            lake.view,
             expected=kinds(Kind.COMMITTED_LOST, Kind.STAGED_LOST, Kind.LEAKED),
-            moral="lakeFS repeats a write when a commit has changed the token meanwhile: that makes two entries out of "
-            "one count.",
+            moral="lakeFS repeats a write if a commit changed the token meanwhile, so two entries exist for one count.",
         ),
         Scenario(
             "upload-reset",
@@ -152,10 +154,10 @@ DESIGN = Design(
                 _operation("upload a", lambda: upload("main", "a", "A", "data")),
                 _operation("reset", lambda: reset(AZURE, "main", "t2"), BRANCHES),
             ),
-            lake.look,
+            lake.view,
             expected=kinds(Kind.STAGED_LOST),
-            moral="An atomic counter is not enough: the reset drops the entry and counts it down, and the upload, "
-            "which sees that the token was changed, stages it once more.",
+            moral="An atomic counter is not enough. The reset drops the entry and decrements the counter. The upload "
+            "then sees that the token changed, and stages the entry again.",
         ),
         Scenario(
             "upload-delete-branch",
@@ -165,28 +167,28 @@ DESIGN = Design(
                 _operation("upload a", lambda: upload("main", "a", "A", "data")),
                 _operation("delete branch", lambda: reset(AZURE, "main", None), BRANCHES),
             ),
-            lake.look,
+            lake.view,
             expected=kinds(Kind.LEAKED),
-            moral="The object is there, with counter 1, before anybody sees that its branch has gone.",
+            moral="The object exists, with counter 1, before the upload sees that its branch was deleted.",
         ),
         Scenario(
             "overwrite",
             "A path is uploaded twice, on Azure.",
             _shared(1, {"a": "A"}),
             (_operation("upload a", lambda: upload("main", "a", "B", "new data")),),
-            lake.look,
+            lake.view,
             expected=kinds(Kind.LEAKED),
-            moral="No flow of the document counts down the object of an entry that is overwritten.",
+            moral="No flow of the document decrements the counter when an entry is overwritten.",
         ),
         Scenario(
             "crash",
-            "A delete stops in the middle, on Azure.",
+            "A delete crashes, on Azure.",
             _shared(1, {"a": "A"}),
             (_operation("delete a", lambda: delete(AZURE, "main", "a")),),
-            lake.look,
+            lake.view,
             crashes=1,
             expected=kinds(Kind.LEAKED),
-            moral="Nothing ever counts the object down again: there is no background job.",
+            moral="Nothing decrements the counter later, because the design has no background job.",
         ),
     ),
 )

@@ -1,6 +1,6 @@
-"""Design 1: staged data live on the object store, under ``<repo>/<branch>/<staging token>/<path>``; there is no entry.
+"""Design 1: staged data are on the object store, under ``<repo>/<branch>/<staging token>/<path>``, without entries.
 
-A branch's staged entries are a listing of its token's folder, and a commit names the objects that it found there.
+A branch's staged entries are a listing of its token's folder, and a commit names the objects of that listing.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ def folder(branch: str, token: str) -> str:
     return f"repo/{branch}/{token}/"
 
 
-def look(world: World) -> View:
-    """The staged entries are what lies in the folders of the branches' tokens."""
+def view(world: World) -> View:
+    """Return what users see. The staged entries are the objects in the folders of the branches' tokens."""
     staged: dict[str, str] = {}
     for key, branch in world.kv.scan(BRANCHES):
         name = key.removeprefix(BRANCHES)
         for token in branch.tokens:
-            place = folder(name, token)
-            found = (address for address, _ in world.objects.scan(place))
-            staged |= {f"{name}/{address.removeprefix(place)}": address for address in found}
-    return View(staged, lake.look(world).committed)
+            prefix = folder(name, token)
+            addresses = (address for address, _ in world.objects.scan(prefix))
+            staged |= {f"{name}/{address.removeprefix(prefix)}": address for address in addresses}
+    return View(staged, lake.view(world).committed)
 
 
 def upload(branch: str, path: str, content: str) -> Steps[None]:
-    """Write to the branch's folder. The object is there, or is replaced, when the write completes."""
-    current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+    """Write to the branch's folder. The object exists, or is replaced, when the write completes."""
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
     if current is None:
         return
     address = folder(branch, current.token) + path
-    yield Note(says=f"starts to write {address}")
-    yield Put(address, content, says=f"completes the write of {address}: {content}")
+    yield Note(text=f"starts to write {address}")
+    yield Put(address, content, text=f"completes the write of {address}: {content}")
 
 
 def commit(branch: str, commit_id: str, token: str) -> Steps[None]:
-    """Commit what the listing of the sealed folder shows."""
+    """Commit the listed objects of the sealed folder."""
     before = yield from lake.new_token(branch, token, seal=True)
     if before is None:
         return
-    place = folder(branch, before.token)
-    base = yield Get(COMMITS + before.commit, says=f"reads commit {before.commit}")
-    found = yield ListObjects(place, says=f"lists {place}")
-    written = {address.removeprefix(place): Entry(address, stored.content) for address, stored in found}
+    prefix = folder(branch, before.token)
+    base = yield Get(COMMITS + before.commit, text=f"reads commit {before.commit}")
+    listing = yield ListObjects(prefix, text=f"lists {prefix}")
+    written = {address.removeprefix(prefix): Entry(address, stored.content) for address, stored in listing}
     entries = tuple(sorted((dict(base.entries) | written).items()))
-    made = lake.Commit(before.commit, entries)
-    yield Set(COMMITS + commit_id, made, says=f"writes commit {commit_id}: {lake.listed(entries)}")
+    new_commit = lake.Commit(before.commit, entries)
+    yield Set(COMMITS + commit_id, new_commit, text=f"writes commit {commit_id}: {lake.listed(entries)}")
     sealed = lake.Branch(before.commit, token, before.tokens)
     moved = lake.Branch(commit_id, token)
-    yield SetIf(branch_key(branch), moved, sealed, says=f"moves {branch} to commit {commit_id}")
+    yield SetIf(branch_key(branch), moved, sealed, text=f"moves {branch} to commit {commit_id}")
 
 
 def delete_branch(branch: str) -> Steps[None]:
     """Delete each object under the branch's tokens."""
-    before = yield Get(branch_key(branch), says=f"reads branch {branch}")
+    before = yield Get(branch_key(branch), text=f"reads branch {branch}")
     if before is None:
         return
-    yield Drop(branch_key(branch), says=f"deletes branch {branch}")
+    yield Drop(branch_key(branch), text=f"deletes branch {branch}")
     for token in before.tokens:
-        place = folder(branch, token)
-        for address, _ in (yield ListObjects(place, says=f"lists {place}")):
-            yield Remove(address, says=f"hard-deletes {address}")
+        prefix = folder(branch, token)
+        for address, _ in (yield ListObjects(prefix, text=f"lists {prefix}")):
+            yield Remove(address, text=f"hard-deletes {address}")
 
 
 # -- the cost of listing
@@ -75,8 +75,10 @@ def delete_branch(branch: str) -> Steps[None]:
 
 @dataclass(frozen=True)
 class ListingCost:
-    """One measurement of the document: listing ``objects`` staged objects took ``seconds``, ``cpu_seconds`` of that
-    in the client itself."""
+    """One measurement of the document: listing ``objects`` staged objects took ``seconds``.
+
+    ``cpu_seconds`` of that were spent in the client itself.
+    """
 
     how: str
     objects: int
@@ -86,7 +88,7 @@ class ListingCost:
 
     @property
     def requests(self) -> int:
-        """Pages, one after the other: each begins where the one before it ended."""
+        """Return the number of pages. They are consecutive, because each begins where the previous one ended."""
         return requests(self.objects, self.page)
 
     @property
@@ -95,7 +97,7 @@ class ListingCost:
 
     @property
     def waiting_ms_per_request(self) -> float:
-        """Without the client's own computing: what no better client takes away."""
+        """Return the time per request without the client's own computing, which no better client can avoid."""
         return 1000 * (self.seconds - self.cpu_seconds) / self.requests
 
     def seconds_for(self, objects: int) -> float:
@@ -129,48 +131,48 @@ def _commit() -> Operation:
 DESIGN = Design(
     1,
     "Staged data on the object store",
-    "Staged objects lie under `<repo>/<branch>/<staging token>/<path>`; what is under a token that was never committed "
-    "is garbage.",
+    "Staged objects are under `<repo>/<branch>/<staging token>/<path>`. Objects under a token that was never committed "
+    "are garbage.",
     (
         Scenario(
             "write-after-commit",
             "A write that began before a commit completes after it.",
             _world(),
             (_upload(), _commit()),
-            look,
+            view,
             expected=kinds(Kind.CHANGED),
             documented="1, blocker 1",
-            moral="The path is known before the data are complete, and an object store cannot be told to refuse the "
-            "rest.",
+            moral="The path is known before the data are complete, and an object store cannot refuse the rest of a "
+            "write.",
         ),
         Scenario(
             "first-write-after-commit",
-            "The same for a path that was not there before.",
+            "As `write-after-commit`, for a path that did not exist before.",
             lake.lake({}, {"main": ("c0", "t1", {})}),
             (_upload(), _commit()),
-            look,
+            view,
             expected=kinds(Kind.LEAKED),
-            moral="The object comes to lie under a token that no branch has any more: the user's write is lost, and "
-            "nothing will ever look there.",
+            moral="The object is written under a token that no branch has any more. The user's write is lost, and no "
+            "operation reads this folder again.",
         ),
         Scenario(
             "write-after-delete",
             "A write that began before its branch was deleted completes after it.",
             _world(),
             (_upload(), Operation("delete branch", lambda: delete_branch("main"), (BRANCHES, OBJECTS))),
-            look,
+            view,
             expected=kinds(Kind.LEAKED),
             moral="The folder was listed before the object was in it.",
         ),
         Scenario(
             "crash",
-            "The deletion of a branch stops in the middle.",
+            "The deletion of a branch crashes.",
             _world(),
             (Operation("delete branch", lambda: delete_branch("main"), (BRANCHES, OBJECTS)),),
-            look,
+            view,
             crashes=1,
             expected=kinds(Kind.LEAKED),
-            moral="Nobody knows the token any more.",
+            moral="No record contains the token any more.",
         ),
     ),
 )

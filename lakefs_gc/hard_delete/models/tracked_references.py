@@ -1,8 +1,8 @@
-"""Design 3: the staging manager tracks which staging token refers to which address, and a background job deletes.
+"""Design 3: the staging manager tracks which staging token references which address, and a background job deletes.
 
-Keys: ``references/<address>/<staging token>``, with a ``Reference``. ``committed`` is written with Set, the other two
-states with SetIf over anything but ``committed``. In "remove the reference of a tombstone" (Reset 2) there is nothing
-to model: a tombstone does not say which address it replaced.
+Keys: ``references/<address>/<staging token>``, with a ``Reference``. ``committed`` is written with Set. The other two
+states are written with SetIf and never overwrite ``committed``. "Remove the reference of a tombstone" (Reset 2) is not
+modelled, because a tombstone does not contain the address that it replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRIES = 2
 
 @dataclass(frozen=True)
 class Reference:
-    """``last_modified`` in ticks."""
+    """The state of one reference. ``last_modified`` in ticks."""
 
     state: str
     last_modified: int = 0
@@ -43,30 +43,30 @@ def reference_key(address: str, token: str) -> str:
     return f"{REFERENCES}{address}/{token}"
 
 
-def mark(address: str, token: str, state: str, number: str, *, only_if_there: bool = False) -> Steps[None]:
-    """Write ``staged`` or ``deleted`` over anything but ``committed``.
+def mark(address: str, token: str, state: str, number: str, *, only_existing: bool = False) -> Steps[None]:
+    """Write ``staged`` or ``deleted``, but never over ``committed``.
 
-    ``only_if_there``: a reference that is gone stays gone. The document does not say so.
+    ``only_existing``: do not create a missing reference. The document leaves this open.
     """
     key = reference_key(address, token)
     for _ in range(_TRIES):
-        seen = yield Get(key, says=f"{number}: reads the reference of {address} by {token}")
-        if (seen is None and only_if_there) or (seen is not None and seen.state == COMMITTED):
+        seen = yield Get(key, text=f"{number}: reads the reference of {address} by {token}")
+        if (seen is None and only_existing) or (seen is not None and seen.state == COMMITTED):
             return
-        now = yield Now(says="looks at the clock")
-        says = f"{number}: marks {address} by {token} as {state}, if nobody else changed it"
-        if (yield SetIf(key, Reference(state, now), seen, says=says)):
+        now = yield Now(text="reads the clock")
+        text = f"{number}: marks {address} by {token} as {state}, if it did not change"
+        if (yield SetIf(key, Reference(state, now), seen, text=text)):
             return
 
 
 def upload(branch: str, path: str, address: str, content: str) -> Steps[None]:
     """Upload Object."""
-    yield Put(address, content, says=f"Upload 1: writes object {address}")
+    yield Put(address, content, text=f"Upload 1: writes object {address}")
     replaced: list[tuple[str, Entry]] = []
 
     def refer(token: str) -> Steps[None]:
         yield from mark(address, token, STAGED, "Upload 2")
-        old = yield Get(staged_key(token, path), says=f"Upload 4: reads what {path} is in {token}")
+        old = yield Get(staged_key(token, path), text=f"Upload 4: reads entry {path} in {token}")
         if isinstance(old, Entry) and old.address != address:
             replaced.append((token, old))
 
@@ -83,85 +83,85 @@ def stage(branch: str, path: str, address: str, content: str) -> Steps[None]:
 
 
 def stage_noted(branch: str, path: str, address: str, content: str) -> Steps[None]:
-    """Stage Object by a client that noted an address some time ago, and makes sure that the object is there."""
-    if (yield Head(address, says=f"sees that object {address} is there")) is not None:
+    """Stage Object by a client that noted an address some time ago, and checks that the object exists."""
+    if (yield Head(address, text=f"checks that object {address} exists")) is not None:
         yield from stage(branch, path, address, content)
 
 
 def copy(source_branch: str, source: str, branch: str, path: str) -> Steps[None]:
-    """Read an entry, and stage its address at another path, of this branch or of another."""
-    current = yield Get(branch_key(source_branch), says=f"reads branch {source_branch}")
-    entry = yield Get(staged_key(current.token, source), says=f"reads entry {source} in {current.token}")
+    """Read an entry, and stage its address at another path of this branch or of another branch."""
+    current = yield Get(branch_key(source_branch), text=f"reads branch {source_branch}")
+    entry = yield Get(staged_key(current.token, source), text=f"reads entry {source} in {current.token}")
     if isinstance(entry, Entry):
         yield from stage(branch, path, entry.address, entry.content)
 
 
 def get_physical_address(branch: str, address: str) -> Steps[None]:
-    """GetPhysicalAddress: the new address is known, and refers to nothing yet."""
-    current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+    """GetPhysicalAddress: record the new address, which nothing references yet."""
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
     yield from mark(address, current.token, DELETED, "GetPhysicalAddress")
 
 
 def link(branch: str, path: str, address: str, content: str, *, valid_until: int) -> Steps[None]:
-    """LinkPhysicalAddress, by a client that has uploaded to an address that it got before; ``valid_until`` in ticks."""
-    yield Put(address, content, says=f"uploads to {address}")
-    if (yield Now(says="Link: checks the time stamp of the address")) <= valid_until:
+    """LinkPhysicalAddress by a client that uploads to an address that it got before. ``valid_until`` in ticks."""
+    yield Put(address, content, text=f"uploads to {address}")
+    if (yield Now(text="Link: checks the time stamp of the address")) <= valid_until:
         yield from stage(branch, path, address, content)
 
 
-def delete(branch: str, path: str, *, only_if_there: bool = True) -> Steps[None]:
-    """Delete Object: the reference first, then the entry."""
-    current = yield Get(branch_key(branch), says=f"reads branch {branch}")
-    entry = yield Get(staged_key(current.token, path), says=f"Delete 1: reads entry {path} in {current.token}")
+def delete(branch: str, path: str, *, only_existing: bool = True) -> Steps[None]:
+    """Delete Object: first the reference, then the entry."""
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    entry = yield Get(staged_key(current.token, path), text=f"Delete 1: reads entry {path} in {current.token}")
     if isinstance(entry, Entry):
-        yield from mark(entry.address, current.token, DELETED, "Delete 1.1-1.2", only_if_there=only_if_there)
+        yield from mark(entry.address, current.token, DELETED, "Delete 1.1-1.2", only_existing=only_existing)
     yield from lake.delete_path(branch, path)
 
 
 def commit(branch: str, commit_id: str, token: str) -> Steps[None]:
     """Commit."""
-    current = yield Get(branch_key(branch), says=f"reads branch {branch}")
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
     folder = f"{STAGING}{current.token}/"
-    for _, entry in (yield Scan(folder, says=f"Commit 1: reads what is staged in {current.token}")):
+    for _, entry in (yield Scan(folder, text=f"Commit 1: reads what is staged in {current.token}")):
         if entry != TOMBSTONE:
             key = reference_key(entry.address, current.token)
-            now = yield Now(says="looks at the clock")
-            yield Set(key, Reference(COMMITTED, now), says=f"Commit 1: marks {entry.address} as committed")
+            now = yield Now(text="reads the clock")
+            yield Set(key, Reference(COMMITTED, now), text=f"Commit 1: marks {entry.address} as committed")
     yield from lake.commit(branch, commit_id, token)
 
 
 def reset(branch: str, token: str | None) -> Steps[None]:
-    """Reset, or with None delete, a branch."""
+    """Reset a branch, or delete it if ``token`` is None."""
     for dropped in (yield from lake.take_staging_away(branch, token)):
         folder = f"{STAGING}{dropped}/"
-        for _, entry in (yield Scan(folder, says=f"Reset 1: reads what is staged in {dropped}")):
+        for _, entry in (yield Scan(folder, text=f"Reset 1: reads what is staged in {dropped}")):
             if entry != TOMBSTONE:
-                yield from mark(entry.address, dropped, DELETED, "Reset 3", only_if_there=True)
-        yield Drop(folder, says=f"drops staging token {dropped}")
+                yield from mark(entry.address, dropped, DELETED, "Reset 3", only_existing=True)
+        yield Drop(folder, text=f"drops staging token {dropped}")
 
 
 def job(tbd_ticks: int, *, by_latest: bool = False) -> Steps[None]:
-    """The background delete job, once through all references.
+    """One pass of the background delete job over all references.
 
-    ``tbd_ticks``: the time that the document leaves open. It is counted from the oldest change of an address's
-    references, as the document has it, or with ``by_latest`` from the latest.
+    ``tbd_ticks``: the time that the document leaves open (TBD). It counts from the oldest change of an address's
+    references, as in the document, or with ``by_latest`` from the latest change.
     """
-    rows = yield Scan(REFERENCES, says="Job 1: scans the references")
+    rows = yield Scan(REFERENCES, text="Job 1: scans the references")
     for address in sorted({key.split("/")[1] for key, _ in rows}):
         folder = f"{REFERENCES}{address}/"
-        now = yield Now(says="looks at the clock")
-        references = yield Scan(folder, says=f"Job 2: reads the references of {address}")
+        now = yield Now(text="reads the clock")
+        references = yield Scan(folder, text=f"Job 2: reads the references of {address}")
         states = {reference.state for _, reference in references}
         if COMMITTED in states:
             for state in (DELETED, STAGED, COMMITTED):
                 for key, reference in references:
                     if reference.state == state:
-                        yield Drop(key, says=f"Job 2.1: deletes the {state} reference of {address}")
+                        yield Drop(key, text=f"Job 2.1: deletes the {state} reference of {address}")
         elif states == {DELETED}:
             times = [reference.last_modified for _, reference in references]
             if now - (max(times) if by_latest else min(times)) >= tbd_ticks:
-                yield Remove(address, says=f"Job 2.2: hard-deletes {address}")
-                yield Drop(folder, says=f"Job 2.2: deletes the references of {address}")
+                yield Remove(address, text=f"Job 2.2: hard-deletes {address}")
+                yield Drop(folder, text=f"Job 2.2: deletes the references of {address}")
 
 
 # -- scenarios
@@ -195,7 +195,7 @@ def _settled() -> tuple[Program, ...]:
 
 
 def _world(**references: Reference) -> World:
-    """Path a of main is staged as A in t1; A has further references, by token."""
+    """Return a world in which path a of main is staged as A in t1. ``references``: all references of A, by token."""
     more = {reference_key("A", token): reference for token, reference in references.items()}
     return lake.lake({"A": "data"}, {"main": ("c0", "t1", {"a": "A"}), "dev": ("c0", "d1", {})}, more=more)
 
@@ -206,46 +206,46 @@ _ONE_REFERENCE = _world(t1=Reference(STAGED))
 DESIGN = Design(
     3,
     "References tracked in the staging manager",
-    "A key for each address and staging token says staged, deleted or committed; a background job deletes the objects "
-    "whose references have all been deleted for some time, which the document leaves TBD.",
+    "A key for each address and staging token has the state staged, deleted or committed. A background job deletes an "
+    "object if all its references have been deleted for some time. The document leaves this time TBD.",
     (
         Scenario(
             "job-copy",
-            "A path is copied to another branch and deleted while the job runs; a third token's reference was deleted "
-            "long ago.",
+            "A path is copied to another branch and deleted while the job runs. The reference of a third token was "
+            "deleted long ago.",
             _OLD_REFERENCE,
             (_copy(1), _delete(), _job()),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.STAGED_LOST),
             documented="3, Background delete job, TBD",
-            moral="min(last_modified) asks the oldest reference. One that was deleted long ago speaks for one that "
-            "was deleted this moment, so no TBD, however long, protects the copy that is under way.",
+            moral="min(last_modified) is the time of the oldest reference. A reference that was deleted long ago hides "
+            "one that was deleted just now, so even a very long TBD does not protect the running copy.",
         ),
         Scenario(
             "job-copy-latest",
-            "The same with the latest reference asked, and a TBD longer than two operations.",
+            "As `job-copy`, but TBD counts from the latest reference, and is longer than two operations.",
             _OLD_REFERENCE,
             (_copy(1), _delete(), _job(by_latest=True), clock(4)),
-            lake.look,
+            lake.view,
             (lambda: job(_TBD_TICKS, by_latest=True),),
             documented="3, Background delete job, TBD",
-            moral="TBD has to be longer than two operations, one after the other (the delete marks before the entry is "
-            "gone, and a copy may begin in between), counted from the latest change.",
+            moral="TBD must be longer than two consecutive operations, counted from the latest change. The delete "
+            "marks the reference before it removes the entry, and a copy may begin in between.",
         ),
         Scenario(
             "job-slow-copy",
-            "The same with a copy that may last longer than TBD.",
+            "As `job-copy-latest`, with a copy that may last longer than TBD.",
             _OLD_REFERENCE,
             (_copy(4), _delete(), _job(by_latest=True), clock(4)),
-            lake.look,
+            lake.view,
             (lambda: job(_TBD_TICKS, by_latest=True),),
             expected=kinds(Kind.STAGED_LOST),
-            moral="What TBD has to be is what no server promises: an upper bound for every request.",
+            moral="TBD must be an upper bound for the duration of every request, which no server guarantees.",
         ),
         Scenario(
             "job-stage",
-            "A client stages an address that it noted, and the job has read that all references are deleted.",
+            "A client stages an address that it noted, after the job has read that all references are deleted.",
             lake.lake(
                 {"A": "data"}, {"main": ("c0", "t1", {})}, more={reference_key("A", "t0"): Reference(DELETED, -10)}
             ),
@@ -253,11 +253,11 @@ DESIGN = Design(
                 _operation("stage b", lambda: stage_noted("main", "b", "A", "data"), at_most_ticks=1),
                 _job(by_latest=True),
             ),
-            lake.look,
+            lake.view,
             (lambda: job(_TBD_TICKS, by_latest=True),),
             expected=kinds(Kind.STAGED_LOST),
-            moral="The job reads and then deletes; nothing makes the two one step. A staged address may be as old as "
-            "the client's notes, so no TBD helps.",
+            moral="The job reads and then deletes, which is not one atomic step. A staged address may be as old as the "
+            "client's notes, so no TBD helps.",
         ),
         Scenario(
             "overwrite",
@@ -267,11 +267,11 @@ DESIGN = Design(
                 _operation("upload a1", lambda: upload("main", "a", "A1", "first")),
                 _operation("upload a2", lambda: upload("main", "a", "A2", "second")),
             ),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.LEAKED),
             documented="3, Upload Object, Open",
-            moral="Both see an empty path, so neither marks the other's object as deleted.",
+            moral="Both uploads see an empty path, so neither marks the object of the other as deleted.",
         ),
         Scenario(
             "overwrite-in-turn",
@@ -286,12 +286,12 @@ DESIGN = Design(
                 ),
                 _job(),
             ),
-            lake.look,
+            lake.view,
             _settled(),
         ),
         Scenario(
             "same-token",
-            "A path is copied within its branch, and then deleted: no race at all.",
+            "A path is copied within its branch, and then deleted, without a race.",
             _ONE_REFERENCE,
             (
                 _operation(
@@ -300,41 +300,41 @@ DESIGN = Design(
                 _job(),
                 clock(3),
             ),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.STAGED_LOST),
-            moral="Both paths share one key, because they share token and address: deleting one path marks the other's "
-            "object.",
+            moral="Both paths share one key, because they share token and address. Deleting one path marks the object "
+            "of the other.",
         ),
         Scenario(
             "commit-delete",
             "A path is deleted while its branch is committed.",
             _ONE_REFERENCE,
             (_delete(), _commit()),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.LEAKED),
-            moral="Commit 1 marks what is staged before Commit 2 makes it fast. What is deleted in between is "
-            "committed for the job, which forgets it, and for nobody else.",
+            moral="Commit 1 marks the staged entries before Commit 2 seals them. The job treats an entry that is "
+            "deleted in between as committed, and forgets it, but no commit contains it.",
         ),
         Scenario(
             "commit-delete-job",
-            "The same with the job, and a delete that takes a missing reference for one that is not committed.",
+            "As `commit-delete`, with the job, and a delete that treats a missing reference as not committed.",
             _ONE_REFERENCE,
             (
-                _operation("delete a", lambda: delete("main", "a", only_if_there=False)),
+                _operation("delete a", lambda: delete("main", "a", only_existing=False)),
                 _commit(),
                 _job(),
             ),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.COMMITTED_LOST, Kind.LEAKED),
-            moral="After the job has deleted the references of a committed address, nothing is left to say that it is "
-            "committed. Read literally, Delete 1.2 then writes the only reference there is: deleted.",
+            moral="After the job has deleted the references of a committed address, no key shows that it is committed. "
+            "Read literally, Delete 1.2 then writes the only reference, with the state deleted.",
         ),
         Scenario(
             "link",
-            "An address is asked for, uploaded to, and linked within its time, while the job runs.",
+            "A client gets an address, uploads to it and links it within its lifetime, while the job runs.",
             lake.lake({}, {"main": ("c0", "t1", {})}),
             (
                 _operation(
@@ -347,9 +347,9 @@ DESIGN = Design(
                 _job(),
                 clock(3),
             ),
-            lake.look,
+            lake.view,
             _settled(),
-            moral="As long as TBD is longer than an address is valid.",
+            moral="This holds while TBD is longer than the lifetime of an address.",
         ),
         Scenario(
             "upload-reset",
@@ -361,9 +361,9 @@ DESIGN = Design(
                 _job(),
                 clock(2),
             ),
-            lake.look,
+            lake.view,
             _settled(),
-            moral="Each token has a reference of its own, so the upload's second try is protected.",
+            moral="Each token has its own reference, which protects the second attempt of the upload.",
         ),
         Scenario(
             "upload-delete-branch",
@@ -373,21 +373,21 @@ DESIGN = Design(
                 _operation("upload a", lambda: upload("main", "a", "A", "data")),
                 _operation("delete branch", lambda: reset("main", None), BRANCHES),
             ),
-            lake.look,
+            lake.view,
             _settled(),
             expected=kinds(Kind.LEAKED),
-            moral="The reference is staged, under a token that nobody will drop again.",
+            moral="The reference is staged under a token that no operation drops again.",
         ),
         Scenario(
             "crash",
-            "An upload stops in the middle.",
+            "An upload crashes.",
             lake.lake({}, {"main": ("c0", "t1", {})}),
             (_operation("upload a", lambda: upload("main", "a", "A", "data")),),
-            lake.look,
+            lake.view,
             _settled(),
             crashes=1,
             expected=kinds(Kind.LEAKED),
-            moral="After Upload 1 nothing knows the address; after Upload 2 it is staged for ever.",
+            moral="After Upload 1 no key contains the address. After Upload 2 the address is staged forever.",
         ),
     ),
 )

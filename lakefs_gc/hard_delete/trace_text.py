@@ -8,15 +8,15 @@ from typing import Any
 from lakefs_gc.hard_delete.explorer import Event, Trace
 
 
-def tell(trace: Trace) -> list[str]:
+def format_trace(trace: Trace) -> list[str]:
     """Return the lines of a trace: each step with its operation and reply, and the damage at the end."""
-    lines = _told(trace.events, 1)
+    lines = _format_events(trace.events, 1)
     if trace.afterwards:
-        lines += ["long after:", *_told(trace.afterwards, len(trace.events) + 1)]
+        lines += ["later, the cleanup of the design:", *_format_events(trace.afterwards, len(trace.events) + 1)]
     return [*lines, f"=> {trace.kind}: {trace.detail}"]
 
 
-def facts(trace: Trace) -> dict[str, Any]:
+def trace_facts(trace: Trace) -> dict[str, Any]:
     """Return a trace as values for JSON."""
     return {
         "broken": trace.kind.name.lower(),
@@ -27,13 +27,13 @@ def facts(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _told(events: Sequence[Event], first: int) -> list[str]:
-    width = max((len(event.who) for event in events), default=0)
+def _format_events(events: Sequence[Event], first: int) -> list[str]:
+    width = max((len(event.operation) for event in events), default=0)
     return [
-        f"{number:3}  {event.who:{width}}  {event.says}" + (f"  -> {event.reply}" if event.reply else "")
+        f"{number:3}  {event.operation:{width}}  {event.text}" + (f"  -> {event.reply}" if event.reply else "")
         for number, event in enumerate(events, first)
     ]
 
 
 def _fact(event: Event) -> dict[str, str]:
-    return {"operation": event.who, "step": event.says, "reply": event.reply}
+    return {"operation": event.operation, "step": event.text, "reply": event.reply}
