@@ -1,4 +1,4 @@
-"""One run: the facts that are fixed when it begins and that every stage goes by."""
+"""One run: the facts that are fixed when it begins and that every stage uses."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _RUN_KEY = re.compile(rf"(?P<repository>{REPOSITORY_NAME})/(?P<run>[A-Za-z0-9][A
 
 
 def new_run_key(repository: str, now: datetime) -> str:
-    """Key of a new run, ``<repository>/<time>``: the run's partition in Dagster."""
+    """Return the key of a new run, ``<repository>/<time>``, which is its partition in Dagster."""
     return f"{repository}/{now.astimezone(UTC):%Y-%m-%dT%H-%M-%S-%f}"
 
 
 def repository_of(run_key: str) -> str:
-    """The repository of a run key.  Raises ``ConfigurationError`` for a key of another form."""
+    """Return the repository of a run key. Raise ``ConfigurationError`` for a key of another form."""
     match = _RUN_KEY.fullmatch(run_key)
     if match is None:
         raise ConfigurationError(
             f"{run_key!r} is not a run key",
-            remedy="name the partition <repository>/<run>, e.g. my-repo/2026-01-31",
+            remedy="Name the partition <repository>/<run>, for example my-repo/2026-01-31",
         )
     return match["repository"]
 
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """Which server a run asked, and which repository of that name: a copy of a server has the same names.
+    """The server of a run, and which repository of that name it is, because a copy of a server has the same names.
 
     ``repository_created_at`` is in ISO 8601, UTC.
     """
@@ -60,15 +60,16 @@ class ServerIdentity:
 
     @classmethod
     def of(cls, server: LakeFSClient, repository: Repository) -> ServerIdentity:
-        """Of a repository as the server describes it now."""
+        """Return the identity of a repository as the server describes it now."""
         return cls(server.endpoint_url, repository.created_at.isoformat())
 
 
 @dataclass(frozen=True)
 class GCRun:
-    """What a run is about, fixed when its listing begins.
+    """The facts of a run, fixed when its store listing begins.
 
-    ``started_at`` and ``cutoff`` are on the object store's clock.  ``store`` is where the namespace is reached.
+    ``started_at`` and ``cutoff`` are on the object store's clock. ``store`` is the location of the namespace as this
+    machine reaches it.
     """
 
     run_key: str
@@ -82,12 +83,12 @@ class GCRun:
     server_version: str
     server: ServerIdentity
     server_folders: tuple[str, ...] = ()
-    """What full addresses begin with beside ``spellings``: as the server's API and the mounts spell the namespace."""
+    """More prefixes of full addresses than ``spellings``: how the server's API and the mounts spell the namespace."""
     folder_mounts: tuple[tuple[str, str], ...] = ()
-    """Where other folders of the server's disk are from here."""
+    """Where this machine reaches other folders of the server's disk."""
 
     def to_facts(self) -> dict[str, Any]:
-        """As JSON, for the manifest of the listing."""
+        """Return the facts as JSON, for the manifest of the store listing."""
         return asdict(self) | {
             "store": self.store.url,
             "started_at": self.started_at.isoformat(),
@@ -98,7 +99,7 @@ class GCRun:
 
     @classmethod
     def of(cls, listing: DatasetManifest) -> GCRun:
-        """The run that a listing began."""
+        """Return the run that a store listing began. Raise ``InputOrderError`` if another version recorded it."""
         facts: dict[str, Any] = listing.facts["run"]
         try:
             return cls(
@@ -114,41 +115,41 @@ class GCRun:
             )
         except (TypeError, KeyError):
             raise InputOrderError(
-                f"the listing of run {listing.run_key} was made by another version of lakefs-gc",
-                remedy="start a new run",
+                f"the store listing of run {listing.run_key} was written by another version of lakefs-gc",
+                remedy="Start a new run",
             ) from None
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """All that full addresses of objects in the namespace begin with; the namespace is the first."""
+        """Return all prefixes of full addresses of objects in the namespace; the namespace itself is the first."""
         return tuple(dict.fromkeys((*spellings(self.namespace, self.store.url), *self.server_folders)))
 
     @property
     def known_folders(self) -> KnownFolders:
-        """What tells whether a full address names an object of the namespace."""
+        """Return the folders by which a full address is recognized as one of this namespace."""
         return KnownFolders(self.namespace, self.store, self.folders, self.server_folders, self.folder_mounts)
 
     def key_of(self, url: str) -> str:
-        """The key, relative to the namespace, of a URL that the server gave.
+        """Return the key, relative to the namespace, of a URL from the server.
 
         A server with a local store names the folder itself, ``local:///folder/...``, instead of the namespace.
-        Raises ``NamespaceError`` for a URL outside the namespace.
+        Raise ``NamespaceError`` for a URL outside the namespace.
         """
         for folder in self.folders:
             if url.startswith(folder):
                 return url.removeprefix(folder)
         raise NamespaceError(
             f"the server names {url}, which is not in the namespace {self.namespace}",
-            remedy="the repository may have moved while the run was under way; start a new run",
+            remedy="Start a new run: the repository may have moved during this one",
         )
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What every stage works with beside its inputs.
+    """What every stage uses besides its inputs.
 
-    ``compute`` starts Spark, and ``connect`` makes the client of the lakeFS server, when a stage first asks for them:
-    a run that is refused before starts no JVM, and stages that ask no server need no credentials.
+    ``compute`` starts Spark, and ``connect`` makes the client of the lakeFS server, when a stage first needs them. A
+    run that is refused earlier starts no JVM, and stages that send no request to the server need no credentials.
     """
 
     compute: Compute
@@ -160,41 +161,39 @@ class RunContext:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session."""
+        """Return the Spark session; the first call starts Spark."""
         return self.compute.session
 
     @property
     def cores(self) -> int:
-        """How many tasks Spark runs at once."""
+        """Return the number of tasks that Spark runs at once."""
         return self.compute.cores
 
     @cached_property
     def server(self) -> LakeFSClient:
-        """A client of the lakeFS server.  Raises ``ConfigurationError`` when no server is configured."""
+        """Return the client of the lakeFS server. Raise ``ConfigurationError`` if no server is configured."""
         return self.connect()
 
     @property
     def safety(self) -> SafetyParameters:
-        """The safety parameters of the settings."""
+        """Return the safety parameters of the settings."""
         return self.settings.safety
 
     def with_safety(self, safety: SafetyParameters) -> RunContext:
-        """Return the same context with the safety parameters that one run has chosen."""
+        """Return the same context with the safety parameters of one run."""
         return replace(self, settings=self.settings.model_copy(update={"safety": safety}))
 
 
 def begin_run(context: RunContext, run_key: str) -> GCRun:
-    """Look at the repository, its neighbours and the clocks, and fix the cutoff (rules 2 and 5).
+    """Check the repository, the namespaces of other repositories and the clocks, and fix the cutoff (rules 2 and 5).
 
-    Raises ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError``,
+    Raise ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError`` or
     ``SafetyError``.
     """
     server, settings, safety = context.server, context.settings, context.safety
     repository = server.repository(repository_of(run_key))
     if repository.read_only:
-        raise ReadOnlyRepositoryError(
-            f"repository {repository.name} is read-only", remedy="nothing can be collected there"
-        )
+        raise ReadOnlyRepositoryError(f"repository {repository.name} is read-only, so it cannot be collected")
     refuse_overlaps(repository, server, settings)
     namespace = normalize_namespace(repository.storage_namespace)
     location = settings.reach(namespace)
@@ -218,10 +217,10 @@ def begin_run(context: RunContext, run_key: str) -> GCRun:
 
 
 def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
-    """The run that a listing began, for a stage that begins now.
+    """Return the run that a store listing began, for a stage that begins now.
 
-    Stages may run on several machines, and rule 1 compares their times: so each asks the store for its time, once, and
-    raises ``ClockSkewError`` as ``begin_run`` does.
+    Stages may run on several machines, and rule 1 compares their times. So each stage reads the store's clock once.
+    Raise ``ClockSkewError`` like ``begin_run``.
     """
     run = GCRun.of(listing)
     checked_store_time(context.open_store(run.store), context.safety, context.clock)
@@ -229,27 +228,31 @@ def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
 
 
 def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
-    """Raise ``MarkError`` unless a mark was made with this server and this repository on it.
+    """Raise ``MarkError`` unless a mark was made with this server, and with this repository on it.
 
     ``marked_with`` is the ``ServerIdentity`` that the mark records, as JSON.
     """
     if marked_with == asdict(server):
         return
     if marked_with is None:
-        raise MarkError(f"mark {mark_id} does not record the lakeFS server that it was made with", remedy="mark again")
-    before = f"{marked_with.get('endpoint_url')} (repository created {marked_with.get('repository_created_at')})"
+        raise MarkError(
+            f"mark {mark_id} does not record the lakeFS server that it was made with",
+            remedy="Mark the repository again",
+        )
+    marked_server = f"{marked_with.get('endpoint_url')} (repository created {marked_with.get('repository_created_at')})"
     raise MarkError(
-        f"mark {mark_id} was made with the lakeFS server {before}, but this is "
-        f"{server.endpoint_url} (repository created {server.repository_created_at}): what that server refers "
-        "to is not known here",
-        remedy="set LAKECTL_SERVER_ENDPOINT_URL to the same URL as for the mark, or mark again with this server",
+        f"mark {mark_id} was made with the lakeFS server {marked_server}, but this is "
+        f"{server.endpoint_url} (repository created {server.repository_created_at}). Which objects that server "
+        "references is unknown here",
+        remedy="Set LAKECTL_SERVER_ENDPOINT_URL to the URL of the mark, or mark again with this server",
     )
 
 
 def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Settings) -> None:
-    """Rule 5: raise ``NamespaceError`` when another repository's namespace contains, equals or lies in this one's.
+    """Raise ``NamespaceError`` if another repository's namespace contains, equals or lies in this one's (rule 5).
 
-    Namespaces on local disks are compared by their folders, too: two URLs may lead to one folder by a symbolic link.
+    Namespaces on local disks are also compared by their folders, because a symbolic link may lead from two URLs to one
+    folder.
     """
     own = repository.storage_namespace
     for other in server.repositories():
@@ -259,29 +262,29 @@ def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Sett
         if namespaces_overlap(theirs, own) or folders_overlap(settings.locate(theirs), settings.locate(own)):
             raise NamespaceError(
                 f"the namespaces of {repository.name} ({repository.storage_namespace}) and of {other.name} "
-                f"({other.storage_namespace}) overlap: what one calls garbage the other may use",
-                remedy="move one of them to a namespace of its own; until then neither can be collected",
+                f"({other.storage_namespace}) overlap: an object that one does not reference, the other may use",
+                remedy="Move one of them to a namespace of its own. Until then neither can be collected",
             )
 
 
 def checked_store_time(store: ObjectStore, safety: SafetyParameters, clock: Clock) -> datetime:
-    """Rule 2: the time on the store's clock.  Raises ``ClockSkewError`` when ours is too far from it."""
+    """Return the time on the store's clock. Raise ``ClockSkewError`` if this machine's clock differs much (rule 2)."""
     store_time, local_time = store.now(), clock()
     skew_seconds = abs((store_time - local_time).total_seconds())
     if skew_seconds > safety.max_clock_skew_seconds:
         raise ClockSkewError(
             f"this machine's clock ({local_time.isoformat()}) and the store's ({store_time.isoformat()}) are "
             f"{skew_seconds:.0f} s apart, more than {safety.max_clock_skew_seconds:.0f} s",
-            remedy="set the clock of this machine, or of the store, and run again",
+            remedy="Set the clock of this machine, or of the store, then run again",
         )
     return store_time
 
 
 def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: int) -> float:
-    """Rule 2: the configured minimum age, not below the server's grace period.
+    """Return the configured minimum age, which is never below the server's grace period (rule 2).
 
-    A minimum age below the grace period is raised to it when it is the default, and taken only with
-    ``allow_min_age_below_grace``; asked for without that, ``SafetyError``.
+    A default below the grace period is raised to it. A setting below it raises ``SafetyError``, unless
+    ``allow_min_age_below_grace`` is set.
     """
     min_age_seconds = safety.min_age_hours * 3600
     if min_age_seconds >= grace_period_seconds or safety.allow_min_age_below_grace:
@@ -290,7 +293,7 @@ def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: in
         return float(grace_period_seconds)
     raise SafetyError(
         f"a minimum age of {safety.min_age_hours:g} h is below the server's grace period of "
-        f"{grace_period_seconds / 3600:g} h: objects that wait for their upload link could be deleted",
-        remedy="ask for at least the grace period; if nobody uploads to this repository, say --unsafe-min-age "
-        "(unsafe_min_age in the UI), or set safety.allow_min_age_below_grace",
+        f"{grace_period_seconds / 3600:g} h: uploaded objects that are not linked yet could be deleted",
+        remedy="Set a minimum age of at least the grace period. Only while no client uploads, pass --unsafe-min-age "
+        "(unsafe_min_age in the UI) or set safety.allow_min_age_below_grace",
     )

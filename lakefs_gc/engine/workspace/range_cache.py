@@ -1,16 +1,16 @@
-"""Ranges and metaranges that earlier runs have read, kept beside the runs' DataFrames.
+"""The range cache: ranges and metaranges that earlier runs read, stored in the workspace.
 
-A range never changes, so a run reads only those that no run before it has read.  Kept are the files themselves, byte
-for byte: decoding one is quicker than reading its rows from Parquet, takes a third of the room, and gives every column
-that a stage may want, verified in the same way as a file from the store.
+A range never changes, so a run reads only the ranges that no earlier run read. The cache stores the files themselves,
+byte for byte. Decoding a file is faster than reading its rows from Parquet, and the file takes a third of the space.
+It has every column that a stage may need, and it is verified like a file from the store.
 
-Layout, below the workspace: ``_range_cache/v1/packs/<pack>`` holds files one after another, about 32 MiB of them;
-``index/<pack>`` (Parquet, ``INDEX_FILE``) says where each lies, and its digest; ``used/<pack>`` is an empty object, as
-young as the last use of the pack.  A pack is written before its index and removed after it.
+Layout, below the workspace: ``_range_cache/v1/packs/<pack>`` is a concatenation of about 32 MiB of files.
+``index/<pack>`` (Parquet, ``INDEX_FILE``) has the position and the digest of each file. ``used/<pack>`` is an empty
+object whose modification time is the last use of the pack. A pack is written before its index and removed after it.
 
-The cache can only save work.  A file is known by the store it came from, its name and the SHA-256 over these and its
-content; one that is gone, damaged, or another's, is read from the store.  Two runs may use it at once: names of packs
-are unique, and every object is written whole or not at all.
+The cache can only save work. A cached file is identified by its store, its name, and the SHA-256 over these and its
+content. A file that is missing, damaged, or from another store is read from its own store. Two runs may use the cache
+at once: the names of packs are unique, and every object is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ INDEX_FILE = pa.schema(
         pa.field("digest", pa.binary(), nullable=False),
     ]
 )
-"""Columns of an index: the store's folder, a file's name below ``_lakefs/``, its place in the pack, its digest."""
+"""Columns of an index: the store's folder, a file's name below ``_lakefs/``, its position in the pack, its digest."""
 
-_PLACE = StructType(
+_POSITION = StructType(
     [
         StructField("pack", StringType()),
         StructField("offset", LongType()),
@@ -62,13 +62,13 @@ _PLACE = StructType(
     ]
 )
 _KEY = ("store_url", "range_id")
-_INDEX = StructType([*(StructField(name, StringType()) for name in _KEY), *_PLACE.fields])
+_INDEX = StructType([*(StructField(name, StringType()) for name in _KEY), *_POSITION.fields])
 _FOLDER = "_range_cache/v1/"
 _PACKS, _INDEXES, _USED = _FOLDER + "packs/", _FOLDER + "index/", _FOLDER + "used/"
 _PACK_BYTES = 32 * 1024**2
-_READS_AT_ONCE = 8  # up to 20 MB each
+_READS_AT_ONCE = 8  # of up to 20 MB each
 _TASKS_PER_CORE = 4
-_ORPHAN_AGE = timedelta(hours=6)  # a pack without an index: its writer may be at it
+_ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
 
 Decoded = TypeVar("Decoded")
 Row = dict[str, Any]
@@ -76,58 +76,64 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RangeCache:
-    """The cache of a workspace; pickles.  ``max_bytes`` 0: there is none, and what there was is removed.
+    """The range cache of a workspace; pickles. With ``max_bytes`` 0 nothing is cached, and existing packs are removed.
 
-    What the tasks of a stage add may exceed it, by a pack each; ``locate`` removes what is too much.
+    The tasks of a stage may exceed ``max_bytes``, by one pack each; the next ``locate`` removes the excess.
     """
 
-    place: StoreLocation
+    location: StoreLocation
     max_bytes: int
 
     def room_of_task(self, cores: int) -> int:
-        """How many bytes a task may add: its share, or a pack where that is more; few ranges fit a share of many."""
+        """Return the number of bytes that a task may add: its share of the cache, and at least one pack.
+
+        A large cluster has many tasks, and a share of so many would hold few ranges.
+        """
         return min(self.max_bytes, max(_PACK_BYTES, self.max_bytes // (cores * _TASKS_PER_CORE)))
 
-    def locate(self, spark: SparkSession, files: DataFrame, *, cores: int, there: DataFrame | None = None) -> DataFrame:
-        """Say of each file where the cache has it, and deal the files out to tasks, for ``read_through``.
+    def locate(
+        self, spark: SparkSession, files: DataFrame, *, cores: int, existing: DataFrame | None = None
+    ) -> DataFrame:
+        """Add the position in the cache to each file, and distribute the files over tasks, for ``read_through``.
 
-        ``files`` have the columns ``store_url`` (with a final slash) and ``range_id``, and any others.  Where it
-        matters that a file still exists, ``there`` (column ``range_id``) lists those that do: any other is looked for
-        in its store.  Removes the packs that were not used for longest if there are too many.
+        ``files`` has the columns ``store_url`` (with a final slash) and ``range_id``, and any others. If it matters
+        that a file still exists in its store, ``existing`` (column ``range_id``) lists the files that do. All others
+        are read from the store, never from the cache. Removes the least recently used packs of a cache that is too
+        large.
         """
         packs = self.prune()
         tasks = cores * _TASKS_PER_CORE
         if not packs:
-            nowhere = (F.lit(None).cast(place.dataType).alias(place.name) for place in _PLACE)
-            return files.select("*", *nowhere).repartition(tasks)
+            no_position = (F.lit(None).cast(column.dataType).alias(column.name) for column in _POSITION)
+            return files.select("*", *no_position).repartition(tasks)
         names = local_rows(spark, [(pack,) for pack in packs], "pack string")
-        index = names.repartition(min(cores, len(packs))).mapInArrow(_read_indexes(self.place), _INDEX)
-        if there is not None:
-            index = index.join(there.select("range_id"), "range_id", "left_semi")
-        # Two runs at once may both have kept a file.
-        once = index.groupBy(*_KEY).agg(F.max(F.struct(*_PLACE.names)).alias("place")).select(*_KEY, "place.*")
-        # The files of a pack go to one task, which reads it once.
+        index = names.repartition(min(cores, len(packs))).mapInArrow(_read_indexes(self.location), _INDEX)
+        if existing is not None:
+            index = index.join(existing.select("range_id"), "range_id", "left_semi")
+        # Two concurrent runs may both have cached a file.
+        once = index.groupBy(*_KEY).agg(F.max(F.struct(*_POSITION.names)).alias("position")).select(*_KEY, "position.*")
+        # All files of a pack go to one task, which reads the pack once.
         located = files.join(once, list(_KEY), "left").repartition(tasks, F.coalesce("pack", "range_id"))
         return located.sortWithinPartitions("pack")
 
     def prune(self) -> list[str]:
-        """Remove what is too much, the least recently used first; the packs that stay."""
-        store = open_store(self.place)
+        """Remove the least recently used packs above ``max_bytes``; return the names of the remaining packs."""
+        store = open_store(self.location)
         packs = _listed(store, _PACKS)
         if not packs:
             return []
         indexes, used = _listed(store, _INDEXES), _listed(store, _USED)
         now = store.now()
         last_use = {pack: max(when, used.get(pack, (0, when))[1]) for pack, (_, when) in packs.items()}
-        left = sum(size for size, _ in packs.values())
+        remaining_bytes = sum(size for size, _ in packs.values())
         dropped = {pack for pack in packs.keys() - indexes.keys() if now - last_use[pack] > _ORPHAN_AGE}
         for pack in sorted(packs, key=lambda pack: last_use[pack]):
-            if left <= self.max_bytes:
+            if remaining_bytes <= self.max_bytes:
                 break
-            left -= packs[pack][0]
+            remaining_bytes -= packs[pack][0]
             dropped.add(pack)
         if dropped:
-            logger.info("%d packs of the cache of ranges are removed to keep it below %d", len(dropped), self.max_bytes)
+            logger.info("range cache: removing %d packs to keep it below %d bytes", len(dropped), self.max_bytes)
             _drop(store, sorted(dropped))
         return sorted(packs.keys() & indexes.keys() - dropped)
 
@@ -135,11 +141,12 @@ class RangeCache:
 def read_through(
     batches: Batches, cache: RangeCache, cores: int, decode: Callable[[bytes, str, Row], Decoded | None]
 ) -> Iterator[tuple[Row, Decoded]]:
-    """In a worker: read the files that ``locate`` dealt out, from the cache or their stores; rows and what they hold.
+    """Read, in a worker, the files of ``locate`` from the cache or their stores; yield each row and decoded content.
 
-    ``decode`` gets the content, its name for errors, and the row; it raises ``CorruptFileError`` for what is damaged
-    (from the cache: then the file is read anew), and gives None for what is to be passed over.  What was decoded is
-    added to the cache.  Raises what ``read_many`` raises, ``ObjectNotFoundError`` among it.
+    ``decode`` gets the content, its name for errors, and the row. It raises ``CorruptFileError`` if the content is
+    damaged; a damaged file of the cache is then read from its store. It returns None for a file to skip. Files from the
+    store that were decoded are added to the cache. Raises the errors of ``read_many``, including
+    ``ObjectNotFoundError``.
     """
     reader = _PackReader(cache)
     writer = _PackWriter(cache, cache.room_of_task(cores))
@@ -154,7 +161,7 @@ def read_through(
             try:
                 decoded = decode(data, _name(row), row)
             except CorruptFileError as error:
-                logger.warning("a file of the cache of ranges is damaged, and read anew: %s", error)
+                logger.warning("range cache: a file is damaged, reading it from its store: %s", error)
                 reader.drop(row["pack"])
                 cold.append(row)
                 continue
@@ -170,12 +177,12 @@ def read_through(
                     yield row, decoded
                     writer.add(row, data)
     writer.write()
-    if writer.left_out and cache.max_bytes:
+    if writer.skipped and cache.max_bytes:
         logger.warning(
-            "a task has no room in the cache of ranges for %d files of %d bytes, and the next run reads them again: "
+            "range cache: no space for %d files of %d bytes of this task, so the next run reads them again: "
             "raise max_range_cache_bytes (%d)",
-            writer.left_out,
-            writer.left_out_bytes,
+            writer.skipped,
+            writer.skipped_bytes,
             cache.max_bytes,
         )
 
@@ -191,7 +198,7 @@ def _digest(store_url: str, range_id: str, data: bytes | memoryview) -> bytes:
 
 
 class _PackReader:
-    """Reads files from packs, one pack in memory at a time; what cannot be had is None."""
+    """Reads files from packs, with one pack in memory at a time."""
 
     def __init__(self, cache: RangeCache) -> None:
         self._cache = cache
@@ -199,6 +206,7 @@ class _PackReader:
         self._content: bytes | None = None
 
     def read(self, row: Row) -> bytes | None:
+        """Return the content of a file, or None if the cache cannot provide it intact."""
         if row["pack"] != self._pack:
             self._pack, self._content = row["pack"], self._read_pack(row["pack"])
         if self._content is None:
@@ -206,46 +214,46 @@ class _PackReader:
         data = self._content[row["offset"] : row["offset"] + row["length"]]
         if _digest(row["store_url"], row["range_id"], data) == row["digest"]:
             return data
-        logger.warning("a file of the cache of ranges is not what it was, and read anew: %s", _name(row))
+        logger.warning("range cache: a file has another digest, reading it from its store: %s", _name(row))
         self.drop(row["pack"])
         return None
 
     def drop(self, pack: str) -> None:
-        """Forget a pack that holds something damaged, files and all."""
+        """Remove a pack with a damaged file, together with its index."""
         if pack == self._pack:
             self._content = None
-        _drop(worker_store(self._cache.place), [pack])
+        _drop(worker_store(self._cache.location), [pack])
 
     def _read_pack(self, pack: str) -> bytes | None:
-        store = worker_store(self._cache.place)
+        store = worker_store(self._cache.location)
         try:
             content = store.read(_PACKS + pack)
             store.put(_USED + pack, b"")
-        except ObjectNotFoundError:  # another run has made room
+        except ObjectNotFoundError:  # another run pruned the cache
             return None
         except StorageError as error:
-            logger.warning("the cache of ranges cannot be read: %s", error)
+            logger.warning("range cache: a pack cannot be read: %s", error)
             return None
         return content
 
 
 @dataclass
 class _PackWriter:
-    """Collects files, and writes a pack of them whenever there are enough."""
+    """Collects files, and writes a pack whenever they reach ``_PACK_BYTES``."""
 
     cache: RangeCache
     room_bytes: int
-    left_out: int = 0
-    left_out_bytes: int = 0
+    skipped: int = 0
+    skipped_bytes: int = 0
     _files: list[bytes] = field(default_factory=list)
     _index: list[Row] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, row: Row, data: bytes) -> None:
-        """Take a file that was read and decoded, while there is room."""
+        """Add a file that was read and decoded, or count it as skipped if the task has no space for it."""
         if len(data) > self.room_bytes:
-            self.left_out += 1
-            self.left_out_bytes += len(data)
+            self.skipped += 1
+            self.skipped_bytes += len(data)
             return
         self.room_bytes -= len(data)
         key = {name: row[name] for name in _KEY}
@@ -257,30 +265,30 @@ class _PackWriter:
             self.write()
 
     def write(self) -> None:
-        """Write what was taken since the last pack."""
+        """Write a pack of the files that were added since the last pack."""
         if not self._index:
             return
         pack = uuid.uuid4().hex
         index = parquet_bytes(pa.RecordBatch.from_pylist(self._index, schema=INDEX_FILE))
-        store = worker_store(self.cache.place)
+        store = worker_store(self.cache.location)
         try:
             store.put(_PACKS + pack, b"".join(self._files))
             store.put(_INDEXES + pack, index)
         except StorageError as error:
-            logger.warning("the cache of ranges cannot be written to: %s", error)
+            logger.warning("range cache: a pack cannot be written: %s", error)
         self._files, self._index, self._bytes = [], [], 0
 
 
 @worker
-def _read_indexes(batches: Batches, place: StoreLocation) -> Batches:
-    store = worker_store(place)
+def _read_indexes(batches: Batches, location: StoreLocation) -> Batches:
+    store = worker_store(location)
     for pack in strings(batches, "pack"):
         try:
             index = pq.ParquetFile(io.BytesIO(store.read(_INDEXES + pack))).read().cast(INDEX_FILE).drop_null()
         except ObjectNotFoundError:
             continue
         except (pa.ArrowException, OSError, ValueError) as error:
-            logger.warning("an index of the cache of ranges is damaged, and removed: %s", str(error)[:200])
+            logger.warning("range cache: an index is damaged, removing it and its pack: %s", str(error)[:200])
             _drop(store, [pack])
             continue
         for batch in index.to_batches():
@@ -290,12 +298,12 @@ def _read_indexes(batches: Batches, place: StoreLocation) -> Batches:
 
 
 def _listed(store: ObjectStore, folder: str) -> dict[str, tuple[int, datetime]]:
-    """Size and age of the objects of a folder, by their name in it."""
-    found = {}
+    """Return size and modification time of the objects in a folder, by their name in it."""
+    objects = {}
     for batch in store.list(folder):
         for row in batch.to_pylist():
-            found[row["address"].removeprefix(folder)] = (row["size"], row["last_modified"])
-    return found
+            objects[row["address"].removeprefix(folder)] = (row["size"], row["last_modified"])
+    return objects
 
 
 def _drop(store: ObjectStore, packs: Iterable[str]) -> None:

@@ -1,10 +1,10 @@
-"""The folders of a repository's runs in the workspace: which is the newest, and what of them may go.
+"""The folders of a repository's runs in the workspace: which run is the newest, and which files may be removed.
 
-All of it is said by one listing of the repository's folder, whatever the number of its runs.  Manifests are not read: a
-damaged one must not keep newer runs from beginning.
+One listing of the repository's folder answers both, for any number of runs. Manifests are not read, because a damaged
+manifest must not prevent newer runs from starting.
 
-Other things may lie in that folder, of people or of a repository whose namespace is there, too.  Only files with the
-names that stages leave are ever removed, and of a folder without a listing only if there are no others in it.
+The folder may also contain files of people, or of a repository whose namespace is in it. Only files with the names of
+stage files are removed. A folder without a store listing is removed only if it contains no other files.
 """
 
 from __future__ import annotations
@@ -19,78 +19,78 @@ from lakefs_gc.storage.base import ObjectStore
 
 MANIFEST = "manifest.json"
 MARK_RECORD = "mark_digest.json"
-"""The digest of the mark that was made from a run: it stays, as the manifests of assets do."""
+"""The digest of the mark that was made from a run. It is never pruned, and neither are the manifests of assets."""
 LISTING = "store_listing"
 
 _FOLDER = re.compile(r"(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{0,99})/(?P<rest>.+)", re.DOTALL)
-_OF_STAGE = re.compile(
+_STAGE_FILE = re.compile(
     rf"(?P<stage>(?:{'|'.join(schemas.BY_STAGE)}|foreign_files|twins|restore|look_[0-9]+)(?:_[a-z0-9_]+)?)"
     rf"/(?:(?P<manifest>{re.escape(MANIFEST)})|data/.+)",
     re.DOTALL,
 )
-"""A file of a stage, of what a stage keeps on its way (``sweep_plan``), or of a look of a sweep."""
-_LEFT_BEHIND = timedelta(days=7)
-"""How long nothing must have been written to a run without a listing before it is taken for one that ended.
+"""A file of a stage, of an intermediate table of a stage (``sweep_plan``), or of a second look of a sweep."""
+_ABANDONED_AFTER = timedelta(days=7)
+"""The time since the last write to a run without a store listing after which the run counts as ended.
 
-Such a run may be under way elsewhere.  While it lists or sweeps it writes every few minutes, but a backup or a restore
-reads for as long as it copies, which with very many objects takes days.  Were it removed too early the run would fail.
+Such a run may be in progress on another machine. While it lists or sweeps, it writes every few minutes. A backup or a
+restore may copy for days before it writes again, and would fail if its files were removed.
 """
 
 
 @dataclass
 class RunFolder:
-    """A folder below a repository's, and what may go of it.
+    """The folder of a run, and the files in it that may be removed.
 
-    ``listed_at`` is when its listing ended, on the store's clock; None for a run that was killed while it listed, and
-    for the sweep of a mark that another tool made.  The manifests of assets are not ``removable``: by them a mark that
-    waits for its approval is found.
+    ``listed_at`` is the time at which its store listing ended, on the store's clock. It is None for a run that was
+    killed during the listing, and for the sweep of a mark that another tool made. The manifests of assets are not
+    ``removable``, because a mark that waits for its approval is found by them.
     """
 
     run_key: str
-    newest: datetime
+    last_write: datetime
     listed_at: datetime | None = None
     removable: list[str] = field(default_factory=list)
-    only_stages: bool = True
+    has_only_stages: bool = True
 
 
 def run_folders(store: ObjectStore, repository: str) -> dict[str, RunFolder]:
-    """The folders of a repository in a workspace, by run key.  One listing."""
-    above = f"{repository}/"
-    found: dict[str, RunFolder] = {}
-    for batch in store.list(above):
+    """Return the folders of a repository in a workspace, by run key. Takes one listing."""
+    parent = f"{repository}/"
+    folders: dict[str, RunFolder] = {}
+    for batch in store.list(parent):
         times = batch.column("last_modified").to_pylist()
         for key, written_at in zip(batch.column("address").to_pylist(), times, strict=True):
-            if place := _FOLDER.fullmatch(key.removeprefix(above)):
-                run_key = above + place["run"]
-                folder = found.setdefault(run_key, RunFolder(run_key, written_at))
-                _add(folder, key, place["rest"], written_at)
-    return found
+            if match := _FOLDER.fullmatch(key.removeprefix(parent)):
+                run_key = parent + match["run"]
+                folder = folders.setdefault(run_key, RunFolder(run_key, written_at))
+                _add(folder, key, match["rest"], written_at)
+    return folders
 
 
 def _add(folder: RunFolder, key: str, rest: str, written_at: datetime) -> None:
-    folder.newest = max(folder.newest, written_at)
+    folder.last_write = max(folder.last_write, written_at)
     if rest == MARK_RECORD:
         return
-    of_stage = _OF_STAGE.fullmatch(rest)
-    if of_stage is None:
-        folder.only_stages = False
-    elif not of_stage["manifest"] or of_stage["stage"] not in schemas.BY_STAGE:
+    stage_file = _STAGE_FILE.fullmatch(rest)
+    if stage_file is None:
+        folder.has_only_stages = False
+    elif not stage_file["manifest"] or stage_file["stage"] not in schemas.BY_STAGE:
         folder.removable.append(key)
-    elif of_stage["stage"] == LISTING:
+    elif stage_file["stage"] == LISTING:
         folder.listed_at = written_at
 
 
 def listed(folders: Collection[RunFolder]) -> list[RunFolder]:
-    """Those whose listing has ended, the newest first."""
-    # Where the store's clock has whole seconds, the name decides.
+    """Return the folders of runs whose store listing ended, newest first."""
+    # If the store's times are whole seconds, the name decides.
     ended = [(folder.listed_at, folder.run_key, folder) for folder in folders if folder.listed_at is not None]
     return [folder for *_, folder in sorted(ended, key=lambda one: one[:2], reverse=True)]
 
 
-def left_behind(folders: Collection[RunFolder], store: ObjectStore) -> list[RunFolder]:
-    """Those without a listing to which nothing was written for long."""
-    unlisted = [folder for folder in folders if folder.listed_at is None and folder.only_stages and folder.removable]
+def abandoned(folders: Collection[RunFolder], store: ObjectStore) -> list[RunFolder]:
+    """Return the folders without a store listing whose last write is longer ago than ``_ABANDONED_AFTER``."""
+    unlisted = [f for f in folders if f.listed_at is None and f.has_only_stages and f.removable]
     if not unlisted:
         return []
-    before = store.now() - _LEFT_BEHIND
-    return [folder for folder in unlisted if folder.newest < before]
+    limit = store.now() - _ABANDONED_AFTER
+    return [folder for folder in unlisted if folder.last_write < limit]

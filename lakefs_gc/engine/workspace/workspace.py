@@ -28,7 +28,7 @@ from lakefs_gc.engine.workspace.run_folders import (
     LISTING,
     MANIFEST,
     MARK_RECORD,
-    left_behind,
+    abandoned,
     listed,
     run_folders,
 )
@@ -254,7 +254,7 @@ class Workspace:
         """
         store = self._store()
         folders = [folder for folder in run_folders(store, repository).values() if folder.run_key != current]
-        old = [folder for folder in listed(folders)[keep_runs:] if folder.removable] + left_behind(folders, store)
+        old = [folder for folder in listed(folders)[keep_runs:] if folder.removable] + abandoned(folders, store)
         if not old:
             return 0
         removed = sum(not gone.error for gone in store.delete_many([key for f in old for key in f.removable]))

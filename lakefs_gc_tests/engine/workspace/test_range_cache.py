@@ -1,4 +1,4 @@
-"""The cache of ranges saves reads, and is never trusted (rule 3)."""
+"""The range cache saves reads, and is never trusted (rule 3)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Place:
         """The rows that ``locate`` gives, by its own index reader: with the places of another store if one is named."""
         packs = pa.record_batch([pa.array(self.cache.prune(), pa.string())], names=["pack"])
         places = {}
-        for batch in range_cache._read_indexes(self.cache.place)(iter([packs])):
+        for batch in range_cache._read_indexes(self.cache.location)(iter([packs])):
             for row in batch.to_pylist():
                 places[row.pop("store_url"), row.pop("range_id")] = row
         rows = [{"store_url": self.store_url, "range_id": range_id} for range_id in self.ids]
@@ -186,10 +186,10 @@ def test_the_least_recently_used_goes_first(place: Place, monkeypatch: pytest.Mo
     used = rows[2:4]
     place.read(used)
     limit = sum(size_bytes[row["pack"]] for row in used)
-    assert set(RangeCache(place.cache.place, limit).prune()) == {row["pack"] for row in used}
+    assert set(RangeCache(place.cache.location, limit).prune()) == {row["pack"] for row in used}
     assert {file.name for file in place.files("packs")} == {row["pack"] for row in used}
     assert {file.name for file in place.files("index")} == {row["pack"] for row in used}
-    assert RangeCache(place.cache.place, 0).prune() == []
+    assert RangeCache(place.cache.location, 0).prune() == []
     assert place.files("packs") == []
 
 
@@ -199,32 +199,32 @@ def test_a_task_adds_no_more_than_there_is_room_for(
     size_bytes = place.file(place.ids[0]).stat().st_size
     for limit, kept, warnings in ((0, 0, 0), (int(2.5 * size_bytes), 2, 1), (1024**3, SHAPE.ranges, 0)):
         caplog.clear()
-        place.cache = RangeCache(place.cache.place, limit)
+        place.cache = RangeCache(place.cache.location, limit)
         assert place.read() == everything
         assert sum(row["pack"] is not None for row in place.located()) == kept
         assert len(caplog.messages) == warnings
         if warnings:
-            assert f"no room in the cache of ranges for {SHAPE.ranges - kept} files" in caplog.text
+            assert f"range cache: no space for {SHAPE.ranges - kept} files" in caplog.text
             assert "raise max_range_cache_bytes" in caplog.text
 
 
 def test_each_of_many_tasks_has_room_for_a_range(place: Place, everything: dict[str, int]) -> None:
     gib = 1024**3
-    rooms = [RangeCache(place.cache.place, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
+    rooms = [RangeCache(place.cache.location, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
     assert rooms == [10 * gib // 4, *[32 * 1024**2] * 3]
-    assert RangeCache(place.cache.place, 0).room_of_task(1000) == 0
+    assert RangeCache(place.cache.location, 0).room_of_task(1000) == 0
     size_bytes = place.file(place.ids[0]).stat().st_size
-    place.cache = RangeCache(place.cache.place, 10 * size_bytes)
+    place.cache = RangeCache(place.cache.location, 10 * size_bytes)
     assert place.read(cores=10_000) == everything
     assert all(row["pack"] for row in place.located()), "no task has a 40,000th of the room"
-    place.cache = RangeCache(place.cache.place, 5 * size_bytes)
+    place.cache = RangeCache(place.cache.location, 5 * size_bytes)
     assert place.cache.prune() == [], "what all tasks together wrote is held to the limit"
 
 
 def test_another_run_may_make_room_at_any_time(place: Place, everything: dict[str, int]) -> None:
     place.read()
     rows = place.located()
-    assert RangeCache(place.cache.place, 0).prune() == []
+    assert RangeCache(place.cache.location, 0).prune() == []
     assert place.read(rows) == everything
 
 

@@ -98,7 +98,7 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert location.sweeps_by_sensor() == [], "what is swept is not swept again"
 
     folder = run_folders(open_store(StoreLocation(location.settings.work_url)), "lake")[RUN]
-    assert folder.only_stages, "what a run leaves is known, or it would stay in the workspace for ever"
+    assert folder.has_only_stages, "what a run leaves is known, or it would stay in the workspace for ever"
     assert any("/look_1_committed/" in key for key in folder.removable)
 
 

@@ -100,7 +100,7 @@ def active_ranges(
     once = files.groupBy("range_id").agg(F.min("only_young").alias("only_young"))
     once = once.withColumn("store_url", F.lit(run.store.folder_url))
     there = metadata_files(spark, run.store) if must_exist else None
-    located = cache.locate(spark, once, cores=cores, there=there)
+    located = cache.locate(spark, once, cores=cores, existing=there)
     return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
 
 

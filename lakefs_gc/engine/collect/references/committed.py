@@ -70,7 +70,7 @@ def write_addresses(
     place = context.workspace.parts_place(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
-    located = cache.locate(ranges.sparkSession, files, cores=cores, there=there)
+    located = cache.locate(ranges.sparkSession, files, cores=cores, existing=there)
     return located.mapInArrow(_write_ranges(run, listed, place, cache, cores), COMMITTED_PART)
 
 
