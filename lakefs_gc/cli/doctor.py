@@ -12,7 +12,8 @@ from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
-from lakefs_gc.lakefs.client import LakeFSClient, Repository
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.open import open_store

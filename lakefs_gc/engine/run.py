@@ -24,8 +24,9 @@ from lakefs_gc.errors import (
     SafetyError,
 )
 from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
-from lakefs_gc.lakefs.client import LakeFSClient, Repository
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 

@@ -28,7 +28,8 @@ from lakefs_gc.formats.addresses import (
     other_readings,
     server_spellings,
 )
-from lakefs_gc.lakefs.client import LakeFSClient, Repository
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 

@@ -90,7 +90,7 @@ def test_min_age_below_the_grace_period_is_refused(lake: Storyteller, run: Run) 
 
 def test_what_a_user_can_cause_has_no_traceback(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {
-        ("mark", "no-such-repository"): (4, "check the repository's name"),
+        ("mark", "no-such-repository"): (4, "Check the name of the repository"),
         ("mark", REPOSITORY, "--min-age", "6"): (2, "Write a number and its unit"),
         ("sweep", REPOSITORY, "--mark", "ft6vc2hksdue9brs3eog"): (3, "history"),
         ("show", REPOSITORY, "--mark", "../../x"): (3, "mark"),

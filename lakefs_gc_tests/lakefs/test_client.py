@@ -1,9 +1,9 @@
-"""The client of lakeFS against the sandbox, through a proxy that spoils answers."""
+"""The lakeFS client against the sandbox, through a proxy that replaces answers."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import lakefs_sdk
@@ -20,7 +20,7 @@ from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.support.collector import Lake
-from lakefs_gc_tests.support.lakefs_proxy import Answered, LakeFSProxy, refusal
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 ASYNC, STATUS, SYNC = "/gc/prepare_commits/async", "/gc/prepare_commits/status", "/gc/prepare_commits"
 
@@ -38,7 +38,7 @@ def proxy(lake: Lake) -> Iterator[LakeFSProxy]:
 
 
 class Waits(list[float]):
-    """Seconds that a client wanted to wait; no time passes."""
+    """The seconds that a client wants to wait. No time passes."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -55,12 +55,12 @@ def server(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> LakeFSClient:
     return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}), sleep=waits)
 
 
-def test_facts_of_server_and_repository(lake: Lake, server: LakeFSClient) -> None:
+def test_the_client_reads_facts_of_server_and_repository(lake: Lake, server: LakeFSClient) -> None:
     lake.repository("lake", "local://lake/")
     assert server.grace_period_seconds() == 7200
     assert server.version()
-    found = server.repository("lake")
-    assert (found.name, found.storage_namespace, found.default_branch, found.read_only) == (
+    repository = server.repository("lake")
+    assert (repository.name, repository.storage_namespace, repository.default_branch, repository.read_only) == (
         "lake",
         "local://lake/",
         "main",
@@ -68,46 +68,69 @@ def test_facts_of_server_and_repository(lake: Lake, server: LakeFSClient) -> Non
     )
 
 
-def test_all_pages_of_repositories_and_branches(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_lists_are_read_to_the_last_page(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+    """Each list is read with one request for each page, and no more."""
     repository = lake.repository("repo-0")
     for number in range(1, 5):
         lake.repository(f"repo-{number}")
         repository.branch(f"branch-{number}")
+        repository.put(f"staged-{number}")
+        tag = lakefs_sdk.TagCreation(id=f"tag-{number}", ref="main")
+        lake.client.tags_api.create_tag("repo-0", tag)
     hidden = lakefs_sdk.BranchCreation(name="secret", source="main", hidden=True)
     lake.client.branches_api.create_branch("repo-0", hidden)
 
     proxy.spoil.append(lambda asked, real: real(asked.path.replace("amount=1000", "amount=2")))
-    assert [found.name for found in server.repositories()] == [f"repo-{number}" for number in range(5)]
+    assert [listed.name for listed in server.repositories()] == [f"repo-{number}" for number in range(5)]
     heads = dict(server.branch_heads("repo-0"))
     assert set(heads) == {"main", "secret", *(f"branch-{number}" for number in range(1, 5))}
     assert len(proxy.asked) == 6
+    assert [change.path for change in server.changes("repo-0", "main")] == [f"staged-{n}" for n in range(1, 5)]
+    assert [name for name, _ in server.tags("repo-0")] == [f"tag-{number}" for number in range(1, 5)]
+    assert len(proxy.asked) == 10
 
 
-@pytest.mark.parametrize("offset", ["", "repo-0"])
-def test_a_list_that_stands_still_is_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, offset: str) -> None:
+LISTS: dict[str, Callable[[LakeFSClient], Iterable[object]]] = {
+    "/repositories": lambda server: server.repositories(),
+    "/branches": lambda server: server.branch_heads("repo-0"),
+    "/branches/main/diff": lambda server: server.changes("repo-0", "main"),
+    "/tags": lambda server: server.tags("repo-0"),
+}
+"""Each call that lists page by page, by the end of its path."""
+
+
+@pytest.mark.parametrize("offsets", [[""], ["name", "name"], ["name", "before"]])
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_that_does_not_advance_is_refused(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, path: str, offsets: list[str]
+) -> None:
+    """The server reports another page without an offset, with the same offset again, or with an earlier one."""
     lake.repository("repo-0")
-    more = {"has_more": True, "next_offset": offset, "results": 1, "max_per_page": 1000}
-    proxy.instead("/repositories", lambda asked, answer: answer.with_json(pagination=more))
-    proxy.instead("/branches", lambda asked, answer: answer.with_json(pagination=more | {"next_offset": ""}))
-    with pytest.raises(IncompleteAnswerError, match="there is more, and starts again") as caught:
-        list(server.repositories())
+    left = list(offsets)
+
+    def another_page(asked: Asked, answer: Answered) -> Answered:
+        more = {"has_more": True, "next_offset": left.pop(0), "results": 1, "max_per_page": 1000}
+        return answer.with_json(pagination=more)
+
+    proxy.instead(path, another_page)
+    with pytest.raises(IncompleteAnswerError, match=f"next_offset '{offsets[-1]}' does not advance past") as caught:
+        list(LISTS[path](server))
     assert caught.value.remedy
-    with pytest.raises(IncompleteAnswerError, match="list of branches of repo-0"):
-        list(server.branch_heads("repo-0"))
+    assert not left
 
 
-TROUBLES = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
+TEMPORARY = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
 
 
-def test_what_may_pass_is_tried_again(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits) -> None:
+def test_temporary_failures_are_retried(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits) -> None:
     lake.repository("lake")
-    proxy.fail("/repositories/lake", *TROUBLES)
+    proxy.fail("/repositories/lake", *TEMPORARY)
     assert server.repository("lake").name == "lake"
     assert proxy.count("/repositories/lake") == 5
     assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_what_does_not_pass_is_given_up(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_the_fifth_failure_is_final(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     lake.repository("lake")
     proxy.fail("/repositories/lake", *[refusal(503, "busy")] * 5)
     with pytest.raises(ServerUnavailableError, match="lakeFS answered 503: busy") as caught:
@@ -116,7 +139,7 @@ def test_what_does_not_pass_is_given_up(lake: Lake, server: LakeFSClient, proxy:
     assert server.repository("lake")  # the sixth time
 
 
-def test_a_server_that_is_not_there(lake: Lake, waits: Waits) -> None:
+def test_an_unreachable_server_is_unavailable(lake: Lake, waits: Waits) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -134,12 +157,12 @@ def test_a_server_that_is_not_there(lake: Lake, waits: Waits) -> None:
         (refusal(403, "may not"), ServerError, "lakeFS answered 403: may not"),
         (refusal(403, "read-only repository"), ReadOnlyRepositoryError, "read-only"),
         (refusal(404, "none"), RepositoryNotFoundError, "lakeFS answered 404: none"),
-        (Answered(404, b"<html>no"), ServerUnavailableError, "404: Not Found, and the answer is not lakeFS's"),
-        (Answered(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}), IncompleteAnswerError, "not answer as"),
-        (Answered(200, b"{}"), IncompleteAnswerError, "not answer as lakeFS does"),
+        (Answered(404, b"<html>no"), ServerUnavailableError, "404: Not Found. The answer is not from lakeFS"),
+        (Answered(200, b"<html>Sign in</html>", {"Content-Type": "text/html"}), IncompleteAnswerError, "not an answer"),
+        (Answered(200, b"{}"), IncompleteAnswerError, "is not an answer of lakeFS"),
     ],
 )
-def test_refusals_are_told_apart_and_not_tried_again(
+def test_each_refusal_has_its_error_and_is_not_retried(
     server: LakeFSClient, proxy: LakeFSProxy, answer: Answered, error: type[ServerError], message: str
 ) -> None:
     proxy.fail("/repositories/lake", *[answer] * 2)
@@ -150,15 +173,15 @@ def test_refusals_are_told_apart_and_not_tried_again(
     assert proxy.count("/repositories/lake") == 1
 
 
-def test_wrong_credentials_and_no_secret_in_the_error(lake: Lake) -> None:
+def test_the_error_for_wrong_credentials_contains_no_secret(lake: Lake) -> None:
     wrong = lake.credentials.model_copy(update={"secret_access_key": "wr0ng"})
     with pytest.raises(ServerError, match="answered 401") as caught:
         LakeFSClient(wrong).repository("lake")
     assert "wr0ng" not in str(caught.value)
-    assert "check the access key" in caught.value.remedy
+    assert "Check the access key" in caught.value.remedy
 
 
-def test_rules_unset_and_an_unknown_repository_are_two_things(lake: Lake, server: LakeFSClient) -> None:
+def test_unset_rules_differ_from_an_unknown_repository(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     assert server.retention_rules("lake") is None
     repository.keep_days(7, main=21)
@@ -169,7 +192,7 @@ def test_rules_unset_and_an_unknown_repository_are_two_things(lake: Lake, server
         server.retention_rules("nowhere")
 
 
-def test_rules_without_branches(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_rules_without_branches_are_read(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
     lake.repository().keep_days(7)
     proxy.instead("/settings/gc_rules", lambda asked, answer: answer.with_json(branches=None))
     rules = server.retention_rules("lake")
@@ -177,7 +200,9 @@ def test_rules_without_branches(lake: Lake, server: LakeFSClient, proxy: LakeFSP
     assert (rules.default_retention_days, rules.branches) == (7, {})
 
 
-def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_a_failure_to_read_the_rules_does_not_mean_that_none_are_set(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy
+) -> None:
     lake.repository().keep_days(7)
     proxy.fail("/settings/gc_rules", *[refusal(500)] * 5)
     with pytest.raises(ServerUnavailableError):
@@ -191,7 +216,7 @@ def test_a_trouble_with_the_rules_is_not_their_absence(lake: Lake, server: LakeF
 def test_rules_of_another_shape_are_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, body: bytes) -> None:
     lake.repository().keep_days(7)
     proxy.fail("/settings/gc_rules", Answered(200, body))
-    with pytest.raises(IncompleteAnswerError, match="the rules of lake are not what lakeFS answers"):
+    with pytest.raises(IncompleteAnswerError, match="The rules of lake are not an answer of lakeFS"):
         server.retention_rules("lake")
 
 
@@ -200,7 +225,7 @@ def commits_listed(lake: Lake, location: str) -> int:
     return len(read_active_commits(file.read_bytes(), str(file)))
 
 
-def test_commits_are_prepared_in_the_background(
+def test_commits_are_prepared_asynchronously(
     lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, waits: Waits
 ) -> None:
     lake.repository().keep_days(7)
@@ -212,31 +237,35 @@ def test_commits_are_prepared_in_the_background(
     assert waits[:3] == [0.05, 0.1, 0.2]
 
 
-def test_an_older_server_prepares_them_at_once(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_commits_are_prepared_synchronously_by_an_older_server(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy
+) -> None:
     repository = lake.repository()
     repository.keep_days(7)
     proxy.fail(ASYNC, refusal(404, "invalid API endpoint"))
     prepared = server.prepare_commits("lake", timeout_seconds=60)
     assert commits_listed(lake, prepared.location) == 1
     assert proxy.count(SYNC) == 1
-    with pytest.raises(RepositoryNotFoundError):  # the same 404, but it is the repository that is not there
+    with pytest.raises(RepositoryNotFoundError):  # the same 404, but here the repository does not exist
         server.prepare_commits("nowhere", timeout_seconds=60)
     assert proxy.count(SYNC) == 1
 
 
-def test_a_success_of_another_kind_is_no_answer(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
-    """Of a 200 in place of 201 or 202 the SDK makes None."""
+def test_a_success_with_an_undefined_status_is_refused(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+    """The SDK returns None for a 200 in place of a 201 or 202."""
     lake.repository().keep_days(7)
     proxy.fail(ASYNC, Answered(200, b"{}"))
-    with pytest.raises(IncompleteAnswerError, match=r"prepare commits of lake: .* not answer as lakeFS does"):
+    with pytest.raises(IncompleteAnswerError, match=r"prepare commits of lake: .* is not an answer of lakeFS"):
         server.prepare_commits("lake", timeout_seconds=60)
     proxy.fail("/gc/prepare_uncommited", Answered(200, b"{}"))
-    with pytest.raises(IncompleteAnswerError, match=r"prepare uncommitted data of lake: .* not answer as lakeFS does"):
+    with pytest.raises(IncompleteAnswerError, match=r"prepare uncommitted data of lake: .* is not an answer of lakeFS"):
         server.prepare_uncommitted("lake")
 
 
-def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
-    """lakeFS's own client takes this for "no commit is active"."""
+def test_a_500_and_then_a_404_do_not_mean_no_active_commits(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy
+) -> None:
+    """lakeFS's own client reads this as "no commit is active"."""
     lake.repository().keep_days(7)
     proxy.fail(ASYNC, refusal(500), refusal(404))
     proxy.fail(SYNC, refusal(500), refusal(404))
@@ -252,12 +281,12 @@ def test_a_500_and_then_a_404_are_no_empty_answer(lake: Lake, server: LakeFSClie
         (
             {"completed": True, "result": {"run_id": "r", "gc_commits_location": "", "gc_addresses_location": ""}},
             IncompleteAnswerError,
-            "does not say where",
+            "does not name the file",
         ),
         ({"completed": False, "result": None}, ServerUnavailableError, "not finished after"),
     ],
 )
-def test_a_task_that_does_not_end_well(
+def test_a_task_that_fails_or_never_ends_is_an_error(
     lake: Lake,
     server: LakeFSClient,
     proxy: LakeFSProxy,
@@ -272,13 +301,13 @@ def test_a_task_that_does_not_end_well(
     assert caught.value.remedy
 
 
-def test_without_rules_there_are_no_commits_to_prepare(lake: Lake, server: LakeFSClient) -> None:
+def test_preparing_commits_without_rules_is_refused(lake: Lake, server: LakeFSClient) -> None:
     lake.repository()
     with pytest.raises(ServerError, match="get gc rules: not found"):
         server.prepare_commits("lake", timeout_seconds=60)
 
 
-def test_uncommitted_pages(lake: Lake, server: LakeFSClient) -> None:
+def test_uncommitted_data_is_prepared_page_by_page(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     empty = server.prepare_uncommitted("lake")
     assert (bool(empty.run_id), empty.location, empty.continuation_token) == (True, "", "")
@@ -292,7 +321,7 @@ def test_uncommitted_pages(lake: Lake, server: LakeFSClient) -> None:
         server.prepare_uncommitted("frozen")
 
 
-def test_the_metarange_of_a_commit(lake: Lake, server: LakeFSClient) -> None:
+def test_the_client_reads_the_metarange_of_a_commit(lake: Lake, server: LakeFSClient) -> None:
     repository = lake.repository()
     [(_, first)] = server.branch_heads("lake")
     assert server.metarange_of("lake", first) == ""
@@ -300,7 +329,7 @@ def test_the_metarange_of_a_commit(lake: Lake, server: LakeFSClient) -> None:
     assert len(server.metarange_of("lake", repository.commit())) == 64
 
 
-def test_a_server_without_a_grace_period(server: LakeFSClient, proxy: LakeFSProxy) -> None:
+def test_a_server_that_reports_no_grace_period_is_refused(server: LakeFSClient, proxy: LakeFSProxy) -> None:
     proxy.fail("/config/garbage-collection", Answered(200, b"{}"))
-    with pytest.raises(IncompleteAnswerError, match="does not say its grace period"):
+    with pytest.raises(IncompleteAnswerError, match="does not report its grace period"):
         server.grace_period_seconds()

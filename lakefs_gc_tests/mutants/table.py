@@ -123,6 +123,14 @@ _RULES_1_TO_11 = (
     ),
     never(
         3,
+        "a list of the API whose pages do not advance is refused",
+        "lakefs/pagination.py",
+        "not next_offset or next_offset <= after",
+        "lakefs/test_client.py",
+        "does_not_advance",
+    ),
+    never(
+        3,
         "a list that starts again is refused",
         "engine/collect/references/uncommitted.py",
         "token in tokens_seen",

@@ -33,7 +33,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import RepositoryNotFoundError
-from lakefs_gc.lakefs.client import Change
+from lakefs_gc.lakefs.models import Change
 from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)

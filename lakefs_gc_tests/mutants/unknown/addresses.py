@@ -267,7 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a 404 that is not lakeFS's proves nothing",
-        "lakefs/client.py",
+        "lakefs/api_calls.py",
         "if error.status == 404 and not _is_lakefs_answer(error):",
         "if False:",
         "engine/decide/test_unproved_absence.py",
@@ -286,7 +286,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a branch that the server answers 404 for must be missing from the list of branches",
         "lakefs/client.py",
-        "if any(found.id == branch for found in listed.results):",
+        "if any(listed.id == branch for listed in page.results):",
         "if False:",
         "engine/decide/test_unproved_absence.py",
     ),

@@ -39,8 +39,9 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.formats.addresses import normalize_namespace
-from lakefs_gc.lakefs.client import LakeFSClient, Repository
+from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 

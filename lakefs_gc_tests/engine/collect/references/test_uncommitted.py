@@ -18,7 +18,8 @@ from lakefs_gc.engine.collect.references.uncommitted import PreparedUncommitted,
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.errors import CorruptFileError, IncompleteAnswerError, LakeFSGCError, NamespaceError
 from lakefs_gc.formats.uncommitted_parquet import write_uncommitted
-from lakefs_gc.lakefs.client import LakeFSClient, UncommittedPage
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import UncommittedPage
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below

@@ -1,0 +1,125 @@
+"""One call of the lakeFS API: its retries, and its failures as the errors of ``lakefs_gc.errors``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import urllib3
+from lakefs_sdk.exceptions import ApiException
+
+from lakefs_gc.errors import (
+    IncompleteAnswerError,
+    ReadOnlyRepositoryError,
+    RepositoryNotFoundError,
+    ServerError,
+    ServerUnavailableError,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT_SECONDS = 10.0
+# One page of prepare_uncommitted takes the server a minute by design, a synchronous prepare_commits much longer.
+_READ_TIMEOUT_SECONDS = 600.0
+_ATTEMPTS = 5
+_FIRST_PAUSE_SECONDS = 0.5
+_RETRIED_STATUSES = (429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class ApiCaller:
+    """Call methods of the SDK. ``sleep`` waits between the attempts."""
+
+    endpoint_url: str
+    sleep: Callable[[float], None]
+
+    def call(self, what: str, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Return the answer of ``method``, after up to five attempts. ``what`` names the call in errors and in the log.
+
+        A broken connection, 429 and 5xx are retried. Raises as ``LakeFSClient`` says.
+        """
+        pause = _FIRST_PAUSE_SECONDS
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                answer = method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+                if answer is None:  # the SDK returns None for a success with a status that the call does not define
+                    raise ValueError("no answer")
+                return answer
+            except ValueError as error:  # pydantic's errors, too
+                raise IncompleteAnswerError(
+                    f"{what}: the answer of {self.endpoint_url} is not an answer of lakeFS ({type(error).__name__})",
+                    remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and that the version of the lakeFS server is 1.x",
+                ) from error
+            except ApiException as error:
+                if error.status not in _RETRIED_STATUSES or attempt == _ATTEMPTS:
+                    _raise_for(what, error)
+                problem = f"HTTP {error.status}"
+            except urllib3.exceptions.HTTPError as error:
+                if attempt == _ATTEMPTS:
+                    raise ServerUnavailableError(
+                        f"{what}: cannot reach lakeFS at {self.endpoint_url}: {_cause(error)}",
+                        remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and that the server is running",
+                    ) from None
+                problem = type(error).__name__
+            logger.warning("%s: %s (attempt %d of %d), retrying in %.1f s", what, problem, attempt, _ATTEMPTS, pause)
+            self.sleep(pause)
+            pause *= 2
+        raise AssertionError("unreachable")
+
+
+def _cause(error: urllib3.exceptions.HTTPError) -> str:
+    """Return the kind of a failure only: its text may contain the URL with a token."""
+    return type(getattr(error, "reason", None) or error).__name__
+
+
+def _raise_for(what: str, error: ApiException) -> NoReturn:
+    message = _message(error)
+    facts = {"status": error.status}
+    text = f"{what}: lakeFS answered {error.status}: {message}"
+    if error.status == 401:
+        raise ServerError(text, remedy="Check the access key id and the secret access key", **facts) from None
+    if error.status == 403 and "read-only" in message:
+        raise ReadOnlyRepositoryError(
+            text,
+            remedy="lakeFS does not permit garbage collection of a read-only repository. Remove it from the settings, "
+            "or make it writable. Nothing was deleted",
+            **facts,
+        ) from None
+    if error.status == 403:
+        raise ServerError(
+            text, remedy="Grant this lakeFS user the actions in docs/reference/permissions.md", **facts
+        ) from None
+    if error.status == 404 and not _is_lakefs_answer(error):
+        # The answer came from something in front of the server, so it does not say whether the resource exists.
+        raise ServerUnavailableError(
+            f"{text}. The answer is not from lakeFS",
+            remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and the proxy or ingress in front of the lakeFS server",
+            **facts,
+        ) from None
+    if error.status == 404:
+        raise RepositoryNotFoundError(text, remedy="Check the name of the repository", **facts) from None
+    if error.status == 429 or error.status >= 500:
+        raise ServerUnavailableError(
+            text, remedy="Check the log of the lakeFS server, then run again", **facts
+        ) from None
+    raise ServerError(text, remedy="Check the log of the lakeFS server, and that its version is 1.x", **facts) from None
+
+
+def _is_lakefs_answer(error: ApiException) -> bool:
+    """Return whether an error has the JSON object with a message that every error of lakeFS's API has."""
+    try:
+        return isinstance(json.loads(error.body)["message"], str)
+    except (TypeError, ValueError, KeyError):
+        return False
+
+
+def _message(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)

@@ -1,0 +1,80 @@
+"""The answers of the lakeFS server that a collector needs, parsed from JSON and from the models of the SDK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lakefs_gc.lakefs.active_commits import Commit
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository. ``storage_namespace`` is as the server returns it, with or without a slash at the end.
+
+    ``created_at`` is UTC, to the second.
+    """
+
+    name: str
+    storage_namespace: str
+    storage_id: str
+    default_branch: str
+    read_only: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Change:
+    """A path that a branch has staged an object for, and the size of that object."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class LogPage:
+    """Some commits of a history, newest first. ``next_offset`` is empty on the last page."""
+
+    commits: list[Commit]
+    next_offset: str
+
+
+@dataclass(frozen=True)
+class UncommittedPage:
+    """One answer of prepare_uncommited. ``location`` is empty when nothing is staged on this page."""
+
+    run_id: str
+    location: str
+    continuation_token: str
+
+
+@dataclass(frozen=True)
+class PreparedCommits:
+    """The active commits that the server prepared: a run id, and the URL of the CSV file."""
+
+    run_id: str
+    location: str
+
+
+def to_repository(answer: Any) -> Repository:
+    """Return a repository from the model of the SDK."""
+    return Repository(
+        name=answer.id,
+        storage_namespace=answer.storage_namespace,
+        storage_id=answer.storage_id or "",
+        default_branch=answer.default_branch,
+        read_only=bool(answer.read_only),
+        created_at=datetime.fromtimestamp(answer.creation_date, UTC),
+    )
+
+
+def to_commit(item: dict[str, Any]) -> Commit:
+    """Return a commit from its JSON. Raises ``KeyError`` or ``TypeError`` for another shape."""
+    return Commit(
+        id=item["id"],
+        parents=tuple(item["parents"] or ()),
+        creation_date=datetime.fromtimestamp(item["creation_date"], UTC),
+        meta_range_id=item["meta_range_id"],
+        version=item.get("version", 1),
+    )
