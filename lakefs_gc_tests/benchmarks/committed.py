@@ -60,10 +60,10 @@ def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool)
             )
             manifest = place.write(spark, run.run_key, "committed", StageOutput(distinct, utc_now()))
         else:
-            there = ranges.dataframe.select("range_id")
+            existing = ranges.dataframe.select("range_id")
             context = RunContext(resource, no_server, Settings(), place, utc_now, open_store)
             listed = place.files_of(ranges.manifest)
-            written = write_addresses(context, run, ranges.dataframe, "committed", listed=listed, there=there)
+            written = write_addresses(context, run, ranges.dataframe, "committed", listed=listed, existing=existing)
             output = StageOutput(written, utc_now(), in_parts=True)
             manifest = place.write(spark, run.run_key, "committed", output)
         ranges_seconds = time.perf_counter() - middle

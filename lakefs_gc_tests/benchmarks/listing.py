@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
-from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.storage.fan_out import list_concurrently
@@ -91,7 +91,7 @@ def by_spark(shape: KeyShape, latency_ms: float, *, through_jvm: bool) -> dict[s
             if through_jvm:
                 keys = _through_jvm(spark, simulated.location, folder, cores)
             else:
-                place = PartsPlace(StoreLocation(f"file://{folder}"), "data/")
+                place = PartsFolder(StoreLocation(f"file://{folder}"), "data/")
                 written = list_in_rounds(StartedSpark(spark, cores), simulated.location, place, _LIMITS)
                 keys = sum(row["rows"] for row in written)
         after = simulated.stats()

@@ -21,7 +21,7 @@ from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace, utc_now
@@ -60,7 +60,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
             "simulated",
             ServerIdentity("", ""),
         )
-        listed = PartsPlace(StoreLocation(f"file://{folder}"), "listed/")
+        listed = PartsFolder(StoreLocation(f"file://{folder}"), "listed/")
         list_in_rounds(compute, simulated.location, listed, ListingLimits())
         rows = spark.read.schema(schemas.STORE_LISTING).parquet(f"{folder}/listed")
         candidates = StageOutput(

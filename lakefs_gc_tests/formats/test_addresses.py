@@ -28,7 +28,7 @@ from lakefs_gc.formats.addresses import (
 )
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc_tests.golden import golden_file, scenarios
-from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
+from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, UNRECOGNIZED
 
 NAMESPACE = "s3://bucket/é/repo"
 
@@ -75,12 +75,12 @@ def test_what_lakefs_gives_is_no_stranger(address: str) -> None:
     assert not has_unrecognized_name(address)
 
 
-@pytest.mark.parametrize("address", STRANGERS)
+@pytest.mark.parametrize("address", UNRECOGNIZED)
 def test_strangers(address: str) -> None:
     assert has_unrecognized_name(address)
 
 
-@pytest.mark.parametrize("address", [*OTHERS, *(f"data/{name}" for name in STRANGERS)])
+@pytest.mark.parametrize("address", [*OTHERS, *(f"data/{name}" for name in UNRECOGNIZED)])
 def test_only_the_root_has_strangers(address: str) -> None:
     assert not has_unrecognized_name(address)
 
@@ -91,7 +91,7 @@ def test_only_the_root_has_strangers(address: str) -> None:
     | st.from_regex(r"\A[0-9a-f]{31,33}(-[0-9]{4,6}|_id|\.part_0000[0-9])?\Z")
     | st.from_regex(r"\A[0-9a-w]{19,20}[0g](_size|\.multipart)?\Z")
     | st.from_regex(r"\A[a-v]{19}[0g]\Z")
-    | st.sampled_from(ISSUED + STRANGERS + OTHERS)
+    | st.sampled_from(ISSUED + UNRECOGNIZED + OTHERS)
 )
 def test_the_three_forms_agree_on_strangers(address: str) -> None:
     expected = has_unrecognized_name(address)

@@ -68,7 +68,7 @@ ISSUED = [
     f"{HEX}-00001",
     *(f"{id_}{suffix}" for id_ in (HEX, XID) for suffix in (".part_00017", ".multipart", "_id", "_size")),
 ]
-STRANGERS = [
+UNRECOGNIZED = [
     "terraform.tfstate",
     "README.md",
     "root",

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
-from lakefs_gc.engine.collect.listing.root_names import facts_of_strangers
+from lakefs_gc.engine.collect.listing.root_names import unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
@@ -54,7 +54,7 @@ def candidates(
         facts={
             "cutoff": unmatched.manifest.facts["cutoff"],
             WRONG_SIZES: unmatched.manifest.facts.get(WRONG_SIZES),
-            **facts_of_strangers(unmatched),
+            **unrecognized_name_facts(unmatched),
         },
         measures={
             "size_bytes": F.sum("size"),

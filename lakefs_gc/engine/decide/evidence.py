@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, facts_of_strangers
+from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.checks import (
     EarlierMark,
@@ -57,7 +57,7 @@ def gather_evidence(
     check_inputs(run.run_key, listing, foreign_references, candidates)
     check_inputs(run.run_key, committed, missing)
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
-    facts, not_lakefs = candidates.manifest.facts, facts_of_strangers(candidates)
+    facts, not_lakefs = candidates.manifest.facts, unrecognized_name_facts(candidates)
     newest_us = facts["newest_us"]
     # The protections that the stages applied, which may differ from the settings of this process.
     prefixes = {"path_prefixes": kept.manifest.facts.get("path_prefixes", [])}

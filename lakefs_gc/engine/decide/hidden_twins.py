@@ -147,7 +147,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
                 search.run.repository,
                 f"{search.max_lookups:,}",
             )
-            return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
+            return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
         shown, unanswered = look_up(lookups, search)
         return kept_of(spark, alike, shown, unanswered)
 
@@ -337,14 +337,14 @@ def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: 
     addresses = local_rows(spark, [(address,) for address in shown], "shown string")
     is_shown = (F.col("address") == F.col("shown")) | (_as_shown("address") == F.col("shown"))
     kept = alike.join(F.broadcast(addresses), is_shown, "left_semi").select(
-        "address", "size", F.lit(schemas.SHOWN).alias("why")
+        "address", "size", F.lit(schemas.SHOWN_BY_BRANCH).alias("why")
     )
     if not unanswered:
         return kept
     unknown = local_rows(spark, [(lookup.size, lookup.md5) for lookup in unanswered], "size long, md5 string")
     may_be_shown = alike if any(lookup.size == ANY_SIZE for lookup in unanswered) else _alike(alike, unknown)
     unverified = may_be_shown.join(kept.select("address"), "address", "left_anti")
-    return kept.union(unverified.select("address", "size", F.lit(schemas.SHIELDED).alias("why")))
+    return kept.union(unverified.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why")))
 
 
 def _as_shown(address: str) -> Column:

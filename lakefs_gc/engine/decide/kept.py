@@ -40,8 +40,8 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
         facts={"path_prefixes": list(context.safety.protect.path_prefixes)},
         measures={
             "size_bytes": F.sum("size"),
-            "shielded": F.count_if(F.col("why") == schemas.SHIELDED),
-            "shielded_bytes": F.sum(F.when(F.col("why") == schemas.SHIELDED, F.col("size"))),
+            "shielded": F.count_if(F.col("why") == schemas.KEPT_UNVERIFIED),
+            "shielded_bytes": F.sum(F.when(F.col("why") == schemas.KEPT_UNVERIFIED, F.col("size"))),
             "protected": F.count_if(F.col("why") == schemas.PROTECTED),
             "protected_bytes": F.sum(F.when(F.col("why") == schemas.PROTECTED, F.col("size"))),
         },

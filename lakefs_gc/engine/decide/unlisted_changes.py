@@ -96,7 +96,7 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
             if ANY_SIZE not in sizes:
                 rows = local_rows(spark, [(size,) for size in sizes], "size long")
                 alike = suspects.join(rows, "size", "left_semi")
-            return alike.select("address", "size", F.lit(schemas.SHIELDED).alias("why"))
+            return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
         shown, unanswered = look_up(lookups, search)
         return kept_of(spark, suspects.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
 

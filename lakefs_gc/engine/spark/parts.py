@@ -28,7 +28,7 @@ PART = StructType(
         StructField("size_bytes", LongType(), nullable=False),
     ]
 )
-"""A file that a worker wrote: its name in ``PartsPlace.folder``, its rows, the sum of their column ``size``."""
+"""A file that a worker wrote: its name in ``PartsFolder.folder``, its rows, the sum of their column ``size``."""
 
 _PART = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64())])
 _ROWS_PER_FILE = 1_000_000
@@ -36,7 +36,7 @@ _ROWS_PER_GROUP = 250_000  # what one task of Spark reads at least
 
 
 @dataclass(frozen=True)
-class PartsPlace:
+class PartsFolder:
     """Where workers write: a store, and the key of a folder in it, with its final slash."""
 
     store: StoreLocation
@@ -56,7 +56,7 @@ class StageFiles:
             yield read_strings(worker_store(self.store).read(key), column, key)
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], place: PartsPlace) -> Iterator[pa.RecordBatch]:
+def write_parts(batches: Iterable[pa.RecordBatch], place: PartsFolder) -> Iterator[pa.RecordBatch]:
     """Write batches of ``LISTING_SCHEMA`` in files of about a million rows; a row of ``PART`` for each file."""
     held: list[pa.RecordBatch] = []
     rows = 0
@@ -70,7 +70,7 @@ def write_parts(batches: Iterable[pa.RecordBatch], place: PartsPlace) -> Iterato
         yield _write(held, place)
 
 
-def _write(batches: list[pa.RecordBatch], place: PartsPlace) -> pa.RecordBatch:
+def _write(batches: list[pa.RecordBatch], place: PartsFolder) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches, LISTING_SCHEMA)
     sink = pa.BufferOutputStream()
     # Addresses are all different, and nobody looks for one by its order: dictionaries and statistics are no use.

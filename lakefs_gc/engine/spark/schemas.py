@@ -77,9 +77,9 @@ NOT_LAKEFS = "not_lakefs"
 WRONG_SIZE = "wrong_size"
 """Found in: the store and a commit, whose entry has another size. It is live; ``size`` is the one of the entry."""
 
-SHOWN = "shown_by_a_branch"
+SHOWN_BY_BRANCH = "shown_by_a_branch"
 """Why: a branch shows the object, and the server's list leaves it out."""
-SHIELDED = "shielded"
+KEPT_UNVERIFIED = "shielded"
 """Why: it may be such an object, and nobody can tell, or there are too many to ask for each."""
 
 PROTECTED = "protected_path"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, facts_of_strangers
+from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, unrecognized_name_facts
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
@@ -128,7 +128,7 @@ class ClientMarkChecks:
                 "reason", F.lit(schemas.NEVER_COMMITTED)
             ),
             began_at=began_at,
-            facts={"cutoff": run.cutoff.isoformat(), **facts_of_strangers(unreferenced)},
+            facts={"cutoff": run.cutoff.isoformat(), **unrecognized_name_facts(unreferenced)},
             measures={"size_bytes": F.sum("size"), "newest_us": F.unix_micros(newest)},
             inputs={
                 **unreferenced.manifest.inputs,

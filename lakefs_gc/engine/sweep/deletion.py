@@ -15,7 +15,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyspark import TaskContext
 
-from lakefs_gc.engine.collect.listing.existence import still_there
+from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import notes_in
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
@@ -105,7 +105,7 @@ def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
                 return False
             # Objects to keep are looked up as well: one that an earlier attempt deleted must not count as kept.
             addresses = [planned.address for planned in chunk]
-            existing = still_there(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
+            existing = existing_objects(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
             # The lookup may have taken long: the store may be slow, or requests limited.
             if is_late() or not _delete_chunk(
                 namespace, writer.chunk(number), _decide_chunk(chunk, existing, begun, task), task, must_stop

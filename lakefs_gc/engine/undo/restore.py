@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.commit_paths import commits_of, shown
+from lakefs_gc.engine.collect.references.commit_paths import commits_of, paths_in_commits
 from lakefs_gc.engine.records.backup_manifest import COPIED, Backup
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
@@ -150,7 +150,7 @@ def restore(
     contents = backed_up(spark, backup, place)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = (*spellings(namespace, store.url), *server_folders)
-    commits_showing = shown(context.compute, store, folders, commits_of(server, backup.repository), copies)
+    commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
     located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
     where_shown = located.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)

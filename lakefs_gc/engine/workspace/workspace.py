@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.spark.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.parts import PartsPlace, StageFiles
+from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.engine.workspace.run_folders import (
@@ -58,7 +58,7 @@ class StageOutput:
     ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
 
     ``partition_by`` names a column by whose values the files lie in folders, for what is read a value at a time.
-    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_place``: then ``dataframe`` are their
+    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``: then ``dataframe`` are their
     reports (columns ``parts.PART`` and other counts), whose sums become facts, and there are no ``measures``.
     """
 
@@ -201,9 +201,9 @@ class Workspace:
         found = (key for batch in store.list(folder) for key in batch.column("address").to_pylist())
         store.delete_many([key for key in found if key not in kept])
 
-    def parts_place(self, run_key: str, stage: str) -> PartsPlace:
+    def parts_folder(self, run_key: str, stage: str) -> PartsFolder:
         """Where workers write a stage themselves (``StageOutput.in_parts``)."""
-        return PartsPlace(self._store().location, f"{run_key}/{stage}/data/")
+        return PartsFolder(self._store().location, f"{run_key}/{stage}/data/")
 
     def files_of(self, manifest: DatasetManifest) -> StageFiles:
         """The files of a stage, for workers that read them themselves."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakefs_gc.engine.collect.listing.existence import still_there
+from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
@@ -89,11 +89,11 @@ def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -
 
     def slowly(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
         asked.extend(addresses)
-        found = still_there(store, addresses, concurrency=concurrency)
+        found = existing_objects(store, addresses, concurrency=concurrency)
         go_by(seconds)
         return found
 
-    monkeypatch.setattr(deletion, "still_there", slowly)
+    monkeypatch.setattr(deletion, "existing_objects", slowly)
     return asked
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.collect.listing.existence import still_there
+from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.mark import MarkPaths
@@ -88,12 +88,12 @@ def test_what_came_back_after_the_look_keeps_every_version(
     store.delete_many([keys[0], keys[2]])
 
     def slowly(asked_store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
-        found = still_there(asked_store, addresses, concurrency=concurrency)
+        found = existing_objects(asked_store, addresses, concurrency=concurrency)
         for key in keys[:2]:
             store.put(key, b"brought back")
         return found
 
-    monkeypatch.setattr(deletion, "still_there", slowly)
+    monkeypatch.setattr(deletion, "existing_objects", slowly)
     columns = {
         "address": keys,
         "size": [3] * 3,

@@ -192,7 +192,7 @@ def test_of_what_workers_write_only_what_they_report_counts(
     spark: SparkSession, place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "_ROWS_PER_FILE", 2)
-    where = place.parts_place(RUN, "committed")
+    where = place.parts_folder(RUN, "committed")
     place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed("earlier")], where))))
     for _ in range(2):  # an attempt that was lost, and one that failed half way
         next(write_parts([listed("lost", "ä"), listed("later")], where))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
 _TEST = "lakefs/test_known_folders.py"
-_STRANGERS = "engine/collect/listing/test_root_names.py"
+_ROOT_NAMES_TEST = "engine/collect/listing/test_root_names.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -190,7 +190,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a name at the root that lakeFS does not give is no candidate",
         "engine/decide/unmatched.py",
         "not named",
-        _STRANGERS,
+        _ROOT_NAMES_TEST,
         "counted_and_not_marked",
     ),
     Mutant(
@@ -199,7 +199,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/listing/root_names.py",
         " or is_whole_bucket(run.namespace)",
         "",
-        _STRANGERS,
+        _ROOT_NAMES_TEST,
         "whole_bucket",
     ),
     Mutant(
@@ -208,7 +208,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/unmatched.py",
         "named_at_root(run, listing, uncommitted, committed)",
         "named_at_root(run, listing, uncommitted, committed, foreign_references)",
-        _STRANGERS,
+        _ROOT_NAMES_TEST,
         "neighbour",
     ),
     Mutant(
@@ -225,7 +225,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a sweep refuses names that lakeFS does not give, whoever marked them",
         "engine/sweep/sweep.py",
         'strangers := not strangers_too and everything.manifest.facts["strangers"]',
-        _STRANGERS,
+        _ROOT_NAMES_TEST,
         "names_them_is_not_swept",
     ),
     Mutant(
@@ -234,7 +234,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/evidence.py",
         " - not_lakefs[NOT_LAKEFS],",
         ",",
-        _STRANGERS,
+        _ROOT_NAMES_TEST,
         "look_small",
     ),
     Mutant(

@@ -18,7 +18,7 @@ _WORTH_A_PAGE = 20
 """A page of a listing costs about as much as so many HEADs: 12 by AWS's prices of 2024, 5 to 20 in time."""
 
 
-def still_there(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
+def existing_objects(store: ObjectStore, addresses: Sequence[str], *, concurrency: int) -> dict[str, ObjectInfo]:
     """Facts about each object that exists, as ``stat_many`` gives them (without ETag where a listing told).
 
     ``addresses`` are sorted by their bytes.  Where they lie close together, pages of a listing tell of many at once;

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row, SparkSession
 
-from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES, StrangerCount
-from lakefs_gc.engine.spark.parts import PartsPlace, write_parts
+from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, SafetyError
 from lakefs_gc.formats.addresses import are_candidate_addresses
@@ -20,7 +20,7 @@ from lakefs_gc.storage.open import open_store
 
 _NUMBER = pa.schema([("number", pa.int64())])
 _REPORT = "file string, rows long, size_bytes long, strangers long, strangers_bytes long, records long"
-_COUNTS = ("rows", "size_bytes", STRANGERS, STRANGERS_BYTES, "records")
+_COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES, "records")
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS)])
 
 
@@ -42,7 +42,7 @@ def find_inventory(location: StoreLocation, namespace: str, now: datetime, max_a
 
 
 def read_inventory(
-    spark: SparkSession, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsPlace
+    spark: SparkSession, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsFolder
 ) -> list[Row]:
     """Have the workers read the files of a report, each whole and verified, and write what may be a candidate.
 
@@ -64,9 +64,9 @@ def read_inventory(
 
 @worker
 def _read_files(
-    batches: Batches, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsPlace
+    batches: Batches, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsFolder
 ) -> Batches:
-    records, strangers = 0, StrangerCount()
+    records, strangers = 0, UnrecognizedNameCount()
 
     def objects() -> Batches:
         nonlocal records

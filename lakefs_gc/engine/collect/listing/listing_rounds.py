@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
-from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES, StrangerCount
+from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.spark.compute import Compute
-from lakefs_gc.engine.spark.parts import PartsPlace, write_parts
+from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.key_ranges import KeyRange
@@ -36,7 +36,7 @@ _REPORT = (
     "file string, rows long, size_bytes long, strangers long, strangers_bytes long, "
     "prefix string, start_after string, until string, one_level boolean"
 )
-_COUNTS = ("rows", "size_bytes", STRANGERS, STRANGERS_BYTES)
+_COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES)
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
 # Ranges differ in length; with a few tasks for each core they more or less even out.
 _TASKS_PER_CORE = 4
@@ -47,7 +47,7 @@ _GROWTH = 4
 def list_in_rounds(
     compute: Compute,
     store: StoreLocation,
-    place: PartsPlace,
+    place: PartsFolder,
     limits: ListingLimits,
     *,
     but: Collection[str] = (),
@@ -91,10 +91,10 @@ def _left_over(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
 
 
 @worker
-def _list_ranges(batches: Batches, store: StoreLocation, place: PartsPlace, limits: ListingLimits) -> Batches:
+def _list_ranges(batches: Batches, store: StoreLocation, place: PartsFolder, limits: ListingLimits) -> Batches:
     ranges = (KeyRange(**row) for batch in batches for row in batch.to_pylist())
     lister = RangeLister(worker_store(store), ranges, limits)
-    count = StrangerCount()
+    count = UnrecognizedNameCount()
     for report in write_parts((_without_own_names(objects, count) for objects in lister.batches()), place):
         rows = [row | count.take() for row in report.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
@@ -102,7 +102,7 @@ def _list_ranges(batches: Batches, store: StoreLocation, place: PartsPlace, limi
         yield pa.RecordBatch.from_pylist([asdict(left) for left in lister.left_over], schema=_REPORT_SCHEMA)
 
 
-def _without_own_names(objects: pa.RecordBatch, count: StrangerCount) -> pa.RecordBatch:
+def _without_own_names(objects: pa.RecordBatch, count: UnrecognizedNameCount) -> pa.RecordBatch:
     """At the root there are also names of lakeFS's own; those that are nobody's are counted."""
     at_root = pc.invert(pc.match_substring(objects["address"], "/"))
     if not pc.any(at_root, min_count=0).as_py():

@@ -24,7 +24,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names, is_whole_bucket
 
-STRANGERS, STRANGERS_BYTES = "strangers", "strangers_bytes"
+UNRECOGNIZED, UNRECOGNIZED_BYTES = "strangers", "strangers_bytes"
 """Facts of a listing: how many there are, whether anybody refers to them or not."""
 NOT_LAKEFS, NOT_LAKEFS_BYTES = "not_lakefs", "not_lakefs_bytes"
 """Facts of ``unmatched`` and of the candidates: how many are left that would be garbage under another name."""
@@ -32,7 +32,7 @@ NAMED_AT_ROOT = "named_at_root"
 """Fact of ``unmatched`` and of the candidates: a name of that kind that the repository refers to, if that counts."""
 
 
-class StrangerCount:
+class UnrecognizedNameCount:
     """In a worker: counts strangers among objects of a listing as they pass."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class StrangerCount:
 
     def take(self) -> dict[str, int]:
         """The counts since the last time, as columns of a report."""
-        taken = {STRANGERS: self._strangers, STRANGERS_BYTES: self._size_bytes}
+        taken = {UNRECOGNIZED: self._strangers, UNRECOGNIZED_BYTES: self._size_bytes}
         self._strangers = self._size_bytes = 0
         return taken
 
@@ -62,7 +62,7 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     ``references`` are what is committed and staged in this repository.  They are read only where the listing has
     strangers, or does not say.
     """
-    if listing.manifest.facts.get(STRANGERS) == 0 or is_whole_bucket(run.namespace):
+    if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_whole_bucket(run.namespace):
         return ""
     names = (dataset.dataframe.select("address").where(has_unrecognized_name()) for dataset in references)
     with driver_errors():
@@ -70,7 +70,7 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     return str(row["name"] or "")
 
 
-def facts_of_strangers(found: Dataset) -> dict[str, Any]:
+def unrecognized_name_facts(found: Dataset) -> dict[str, Any]:
     """What ``unmatched`` or the candidates say of them, for what is made from it.  Raises ``InputOrderError``."""
     facts = found.manifest.facts
     if NOT_LAKEFS not in facts:

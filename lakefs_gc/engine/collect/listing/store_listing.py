@@ -16,7 +16,7 @@ from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
-from lakefs_gc.engine.collect.listing.root_names import STRANGERS, STRANGERS_BYTES
+from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import read_parquet
@@ -37,7 +37,7 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
     listing from an inventory is when the store began to write that.
     """
     spark, workspace, listing = context.spark, context.workspace, context.settings.listing
-    place = workspace.parts_place(run.run_key, _STAGE)
+    place = workspace.parts_folder(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
         location = StoreLocation(listing.inventory_url)
@@ -73,7 +73,7 @@ def _optimized(
 ) -> StageOutput:
     """Young slices as they are listed now, and old ones as the earlier run knew them."""
     young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
-    place = context.workspace.parts_place(run.run_key, young)
+    place = context.workspace.parts_folder(run.run_key, young)
     written = list_in_rounds(context.compute, run.store, place, limits, but=skipped)
     rows = earlier.rows(context, run.store)
     if written:
@@ -97,7 +97,7 @@ def _optimized(
 
 
 def _strangers(written: list[Row]) -> dict[str, int]:
-    return {name: sum(row[name] for row in written) for name in (STRANGERS, STRANGERS_BYTES)}
+    return {name: sum(row[name] for row in written) for name in (UNRECOGNIZED, UNRECOGNIZED_BYTES)}
 
 
 def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:

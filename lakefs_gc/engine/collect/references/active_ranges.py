@@ -91,13 +91,13 @@ def active_ranges(
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
-    files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_young"))
+    files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
     since = protected_since(safety.protect, run.started_at)
     if since is not None:
         facts["metaranges_since"] = since.isoformat()
         young = metadata_files(spark, run.store, since=since)
-        files = files.unionByName(young.select("range_id", F.lit(True).alias("only_young")))
-    once = files.groupBy("range_id").agg(F.min("only_young").alias("only_young"))
+        files = files.unionByName(young.select("range_id", F.lit(True).alias("only_recent")))
+    once = files.groupBy("range_id").agg(F.min("only_recent").alias("only_recent"))
     once = once.withColumn("store_url", F.lit(run.store.folder_url))
     there = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, once, cores=cores, existing=there)
@@ -157,7 +157,7 @@ def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime
 def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
     """What metaranges name.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    A file with ``only_young`` (a column that may be left out) need be no metarange: any other kind names nothing.
+    A file with ``only_recent`` (a column that may be left out) need be no metarange: any other kind names nothing.
     """
     # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
     # that reading the range fails if they do not.
@@ -190,7 +190,7 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 @worker
 def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
-        if row.get("only_young") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
+        if row.get("only_recent") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
             return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the cache has it for who reads it next
         return read_metarange(data, file)
 

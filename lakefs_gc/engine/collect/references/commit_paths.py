@@ -31,7 +31,7 @@ from lakefs_gc.storage.location import StoreLocation
 
 T = TypeVar("T")
 
-SHOWN = "address string, path string, commit_id string"
+COMMIT_PATHS = "address string, path string, commit_id string"
 """An address, and one place where a commit shows it; ``path`` is the logical path.
 
 Where ``address`` is null, ``path`` is a file of the commit's content that cannot be read.
@@ -50,14 +50,14 @@ def commits_of(server: LakeFSClient, repository: str) -> dict[str, str]:
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
 
 
-def shown(
+def paths_in_commits(
     compute: Compute,
     store: StoreLocation,
     folders: tuple[str, ...],
     commits: Mapping[str, str],
     addresses: DataFrame,
 ) -> DataFrame:
-    """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``SHOWN``.
+    """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``COMMIT_PATHS``.
 
     ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for
     each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
@@ -71,7 +71,7 @@ def shown(
         .groupBy("range_id", "unreadable")
         .agg(F.min("commit_id").alias("commit_id"))
     )
-    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), SHOWN)
+    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), COMMIT_PATHS)
     wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
     return (
         entries.join(wanted, "address", "left")

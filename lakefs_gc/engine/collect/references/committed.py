@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from lakefs_gc.engine.collect.references.active_ranges import metadata_files
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.spark.parts import PART, PartsPlace, StageFiles, write_parts
+from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -41,10 +41,10 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
     """
     began_at = context.clock()
     ranges = active_ranges.dataframe
-    there = metadata_files(ranges.sparkSession, run.store)
+    existing = metadata_files(ranges.sparkSession, run.store)
     listed = context.workspace.files_of(active_ranges.manifest)
     return StageOutput(
-        dataframe=write_addresses(context, run, ranges, "committed", listed=listed, there=there),
+        dataframe=write_addresses(context, run, ranges, "committed", listed=listed, existing=existing),
         began_at=began_at,
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
@@ -59,7 +59,7 @@ def write_addresses(
     stage: str,
     *,
     listed: StageFiles,
-    there: DataFrame | None = None,
+    existing: DataFrame | None = None,
 ) -> DataFrame:
     """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
 
@@ -67,16 +67,16 @@ def write_addresses(
     has every range that is read here, or was read before: one that a metarange among ``ranges`` names besides is read,
     too.  A range that the cache has must be in the store all the same if ``there`` (column ``range_id``) lists what is.
     """
-    place = context.workspace.parts_place(run.run_key, stage)
+    place = context.workspace.parts_folder(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
-    located = cache.locate(ranges.sparkSession, files, cores=cores, existing=there)
+    located = cache.locate(ranges.sparkSession, files, cores=cores, existing=existing)
     return located.mapInArrow(_write_ranges(run, listed, place, cache, cores), COMMITTED_PART)
 
 
 @worker
 def _write_ranges(
-    batches: Batches, run: GCRun, listed: StageFiles, place: PartsPlace, cache: RangeCache, cores: int
+    batches: Batches, run: GCRun, listed: StageFiles, place: PartsFolder, cache: RangeCache, cores: int
 ) -> Batches:
     named: dict[str, int] = {}
     known = run.known_folders

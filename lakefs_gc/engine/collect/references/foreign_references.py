@@ -76,7 +76,7 @@ class AcceptedUnknown:
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class OtherRepositories:
     """The other repositories: (name, store URL) of those that can be listed, and the reason for each of the others."""
 
     readable: list[tuple[str, str]]
@@ -152,7 +152,7 @@ def _losses(found: DataFrame) -> dict[str, StorageError]:
     }
 
 
-def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> Neighbours:
+def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
     """See which other repositories can be read; raises as ``foreign_references`` does.
 
     A sweep asks before it waits, so that it does not wait in vain.
@@ -169,7 +169,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 remedy="switch it on and sweep again, or approve the mark with an override of "
                 f"{OTHER_REPOSITORIES_WERE_READ}",
             )
-        return Neighbours([], {}, {})
+        return OtherRepositories([], {}, {})
     for other in context.server.repositories():
         if other.name == own_name:
             continue
@@ -184,7 +184,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
             _refuse_unknown(other.name, error, accepted)
             unreadable[other.name] = error.message
             logger.warning("cannot read repository %s: it may refer to objects here: %s", other.name, error.message)
-    return Neighbours(readable, unreadable, not_asked)
+    return OtherRepositories(readable, unreadable, not_asked)
 
 
 def _refuse_unknown(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakefs_gc.engine.collect.listing.existence import still_there
+from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -46,7 +46,7 @@ def fill(server: FaultyS3, *keys: str) -> None:
 def test_what_lies_close_together_is_listed(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(1000)]
     fill(server, *keys, "data/r/x", "data/t/x")
-    found = still_there(store, keys[100:900], concurrency=4)
+    found = existing_objects(store, keys[100:900], concurrency=4)
     assert list(found) == keys[100:900]
     assert {info.size_bytes for info in found.values()} == {len(keys[0])}
     assert requests(server) == {"ListObjectsV2": 1}
@@ -58,7 +58,7 @@ def test_what_lies_close_together_is_listed(server: FaultyS3, store: ObjectStore
 def test_the_rest_is_asked_for_one_by_one(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(40)]
     fill(server, *keys[:30])
-    assert still_there(store, keys, concurrency=4).keys() == set(keys[:30])
+    assert existing_objects(store, keys, concurrency=4).keys() == set(keys[:30])
     counted = requests(server)
     # One listing more tells a missing key from a missing bucket.
     assert (counted["ListObjectsV2"], counted["HeadObject"]) == (2, 10)
@@ -67,10 +67,10 @@ def test_the_rest_is_asked_for_one_by_one(server: FaultyS3, store: ObjectStore) 
 def test_what_lies_far_apart_is_not_listed(server: FaultyS3, store: ObjectStore) -> None:
     fill(server, *(f"data/s/{number:05}" for number in range(10_000)))
     few = [f"data/s/{number:05}" for number in range(0, 10_000, 1000)]
-    assert still_there(store, few, concurrency=4).keys() == set(few)
+    assert existing_objects(store, few, concurrency=4).keys() == set(few)
     assert requests(server) == {"HeadObject": 10}
     sparse = [f"data/s/{number:05}" for number in range(0, 10_000, 200)]
-    assert still_there(store, sparse, concurrency=4).keys() == set(sparse)
+    assert existing_objects(store, sparse, concurrency=4).keys() == set(sparse)
     counted = requests(server)
     assert counted["ListObjectsV2"] == 1, "one page shows that the next ones are not worth it"
     assert counted["HeadObject"] >= 44
@@ -89,7 +89,7 @@ def test_a_listing_that_passes_over_a_key_only_costs_a_request(server: FaultyS3,
             server.objects[f"ns/{keys[50]}"] = lost
 
     server.page = spoiled  # type: ignore[method-assign]
-    assert still_there(store, keys, concurrency=4).keys() == set(keys)
+    assert existing_objects(store, keys, concurrency=4).keys() == set(keys)
     assert requests(server)["HeadObject"] == 1
 
 
@@ -106,4 +106,4 @@ def test_says_what_heads_say(server: FaultyS3, store: ObjectStore, names: set[st
     server.objects.clear()
     fill(server, *there)
     asked = sorted(names, key=str.encode)
-    assert still_there(store, asked, concurrency=4).keys() == there
+    assert existing_objects(store, asked, concurrency=4).keys() == there

@@ -18,7 +18,7 @@ from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.formats.addresses import has_unrecognized_name
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, STRANGERS
+from lakefs_gc_tests.support.addresses import CANDIDATES, ISSUED, OTHERS, UNRECOGNIZED
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
 
@@ -42,7 +42,7 @@ def decisions(collector: Collector) -> dict[str, str]:
 
 
 def test_java_reads_the_rule_as_python_does(spark: SparkSession) -> None:
-    addresses = [*CANDIDATES, *ISSUED, *OTHERS, *STRANGERS]
+    addresses = [*CANDIDATES, *ISSUED, *OTHERS, *UNRECOGNIZED]
     frame = spark.createDataFrame([(address,) for address in addresses], "address string")
     found = {row["address"] for row in frame.where(spark_has_unrecognized_name()).collect()}
     assert found == {address for address in addresses if has_unrecognized_name(address)}

@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, r
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.spark.compute import StartedSpark
-from lakefs_gc.engine.spark.parts import PartsPlace
+from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, SafetyError
@@ -32,7 +32,7 @@ from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.inventory_report import Report
 
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
-STRANGERS = (3, 4 + 5 + 6)
+UNRECOGNIZED = (3, 4 + 5 + 6)
 """Those at the root, and their bytes where each has its number in the list."""
 NOT_LISTED = ["dummy", "other/x", "_lakefs/y", "_lakefs/retention/z", "database/x", "Data/x"]
 
@@ -53,7 +53,7 @@ def test_lists_data_at_any_depth_and_the_root_one_level(spark: SparkSession, rep
     assert facts["size_bytes"] == sum(range(len(LISTED)))
     ages = bytes_by_age(facts)
     assert ages["7 to 30 days"] == facts["size_bytes"]
-    assert (facts["strangers"], facts["strangers_bytes"]) == STRANGERS
+    assert (facts["strangers"], facts["strangers_bytes"]) == UNRECOGNIZED
     assert sum(ages.values()) == facts["size_bytes"]
 
 
@@ -78,7 +78,7 @@ def list_simulated() -> None:
         open_store(simulated.location).put("dummy", b"")
         open_store(simulated.location).put("_lakefs/x", b"")
         spark = start_spark({"spark.master": "local[2]", "spark.driver.memory": "1g"})
-        place = PartsPlace(StoreLocation(f"file://{folder}"), "data/")
+        place = PartsFolder(StoreLocation(f"file://{folder}"), "data/")
         written = list_in_rounds(StartedSpark(spark, 2), simulated.location, place, limits)
         files = [f"{folder}/data/{row['file']}" for row in written]
         found = [key for file in files for key in pq.read_table(file)["address"].to_pylist()]
@@ -102,12 +102,12 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
     manifest = collector.manifest("store_listing")
     assert manifest.began_at == began.replace(microsecond=began.microsecond // 1000 * 1000)
     assert manifest.facts["source"] == "inventory"
-    assert (manifest.facts["strangers"], manifest.facts["strangers_bytes"]) == STRANGERS
+    assert (manifest.facts["strangers"], manifest.facts["strangers_bytes"]) == UNRECOGNIZED
     assert sum(bytes_by_age(manifest.facts).values()) == manifest.facts["size_bytes"] == sum(range(len(LISTED)))
     collector.materialize("uncommitted")  # began after it
 
     inventory = find_inventory(report.store.location, repository.namespace, utc_now(), 24)
-    place = collector.workspace.parts_place(collector.run_key, "store_listing")
+    place = collector.workspace.parts_folder(collector.run_key, "store_listing")
     with pytest.raises(CorruptFileError, match=f"it says {len(keys) + 1} records, and its files have {len(keys)}"):
         read_inventory(
             spark,
