@@ -139,7 +139,7 @@ def test_the_cutoff_is_on_the_stores_clock(lake: Lake, repository: LakeRepositor
 def test_a_stage_on_a_machine_whose_clock_is_off_is_refused(
     lake: Lake, repository: LakeRepository, seconds: float, is_refused: bool
 ) -> None:
-    """Stages may run on several machines, and their order is told by their clocks."""
+    """Stages may run on several machines, and their order is decided by their clocks."""
     run = begin(lake)
     listing = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})
     here = context(lake, LakeFSClient(lake.credentials), clock=shifted(seconds))
@@ -188,18 +188,18 @@ def test_a_repository_inside_another_ones_namespace_is_refused(lake: Lake) -> No
 
 @pytest.mark.parametrize("leads_to", ["lake", "lake/inner", "."])
 def test_folders_that_a_link_makes_one_are_refused(lake: Lake, repository: LakeRepository, leads_to: str) -> None:
-    """Their URLs differ; what one repository calls garbage is the other's all the same."""
+    """Their URLs differ; an object that one does not reference may be the other's."""
     target = repository.folder.parent / leads_to
     target.mkdir(exist_ok=True)
     lake.repository("other")
-    place = lake.repository("linked").folder
-    shutil.rmtree(place)
-    place.symlink_to(target)
+    folder = lake.repository("linked").folder
+    shutil.rmtree(folder)
+    folder.symlink_to(target)
     for name in ("lake", "linked"):
         with pytest.raises(NamespaceError, match=r"namespaces of .* overlap"):
             begin(lake, name)
-    place.unlink()
-    place.mkdir()
+    folder.unlink()
+    folder.mkdir()
     assert begin(lake).namespace == "local://lake/"
 
 

@@ -1,1 +1,1 @@
-"""The workspace: the DataFrames of each run and the cache of ranges, as Parquet. It may be deleted at any time."""
+"""The workspace: the DataFrames of each run as Parquet, and the range cache. It may be deleted at any time."""

@@ -1,7 +1,7 @@
-"""What a stage leaves behind: a DataFrame in Parquet, and a manifest that says how it came about.
+"""The output of a stage: a DataFrame in Parquet, and a manifest that describes how it was computed.
 
-Layout, below the workspace: ``<repository>/<run>/<stage>/data/*.parquet`` and ``manifest.json`` beside ``data``.  The
-manifest is removed first and written last: a stage that did not end has none, and what reads it is told so.
+Layout, below the workspace: ``<repository>/<run>/<stage>/data/*.parquet`` and ``manifest.json`` beside ``data``. The
+manifest is removed first and written last. So a stage that did not end has no manifest, and reading it is an error.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The time on this machine's clock, UTC."""
+    """Return the time on this machine's clock, in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
 class StageOutput:
-    """A DataFrame that is not computed yet, and what its stage knows already.
+    """A DataFrame that is not computed yet, and the known facts of its stage.
 
-    ``measures`` are aggregates that are taken while the DataFrame is written (never by a second pass); they join
-    ``facts`` under their names.  ``inputs`` names the materialization of each stage that this one was computed from.
+    ``measures`` are aggregates that are computed while the DataFrame is written, without a second pass. They are added
+    to ``facts`` under their names. ``inputs`` names the materialization of each stage that this one is computed from.
 
-    ``partition_by`` names a column by whose values the files lie in folders, for what is read a value at a time.
-    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``: then ``dataframe`` are their
-    reports (columns ``parts.PART`` and other counts), whose sums become facts, and there are no ``measures``.
+    ``partition_by`` names a column for whose values there are separate folders, for a reader of one value at a time.
+    With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``. Then ``dataframe`` has their
+    reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty.
     """
 
     dataframe: DataFrame
@@ -120,11 +120,10 @@ class Dataset:
 
 
 class Workspace:
-    """The folder that holds the stages of all runs.
+    """The folder with the stages of all runs, and with the range cache unless ``max_range_cache_bytes`` is 0.
 
-    ``url`` is any URL that Spark can write; manifests go through ``storage``, so it must be ``file://`` or ``s3://``
-    (``s3a://`` for Spark, where its Hadoop client is installed).  The cache of ranges lies there too, unless it has
-    ``max_range_cache_bytes`` of 0.
+    Spark writes the Parquet files, and ``storage`` the manifests. So ``url`` must be ``file://`` or ``s3://``, or
+    ``s3a://`` if Spark has Hadoop's S3A client.
     """
 
     def __init__(self, url: str, clock: Clock = utc_now, *, max_range_cache_bytes: int = 0) -> None:
@@ -134,11 +133,11 @@ class Workspace:
 
     @property
     def range_cache(self) -> RangeCache:
-        """The ranges that earlier runs have read."""
+        """Return the cache of the ranges that earlier runs read."""
         return RangeCache(self._store().location, self._max_range_cache_bytes)
 
     def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
-        """Compute a stage and keep it; replaces an earlier materialization of the same stage and run."""
+        """Compute and write a stage, which replaces an earlier materialization of the same stage and run."""
         logger.info("%s of %s: computing", stage, run_key, extra={"stage": stage})
         store, manifest_key = self._store(), f"{run_key}/{stage}/{MANIFEST}"
         store.delete_many([manifest_key])
@@ -151,7 +150,7 @@ class Workspace:
             began_at=output.began_at,
             ended_at=self._clock(),
             rows=measured.pop("rows"),
-            # A sum over no rows is null: there it is zero.
+            # A sum over no rows is null, but the fact is zero.
             facts={**output.facts, **{name: value or 0 for name, value in measured.items()}},
             inputs=dict(output.inputs),
             files=files,
@@ -163,13 +162,13 @@ class Workspace:
         return manifest
 
     def _write_data(self, run_key: str, stage: str, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:
-        """Compute and write; ``rows`` and the measures, and the names of the files if workers wrote them."""
+        """Compute and write the data. Return ``rows`` and the measures, and the files if workers wrote them."""
         if output.in_parts:
             with driver_errors():
-                written = output.dataframe.collect()  # a row for about a million
+                reports = output.dataframe.collect()  # one row for about a million rows of data
             counts = (name for name in output.dataframe.columns if name != "file")
-            sums = {name: sum(row[name] for row in written) for name in counts}
-            return sums, sorted(row["file"] for row in written)
+            sums = {name: sum(report[name] for report in reports) for name in counts}
+            return sums, sorted(report["file"] for report in reports)
         observation = Observation()
         observed = output.dataframe.observe(
             observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
@@ -182,52 +181,53 @@ class Workspace:
         return dict(observation.get), None
 
     def _written(self, run_key: str, stage: str, rows: int, parts: list[str] | None) -> dict[str, int]:
-        """The files, by name, and their sizes.  Raises ``StorageError`` unless they hold ``rows`` rows."""
+        """Return the sizes of the files, by name. Raise ``StorageError`` unless they contain ``rows`` rows."""
         folder, store = f"{run_key}/{stage}/data/", self._store()
-        there = data_files(store, folder)
-        files = {name: there.get(name, 0) for name in parts} if parts is not None else there
-        found = rows_in(store, [folder + name for name, size in files.items() if size])
-        if found != rows:
+        existing = data_files(store, folder)
+        files = {name: existing.get(name, 0) for name in parts} if parts is not None else existing
+        readable_rows = rows_in(store, [folder + name for name, size in files.items() if size])
+        if readable_rows != rows:
             raise StorageError(
-                f"{stage} of {run_key} was written with {rows} rows, and {found} can be read back from {self.url}",
-                remedy="check the workspace (work_url): all machines must see the same folder; then run again",
+                f"{stage} of {run_key} was written with {rows} rows, but {readable_rows} can be read back from "
+                f"{self.url}",
+                remedy="Check that all machines see the same folder at the workspace (work_url), then run again",
             )
         return files
 
     def _remove_other_parts(self, run_key: str, stage: str, parts: list[str]) -> None:
-        """Remove the files of an earlier materialization, and of attempts that did not count."""
+        """Remove the files of an earlier materialization, and of task attempts that Spark discarded."""
         folder, store = f"{run_key}/{stage}/data/", self._store()
         kept = {folder + name for name in parts}
-        found = (key for batch in store.list(folder) for key in batch.column("address").to_pylist())
-        store.delete_many([key for key in found if key not in kept])
+        keys = (key for batch in store.list(folder) for key in batch.column("address").to_pylist())
+        store.delete_many([key for key in keys if key not in kept])
 
     def parts_folder(self, run_key: str, stage: str) -> PartsFolder:
-        """Where workers write a stage themselves (``StageOutput.in_parts``)."""
+        """Return the folder to which workers write a stage themselves (``StageOutput.in_parts``)."""
         return PartsFolder(self._store().location, f"{run_key}/{stage}/data/")
 
     def files_of(self, manifest: DatasetManifest) -> StageFiles:
-        """The files of a stage, for workers that read them themselves."""
+        """Return the files of a stage, for workers that read them themselves."""
         folder = f"{manifest.run_key}/{manifest.stage}/data/"
         return StageFiles(self._store().location, tuple(folder + name for name in sorted(manifest.files)))
 
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
-        """A stage of a run.
+        """Return a stage of a run.
 
-        Raises ``InputOrderError`` when it was not materialized, did not end, or has lost something since.
+        Raise ``InputOrderError`` if it was not materialized, did not end, or lost or changed a file since then.
         """
         manifest = self.manifest(run_key, stage)
-        there = data_files(self._store(), f"{run_key}/{stage}/data/")
-        if manifest.files and not there:
+        existing = data_files(self._store(), f"{run_key}/{stage}/data/")
+        if manifest.files and not existing:
             raise InputOrderError(
-                f"the data of {stage} of run {run_key} were removed: newer runs took its place",
-                remedy="start a new run, or raise keep_runs to keep the data of more of them",
+                f"the data files of {stage} of run {run_key} were removed, because newer runs replace old ones",
+                remedy="Start a new run, or raise keep_runs to keep the data of more runs",
             )
-        changed = sorted(name for name, size_bytes in manifest.files.items() if there.get(name) != size_bytes)
+        changed = sorted(name for name, size_bytes in manifest.files.items() if existing.get(name) != size_bytes)
         if changed:
             raise InputOrderError(
-                f"{len(changed)} of {len(manifest.files)} files of {stage} of run {run_key} are gone, or not as long "
-                f"as they were, e.g. {changed[0]}",
-                remedy="start a new run, and find out what removes files from the workspace (work_url)",
+                f"{len(changed)} of {len(manifest.files)} files of {stage} of run {run_key} are missing or have "
+                f"another size, for example {changed[0]}",
+                remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
         if not manifest.rows:
             return Dataset(local_rows(spark, [], schema), manifest)
@@ -235,45 +235,45 @@ class Workspace:
         return Dataset(read_parquet(spark, schema, folder_url, manifest.files), manifest)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
-        """The manifest of a stage alone."""
+        """Return the manifest of a stage, without looking at its data. Raise ``InputOrderError`` if it has none."""
         try:
             key = f"{run_key}/{stage}/{MANIFEST}"
             data = self._store().read(key)
         except ObjectNotFoundError:
             raise InputOrderError(
-                f"{stage} of run {run_key} is not there, or was not finished",
-                remedy=f"materialize {stage} of this partition and everything after it, or start a new run",
+                f"{stage} of run {run_key} does not exist, or was not finished",
+                remedy=f"Materialize {stage} of this partition and all assets downstream of it, or start a new run",
             ) from None
         return DatasetManifest.from_json(data, key)
 
     def prune(self, repository: str, keep_runs: int, *, current: str = "") -> int:
-        """Remove what old runs of a repository left; the number of files removed.  Never of the run ``current``.
+        """Remove the data of old runs of a repository. Return the number of removed files.
 
-        Old are all but the ``keep_runs`` newest of those whose listing has ended, and those without a listing to which
-        nothing was written for long.  Manifests of assets stay: by them a mark that waits for its approval is found.
+        Old are all runs with a store listing except the ``keep_runs`` newest, and abandoned runs without one. The run
+        ``current`` is never old. Manifests of assets stay, because a mark that waits for its approval is found by them.
         """
         store = self._store()
         folders = [folder for folder in run_folders(store, repository).values() if folder.run_key != current]
         old = [folder for folder in listed(folders)[keep_runs:] if folder.removable] + abandoned(folders, store)
         if not old:
             return 0
-        removed = sum(not gone.error for gone in store.delete_many([key for f in old for key in f.removable]))
-        logger.info("removed %d files of %d old runs of %s", removed, len(old), repository)
+        removed = sum(not result.error for result in store.delete_many([key for f in old for key in f.removable]))
+        logger.info("workspace: removed %d files of %d old runs of %s", removed, len(old), repository)
         return removed
 
     def listed_runs(self, repository: str) -> Iterator[str]:
-        """Keys of the runs of a repository whose listing has ended, the newest first.
+        """Yield the keys of the runs of a repository whose store listing ended, newest first.
 
-        Manifests are read as they are asked for, so that the newest run costs the same among many.  One that is damaged
-        is passed over with a warning.
+        Manifests are read one by one, so that finding the newest run costs the same among many runs. A run with a
+        damaged manifest is skipped with a warning.
         """
         for folder in listed(run_folders(self._store(), repository).values()):
             try:
                 self.manifest(folder.run_key, LISTING)
             except CorruptFileError as error:
-                logger.warning("run %s is passed over: %s", folder.run_key, error.message)
+                logger.warning("workspace: skipping run %s: %s", folder.run_key, error.message)
             except InputOrderError:
-                continue  # of an older version, or removed meanwhile
+                continue  # written by an older version, or removed since the listing
             else:
                 yield folder.run_key
 
@@ -285,20 +285,20 @@ class Workspace:
         output: StageOutput,
         schema: StructType | str | None = None,
     ) -> Dataset:
-        """Compute a stage, keep it, and read it back: for what must not be computed twice within one run.
+        """Compute and write a stage, and read it back, because a stage must not be computed twice within one run.
 
-        ``schema`` is what it is read with, if not the DataFrame's own.  Raises ``InputOrderError`` when somebody else
-        has written the stage of this run meanwhile, and as ``write`` and ``read`` do.
+        ``schema`` is the schema to read it with, if it is not the DataFrame's own. Raise ``InputOrderError`` if another
+        process wrote the stage of this run at the same time, and the errors of ``write`` and ``read``.
         """
         written = self.write(spark, run_key, stage, output)
-        kept = self.read(spark, run_key, stage, schema or output.dataframe.schema)
-        if kept.manifest.materialization_id != written.materialization_id:
+        dataset = self.read(spark, run_key, stage, schema or output.dataframe.schema)
+        if dataset.manifest.materialization_id != written.materialization_id:
             raise InputOrderError(
                 f"{stage} of run {run_key} was written by another process while this one wrote it",
-                remedy="see which other run of this partition is under way (Dagster's UI, command lines on other "
-                "machines), wait until it ends, and start this one again",
+                remedy="Find the other run of this partition (in the Dagster UI or on another machine). Wait "
+                "until it ends, then run again",
             )
-        return kept
+        return dataset
 
     def record_mark(self, run_key: str, mark_id: str, digest: str) -> None:
         """Remember the digest of a mark that was made from the stages of this run."""
@@ -316,17 +316,17 @@ class Workspace:
         return (content.get("mark_id"), content.get("digest")) == (mark_id, digest)
 
     def remove(self, run_key: str) -> None:
-        """Remove everything that a run left, manifests and all."""
+        """Remove all files of a run, including its manifests."""
         store = self._store()
         store.delete_many([key for batch in store.list(f"{run_key}/") for key in batch.column("address").to_pylist()])
 
     def folder(self, run_key: str, stage: str) -> str:
-        """URL of the folder of a stage, without a final slash."""
+        """Return the URL of the folder of a stage, without a final slash."""
         return f"{self.url}/{run_key}/{stage}"
 
     def _store(self) -> ObjectStore:
-        """The place as an object store.  A local folder that is missing is made: here it is no mistake of a mount."""
+        """Return the workspace as an object store. Create a local folder that does not exist."""
         if self.url.startswith("file://"):
-            # As it is written: neither the store nor Hadoop decodes ``%20``.
+            # The path as it is: neither the store nor Hadoop decodes ``%20``.
             Path(self.url.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
         return open_store(StoreLocation(self.url.replace("s3a://", "s3://", 1)))

@@ -165,7 +165,7 @@ CHANGES: list[tuple[str, str, Callable[[DatasetManifest], DatasetManifest | None
         if stage != "store_listing"  # the run is what its listing says
     ),
     *(
-        (made, stage, gone, f"{stage} of run .* is not there, or was not finished")
+        (made, stage, gone, f"{stage} of run .* does not exist, or was not finished")
         for made, stages in INPUTS_OF.items()
         for stage in stages
     ),

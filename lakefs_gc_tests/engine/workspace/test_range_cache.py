@@ -25,7 +25,7 @@ SHAPE = Shape(entries=60, ranges=6, slots=6)
 NOWHERE = {"pack": None, "offset": None, "length": None, "digest": None}
 
 
-class Place:
+class CachedNamespace:
     """A namespace of six ranges, and a cache beside it, without Spark."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,13 +56,13 @@ class Place:
     def read(self, rows: list[Row] | None = None, *, cores: int = 1) -> dict[str, int]:
         """Read all ranges through the cache: range id to entries."""
         batch = pa.RecordBatch.from_pylist(self.located() if rows is None else rows, schema=BATCH)
-        found = {}
+        entries_of = {}
         for row, entries in read_through(
             iter([batch]), self.cache, cores, lambda data, file, _: read_range(data, file)
         ):
-            assert row["range_id"] not in found
-            found[row["range_id"]] = entries.num_rows
-        return found
+            assert row["range_id"] not in entries_of
+            entries_of[row["range_id"]] = entries.num_rows
+        return entries_of
 
     def lose_the_namespace(self) -> None:
         for range_id in self.ids:
@@ -79,19 +79,19 @@ BATCH = pa.schema(
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def cached(tmp_path: Path) -> CachedNamespace:
+    return CachedNamespace(tmp_path)
 
 
 @pytest.fixture
-def everything(place: Place) -> dict[str, int]:
-    return dict.fromkeys(place.ids, SHAPE.per_range)
+def everything(cached: CachedNamespace) -> dict[str, int]:
+    return dict.fromkeys(cached.ids, SHAPE.per_range)
 
 
-def test_what_was_read_once_need_not_be_there(place: Place, everything: dict[str, int]) -> None:
-    assert place.read() == everything
-    place.lose_the_namespace()
-    assert place.read() == everything
+def test_what_was_read_once_need_not_be_there(cached: CachedNamespace, everything: dict[str, int]) -> None:
+    assert cached.read() == everything
+    cached.lose_the_namespace()
+    assert cached.read() == everything
 
 
 def flip(file: Path) -> None:
@@ -121,127 +121,129 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize(("folder", "damage"), DAMAGES.values(), ids=DAMAGES)
 def test_what_is_damaged_is_read_anew(
-    place: Place, everything: dict[str, int], folder: str, damage: Callable[[Path], object]
+    cached: CachedNamespace, everything: dict[str, int], folder: str, damage: Callable[[Path], object]
 ) -> None:
-    place.read()
-    [file] = place.files(folder)
+    cached.read()
+    [file] = cached.files(folder)
     damage(file)
-    assert place.read() == everything
-    assert file not in place.files(folder), "what is damaged is dropped"
-    assert place.read() == everything
-    assert file.name not in {pack.name for pack in place.files("packs")}
-    place.lose_the_namespace()
-    assert place.read() == everything
+    assert cached.read() == everything
+    assert file not in cached.files(folder), "what is damaged is dropped"
+    assert cached.read() == everything
+    assert file.name not in {pack.name for pack in cached.files("packs")}
+    cached.lose_the_namespace()
+    assert cached.read() == everything
 
 
-def test_another_stores_range_is_another_range(place: Place, everything: dict[str, int]) -> None:
+def test_another_stores_range_is_another_range(cached: CachedNamespace, everything: dict[str, int]) -> None:
     """Even of the same name: what one repository's store says of it proves nothing for another's."""
-    place.read()
-    other = place.namespace.rename(place.namespace.with_name("other"))
-    assert {row["pack"] is None for row in place.located()} == {False}
-    place.store_url = f"file://{other}/"
-    assert {row["pack"] for row in place.located()} == {None}
-    forged = place.located(f"file://{place.namespace}/")
+    cached.read()
+    other = cached.namespace.rename(cached.namespace.with_name("other"))
+    assert {row["pack"] is None for row in cached.located()} == {False}
+    cached.store_url = f"file://{other}/"
+    assert {row["pack"] for row in cached.located()} == {None}
+    forged = cached.located(f"file://{cached.namespace}/")
     assert all(row["pack"] for row in forged)
-    place.namespace = other
-    first = place.ids[0]
-    place.file(first).write_bytes(write_range_number(Shape(entries=6, ranges=6, slots=6), 0).data)
-    assert place.read(forged) == everything | {first: 1}
+    cached.namespace = other
+    first = cached.ids[0]
+    cached.file(first).write_bytes(write_range_number(Shape(entries=6, ranges=6, slots=6), 0).data)
+    assert cached.read(forged) == everything | {first: 1}
 
 
-def test_nothing_damaged_is_kept(place: Place) -> None:
-    flip(place.file(place.ids[3]))
+def test_nothing_damaged_is_kept(cached: CachedNamespace) -> None:
+    flip(cached.file(cached.ids[3]))
     with pytest.raises(CorruptRangeError):
-        place.read()
-    assert place.files("packs") == []
+        cached.read()
+    assert cached.files("packs") == []
 
 
-def test_what_decodes_from_the_store_and_not_from_the_cache(place: Place, everything: dict[str, int]) -> None:
+def test_what_decodes_from_the_store_and_not_from_the_cache(
+    cached: CachedNamespace, everything: dict[str, int]
+) -> None:
     """A digest proves that the content is what was read, not that it was any good."""
-    place.read()
-    rows = place.located()
-    [pack] = place.files("packs")
+    cached.read()
+    rows = cached.located()
+    [pack] = cached.files("packs")
     seen: set[str] = set()
 
     def decode(data: bytes, file: str, row: Row) -> int:
         if not seen:
             seen.add(file)
-            raise CorruptFileError(file, "told by the test")
+            raise CorruptFileError(file, "raised by the test")
         return int(read_range(data, file).num_rows)
 
     batch = pa.RecordBatch.from_pylist(rows, schema=BATCH)
-    found = {row["range_id"]: count for row, count in read_through(iter([batch]), place.cache, 1, decode)}
+    found = {row["range_id"]: count for row, count in read_through(iter([batch]), cached.cache, 1, decode)}
     assert found == everything
-    assert pack not in place.files("packs")
+    assert pack not in cached.files("packs")
 
 
-def test_the_least_recently_used_goes_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_goes_first(cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_cache, "_PACK_BYTES", 1)  # a pack for each range
-    place.read()
-    size_bytes = {file.name: file.stat().st_size for file in place.files("packs")}
+    cached.read()
+    size_bytes = {file.name: file.stat().st_size for file in cached.files("packs")}
     assert len(size_bytes) == SHAPE.ranges
-    rows = place.located()
-    for file in (*place.files("packs"), *place.files("used")):
+    rows = cached.located()
+    for file in (*cached.files("packs"), *cached.files("used")):
         os.utime(file, (time.time() - 9000,) * 2)
     used = rows[2:4]
-    place.read(used)
+    cached.read(used)
     limit = sum(size_bytes[row["pack"]] for row in used)
-    assert set(RangeCache(place.cache.location, limit).prune()) == {row["pack"] for row in used}
-    assert {file.name for file in place.files("packs")} == {row["pack"] for row in used}
-    assert {file.name for file in place.files("index")} == {row["pack"] for row in used}
-    assert RangeCache(place.cache.location, 0).prune() == []
-    assert place.files("packs") == []
+    assert set(RangeCache(cached.cache.location, limit).prune()) == {row["pack"] for row in used}
+    assert {file.name for file in cached.files("packs")} == {row["pack"] for row in used}
+    assert {file.name for file in cached.files("index")} == {row["pack"] for row in used}
+    assert RangeCache(cached.cache.location, 0).prune() == []
+    assert cached.files("packs") == []
 
 
 def test_a_task_adds_no_more_than_there_is_room_for(
-    place: Place, everything: dict[str, int], caplog: pytest.LogCaptureFixture
+    cached: CachedNamespace, everything: dict[str, int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    size_bytes = place.file(place.ids[0]).stat().st_size
+    size_bytes = cached.file(cached.ids[0]).stat().st_size
     for limit, kept, warnings in ((0, 0, 0), (int(2.5 * size_bytes), 2, 1), (1024**3, SHAPE.ranges, 0)):
         caplog.clear()
-        place.cache = RangeCache(place.cache.location, limit)
-        assert place.read() == everything
-        assert sum(row["pack"] is not None for row in place.located()) == kept
+        cached.cache = RangeCache(cached.cache.location, limit)
+        assert cached.read() == everything
+        assert sum(row["pack"] is not None for row in cached.located()) == kept
         assert len(caplog.messages) == warnings
         if warnings:
             assert f"range cache: no space for {SHAPE.ranges - kept} files" in caplog.text
             assert "raise max_range_cache_bytes" in caplog.text
 
 
-def test_each_of_many_tasks_has_room_for_a_range(place: Place, everything: dict[str, int]) -> None:
+def test_each_of_many_tasks_has_room_for_a_range(cached: CachedNamespace, everything: dict[str, int]) -> None:
     gib = 1024**3
-    rooms = [RangeCache(place.cache.location, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
+    rooms = [RangeCache(cached.cache.location, 10 * gib).room_of_task(cores) for cores in (1, 80, 200, 1000)]
     assert rooms == [10 * gib // 4, *[32 * 1024**2] * 3]
-    assert RangeCache(place.cache.location, 0).room_of_task(1000) == 0
-    size_bytes = place.file(place.ids[0]).stat().st_size
-    place.cache = RangeCache(place.cache.location, 10 * size_bytes)
-    assert place.read(cores=10_000) == everything
-    assert all(row["pack"] for row in place.located()), "no task has a 40,000th of the room"
-    place.cache = RangeCache(place.cache.location, 5 * size_bytes)
-    assert place.cache.prune() == [], "what all tasks together wrote is held to the limit"
+    assert RangeCache(cached.cache.location, 0).room_of_task(1000) == 0
+    size_bytes = cached.file(cached.ids[0]).stat().st_size
+    cached.cache = RangeCache(cached.cache.location, 10 * size_bytes)
+    assert cached.read(cores=10_000) == everything
+    assert all(row["pack"] for row in cached.located()), "no task has a 40,000th of the room"
+    cached.cache = RangeCache(cached.cache.location, 5 * size_bytes)
+    assert cached.cache.prune() == [], "what all tasks together wrote is held to the limit"
 
 
-def test_another_run_may_make_room_at_any_time(place: Place, everything: dict[str, int]) -> None:
-    place.read()
-    rows = place.located()
-    assert RangeCache(place.cache.location, 0).prune() == []
-    assert place.read(rows) == everything
+def test_another_run_may_make_room_at_any_time(cached: CachedNamespace, everything: dict[str, int]) -> None:
+    cached.read()
+    rows = cached.located()
+    assert RangeCache(cached.cache.location, 0).prune() == []
+    assert cached.read(rows) == everything
 
 
-def test_a_pack_without_an_index_goes_after_a_while(place: Place) -> None:
-    place.read()
-    [index], [pack] = place.files("index"), place.files("packs")
+def test_a_pack_without_an_index_goes_after_a_while(cached: CachedNamespace) -> None:
+    cached.read()
+    [index], [pack] = cached.files("index"), cached.files("packs")
     index.unlink()
-    assert place.cache.prune() == []
+    assert cached.cache.prune() == []
     assert pack.exists(), "its writer may be about to write the index"
     os.utime(pack, (time.time() - 86_400,) * 2)
-    assert place.cache.prune() == []
+    assert cached.cache.prune() == []
     assert not pack.exists()
 
 
-def test_without_a_place_to_write_the_run_goes_on(place: Place, everything: dict[str, int]) -> None:
-    place.cache_folder.parent.write_text("a file where the folder belongs")
-    assert place.read([{"store_url": place.store_url, "range_id": id_} | NOWHERE for id_ in place.ids]) == everything
+def test_without_a_place_to_write_the_run_goes_on(cached: CachedNamespace, everything: dict[str, int]) -> None:
+    cached.cache_folder.parent.write_text("a file where the folder belongs")
+    assert cached.read([{"store_url": cached.store_url, "range_id": id_} | NOWHERE for id_ in cached.ids]) == everything
 
 
 def ranges_of(repository: LakeRepository, commit_id: str) -> set[str]:

@@ -28,7 +28,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.place = Workspace(f"file://{root}")
+        self.workspace = Workspace(f"file://{root}")
 
     def file(self, key: str, age_days: float, data: bytes = b"PAR1") -> str:
         path = self.root / key
@@ -62,12 +62,12 @@ def test_runs_that_never_had_a_listing_do_not_stay(folder: Folder) -> None:
     folder.run("lake/g2tkd1cn7s5c72sdhr30", 8, BY_CLIENT)
     folder.stage("lake/2026-07-01-restore", "restore_shown", 8)
     folder.run("lake/fresh", 1)
-    assert folder.place.prune("lake", 1) == 2 + len(BY_CLIENT) * 2 - 1 + 2
+    assert folder.workspace.prune("lake", 1) == 2 + len(BY_CLIENT) * 2 - 1 + 2
     assert killed not in folder.files()
     assert not (folder.root / "lake/killed").exists()
     assert folder.files() - folder.files("lake/fresh") == {"lake/g2tkd1cn7s5c72sdhr30/sweep/manifest.json"}
     assert len(folder.files("lake/fresh")) == len(LISTED) * 2
-    assert folder.place.prune("lake", 1) == 0
+    assert folder.workspace.prune("lake", 1) == 0
 
 
 def test_a_run_that_may_be_under_way_stays(folder: Folder) -> None:
@@ -77,13 +77,13 @@ def test_a_run_that_may_be_under_way_stays(folder: Folder) -> None:
     folder.file("lake/this/store_listing/data/part-0.parquet", 20)
     folder.run("lake/that", 20)
     before = folder.files()
-    assert folder.place.prune("lake", 1, current="lake/this") == 0
-    assert folder.place.prune("lake", 1, current="lake/that") > 0, "the other is not the current one any more"
+    assert folder.workspace.prune("lake", 1, current="lake/this") == 0
+    assert folder.workspace.prune("lake", 1, current="lake/that") > 0, "the other run is no longer the current one"
     assert before - folder.files() == {"lake/this/store_listing/data/part-0.parquet"}
 
 
 def test_nothing_else_is_removed(folder: Folder) -> None:
-    """The workspace is shared with other repositories, the cache of ranges, and whatever people put there."""
+    """The workspace is shared with other repositories, the range cache, and files of people."""
     for key in (
         "_range_cache/v1/packs/0123",
         "_range_cache/store_listing/data/part-0.parquet",
@@ -106,7 +106,7 @@ def test_nothing_else_is_removed(folder: Folder) -> None:
     folder.run("lake/old", 90)
     folder.run("lake/new", 0)
     folder.file("lake/killed/store_listing/data/part-0.parquet", 50)
-    assert folder.place.prune("lake", 1) == len(LISTED) + 3 + 1
+    assert folder.workspace.prune("lake", 1) == len(LISTED) + 3 + 1
     assert others <= folder.files()
     assert not (folder.root / "lake/killed").exists()
 
@@ -114,13 +114,15 @@ def test_nothing_else_is_removed(folder: Folder) -> None:
 def test_of_an_old_run_what_finds_its_mark_stays(folder: Folder) -> None:
     for age_days in (3, 2, 1):
         folder.run(f"lake/{age_days}-days", age_days)
-    assert folder.place.prune("lake", 2) == len(LISTED) + 3, "data, and manifests of what is no asset"
+    assert folder.workspace.prune("lake", 2) == len(LISTED) + 3, (
+        "data files, and manifests of stages that are not assets"
+    )
     stay = {"store_listing", "uncommitted", "sweep"}
     assert folder.files("lake/3-days") == {f"lake/3-days/{stage}/manifest.json" for stage in stay}
-    assert folder.place.manifest("lake/3-days", "uncommitted").facts == {"run_id": "m"}
-    with pytest.raises(InputOrderError, match="not there"):
-        folder.place.manifest("lake/3-days", "look_1_committed")
-    assert list(folder.place.listed_runs("lake")) == ["lake/1-days", "lake/2-days", "lake/3-days"]
+    assert folder.workspace.manifest("lake/3-days", "uncommitted").facts == {"run_id": "m"}
+    with pytest.raises(InputOrderError, match="does not exist"):
+        folder.workspace.manifest("lake/3-days", "look_1_committed")
+    assert list(folder.workspace.listed_runs("lake")) == ["lake/1-days", "lake/2-days", "lake/3-days"]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", manifest("lake/old", "store_listing") + b" "])
@@ -128,15 +130,15 @@ def test_a_damaged_manifest_stops_no_run(folder: Folder, data: bytes, caplog: py
     for run_key, age_days in (("lake/older", 4), ("lake/damaged", 3), ("lake/newest", 2)):
         folder.run(run_key, age_days)
     folder.file("lake/damaged/store_listing/manifest.json", 3, data)
-    assert list(folder.place.listed_runs("lake")) == ["lake/newest", "lake/older"]
-    assert "run lake/damaged is passed over" in caplog.text
-    assert folder.place.prune("lake", 1) == 2 * (len(LISTED) + 3), "it is as old as it was"
+    assert list(folder.workspace.listed_runs("lake")) == ["lake/newest", "lake/older"]
+    assert "skipping run lake/damaged" in caplog.text
+    assert folder.workspace.prune("lake", 1) == 2 * (len(LISTED) + 3), "it is as old as it was"
     folder.file("lake/newest/store_listing/manifest.json", 2, data)
-    assert next(folder.place.listed_runs("lake")) == "lake/older"
+    assert next(folder.workspace.listed_runs("lake")) == "lake/older"
 
 
 def test_what_a_run_costs_does_not_grow_with_the_runs_before_it(levelled_s3: LevelledS3) -> None:
-    place = Workspace("s3://bucket/work")
+    workspace = Workspace("s3://bucket/work")
     for number in range(200):
         for stage in ("store_listing", "uncommitted"):
             key, run_key = f"work/lake/r{number:03d}/{stage}", f"lake/r{number:03d}"
@@ -147,9 +149,9 @@ def test_what_a_run_costs_does_not_grow_with_the_runs_before_it(levelled_s3: Lev
         levelled_s3.requests.clear()
         return {name: made.count(name) for name in made}
 
-    assert place.prune("lake", 10) == 190 * 2
+    assert workspace.prune("lake", 10) == 190 * 2
     assert requests() == {"ListObjectsV2": 1, "DeleteObjects": 1}
-    assert place.prune("lake", 10) == 0
+    assert workspace.prune("lake", 10) == 0
     assert requests() == {"ListObjectsV2": 1}
-    assert next(place.listed_runs("lake")) == "lake/r199"
+    assert next(workspace.listed_runs("lake")) == "lake/r199"
     assert requests() == {"ListObjectsV2": 1, "GetObject": 1}

@@ -1,4 +1,4 @@
-"""What a stage leaves behind."""
+"""The data and the manifest of a stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.spark import parts, schemas
 from lakefs_gc.engine.spark.parts import PART, write_parts
-from lakefs_gc.engine.workspace import workspace as dataset
+from lakefs_gc.engine.workspace import workspace as workspace_module
 from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
@@ -28,102 +28,102 @@ ENDED = BEGAN + timedelta(minutes=1)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workspace:
+def workspace(tmp_path: Path) -> Workspace:
     return Workspace(f"file://{tmp_path}/a workspace ä %20", clock=lambda: ENDED)
 
 
 def rows(spark: SparkSession, *addresses: str) -> StageOutput:
     frame = spark.createDataFrame([(address,) for address in addresses], schemas.UNCOMMITTED)
     return StageOutput(
-        frame, BEGAN, {"said": "so"}, {"length": F.sum(F.length("address"))}, inputs={"store_listing": "abc"}
+        frame, BEGAN, {"fact": "value"}, {"length": F.sum(F.length("address"))}, inputs={"store_listing": "abc"}
     )
 
 
-def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, place: Workspace) -> None:
-    written = place.write(spark, RUN, "uncommitted", rows(spark, "data/ä", "data/bc"))
-    read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+def test_a_stage_is_read_back_with_what_is_known_of_it(spark: SparkSession, workspace: Workspace) -> None:
+    written = workspace.write(spark, RUN, "uncommitted", rows(spark, "data/ä", "data/bc"))
+    read = workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
     assert {row["address"] for row in read.dataframe.collect()} == {"data/ä", "data/bc"}
     assert read.manifest == written
-    facts = {"said": "so", "length": 13}
+    facts = {"fact": "value", "length": 13}
     made_from = {"store_listing": "abc"}
-    folder = Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
+    folder = Path(workspace.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
     files = {file.name: file.stat().st_size for file in folder.glob("part-*.parquet")}
     assert read.manifest == DatasetManifest(
         "uncommitted", RUN, written.materialization_id, BEGAN, ENDED, 2, facts, made_from, files
     )
 
 
-def test_a_stage_without_rows_measures_zero(spark: SparkSession, place: Workspace) -> None:
-    manifest = place.write(spark, RUN, "uncommitted", rows(spark))
+def test_a_stage_without_rows_measures_zero(spark: SparkSession, workspace: Workspace) -> None:
+    manifest = workspace.write(spark, RUN, "uncommitted", rows(spark))
     assert (manifest.rows, manifest.facts["length"]) == (0, 0)
-    assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 0
+    assert workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 0
 
 
-def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: SparkSession, place: Workspace) -> None:
-    first = place.write(spark, RUN, "uncommitted", rows(spark, "a"))
-    second = place.write(spark, RUN, "uncommitted", rows(spark, "b"))
+def test_each_materialization_has_an_id_and_replaces_the_one_before(spark: SparkSession, workspace: Workspace) -> None:
+    first = workspace.write(spark, RUN, "uncommitted", rows(spark, "a"))
+    second = workspace.write(spark, RUN, "uncommitted", rows(spark, "b"))
     assert first.materialization_id != second.materialization_id
-    assert place.manifest(RUN, "uncommitted") == second
-    assert place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.collect() == [("b",)]
+    assert workspace.manifest(RUN, "uncommitted") == second
+    assert workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED).dataframe.collect() == [("b",)]
 
 
-def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, place: Workspace) -> None:
-    """What is read back must be what was written, not what another process has written since."""
-    kept = place.keep(spark, RUN, "uncommitted", rows(spark, "data/a"), schemas.UNCOMMITTED)
+def test_two_runs_in_one_folder_are_noticed(spark: SparkSession, workspace: Workspace) -> None:
+    """Reading back must return the data of this process, not what another process wrote since."""
+    kept = workspace.keep(spark, RUN, "uncommitted", rows(spark, "data/a"), schemas.UNCOMMITTED)
     assert [row["address"] for row in kept.dataframe.collect()] == ["data/a"]
 
     class BetweenWriteAndRead(Workspace):
         def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
-            place.write(spark, run_key, stage, rows(spark, "data/b"))
+            workspace.write(spark, run_key, stage, rows(spark, "data/b"))
             return super().read(spark, run_key, stage, schema)
 
     with pytest.raises(InputOrderError, match=f"uncommitted of run {RUN} was written by another process"):
-        BetweenWriteAndRead(place.url).keep(spark, RUN, "uncommitted", rows(spark, "data/a"))
+        BetweenWriteAndRead(workspace.url).keep(spark, RUN, "uncommitted", rows(spark, "data/a"))
 
 
-def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, place: Workspace) -> None:
-    with pytest.raises(InputOrderError, match="uncommitted of run lake/1 is not there, or was not finished"):
-        place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
-    place.write(spark, RUN, "uncommitted", rows(spark, "a"))
-    broken = spark.range(1).mapInArrow(fail(StorageError("told by the test")), "address string")
-    with pytest.raises(StorageError, match="told by the test"):
-        place.write(spark, RUN, "uncommitted", StageOutput(broken, BEGAN))
+def test_a_stage_that_did_not_end_is_not_there(spark: SparkSession, workspace: Workspace) -> None:
+    with pytest.raises(InputOrderError, match="uncommitted of run lake/1 does not exist, or was not finished"):
+        workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    workspace.write(spark, RUN, "uncommitted", rows(spark, "a"))
+    broken = spark.range(1).mapInArrow(fail(StorageError("raised by the test")), "address string")
+    with pytest.raises(StorageError, match="raised by the test"):
+        workspace.write(spark, RUN, "uncommitted", StageOutput(broken, BEGAN))
     with pytest.raises(InputOrderError, match="not finished"):
-        place.manifest(RUN, "uncommitted")
+        workspace.manifest(RUN, "uncommitted")
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda file: file.write_bytes(b"")])
 def test_a_stage_that_has_lost_a_file_is_not_read(
-    spark: SparkSession, place: Workspace, lose: Callable[[Path], None]
+    spark: SparkSession, workspace: Workspace, lose: Callable[[Path], None]
 ) -> None:
-    """Spark passes over a file that is not there any more, and over one that is empty, as one is after a power cut."""
+    """Spark ignores a missing file, and an empty one, as a power cut leaves it."""
     output = rows(spark, *(f"data/{number}" for number in range(8)))
-    manifest = place.write(spark, RUN, "uncommitted", replace(output, dataframe=output.dataframe.repartition(4)))
-    folder = Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
+    manifest = workspace.write(spark, RUN, "uncommitted", replace(output, dataframe=output.dataframe.repartition(4)))
+    folder = Path(workspace.folder(RUN, "uncommitted").removeprefix("file://")) / "data"
     files = sorted(folder.glob("part-*.parquet"))
     assert len(files) > 1
     lose(files[1])
-    there = spark.read.schema(schemas.UNCOMMITTED).parquet(str(folder))
-    assert 0 < there.count() < manifest.rows, "nothing but us notices"
-    with pytest.raises(InputOrderError, match=f"1 of {len(files)} files of uncommitted .* e.g. {files[1].name}"):
-        place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    readable = spark.read.schema(schemas.UNCOMMITTED).parquet(str(folder))
+    assert 0 < readable.count() < manifest.rows, "Spark itself does not notice"
+    with pytest.raises(InputOrderError, match=f"1 of {len(files)} files of uncommitted .* for example {files[1].name}"):
+        workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
 
 
 def test_rows_that_this_machine_does_not_find_are_no_stage(
-    spark: SparkSession, place: Workspace, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a cluster whose machines have a folder of that name each."""
-    monkeypatch.setattr(dataset, "data_files", lambda store, folder: {})
-    with pytest.raises(StorageError, match="written with 2 rows, and 0 can be read back"):
-        place.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
+    """On a cluster, each machine may have a local folder of that name."""
+    monkeypatch.setattr(workspace_module, "data_files", lambda store, folder: {})
+    with pytest.raises(StorageError, match="written with 2 rows, but 0 can be read back"):
+        workspace.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
     with pytest.raises(InputOrderError, match="not finished"):
-        place.manifest(RUN, "uncommitted")
+        workspace.manifest(RUN, "uncommitted")
 
 
-def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSession, place: Workspace) -> None:
-    place.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
-    read = place.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
-    for file in (Path(place.folder(RUN, "uncommitted").removeprefix("file://")) / "data").glob("*.parquet"):
+def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSession, workspace: Workspace) -> None:
+    workspace.write(spark, RUN, "uncommitted", rows(spark, "a", "b"))
+    read = workspace.read(spark, RUN, "uncommitted", schemas.UNCOMMITTED)
+    for file in (Path(workspace.folder(RUN, "uncommitted").removeprefix("file://")) / "data").glob("*.parquet"):
         file.unlink()
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     try:
@@ -134,7 +134,7 @@ def test_a_setting_of_the_cluster_hides_no_file_that_is_missing(spark: SparkSess
 
 
 def test_a_manifest_that_others_have_written_is_refused() -> None:
-    """An editor or a tool that writes JSON its own way may have changed more."""
+    """An editor or a tool that formats JSON in its own way may have changed more."""
     manifest = DatasetManifest("committed", RUN, "id", BEGAN, ENDED, 2, {}, {}, {"part-0.parquet": 7})
     data = manifest.to_json()
     assert DatasetManifest.from_json(data, "m") == manifest
@@ -147,32 +147,32 @@ def test_a_manifest_that_others_have_written_is_refused() -> None:
             DatasetManifest.from_json(other, "m")
 
 
-def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, place: Workspace) -> None:
-    place.write(spark, RUN, "store_listing", StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN))
-    file = Path(place.folder(RUN, "store_listing").removeprefix("file://")) / "manifest.json"
+def test_a_stage_of_an_older_version_is_made_anew(spark: SparkSession, workspace: Workspace) -> None:
+    workspace.write(spark, RUN, "store_listing", StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN))
+    file = Path(workspace.folder(RUN, "store_listing").removeprefix("file://")) / "manifest.json"
     content = json.loads(file.read_text())
     del content["files"]
     file.write_text(json.dumps(content))
     with pytest.raises(InputOrderError, match="older lakefs-gc"):
-        place.read(spark, RUN, "store_listing", schemas.STORE_LISTING)
-    assert list(place.listed_runs("lake")) == []
+        workspace.read(spark, RUN, "store_listing", schemas.STORE_LISTING)
+    assert list(workspace.listed_runs("lake")) == []
 
 
-def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, place: Workspace) -> None:
+def test_old_runs_lose_their_data_and_keep_their_manifests(spark: SparkSession, workspace: Workspace) -> None:
     for day in range(1, 4):
         listing = StageOutput(spark.createDataFrame([], schemas.STORE_LISTING), BEGAN + timedelta(days=day))
-        place.write(spark, f"lake/{day}", "store_listing", listing)
-        place.write(spark, f"lake/{day}", "uncommitted", rows(spark, "a"))
-    place.write(spark, "lake/unfinished", "uncommitted", rows(spark, "a"))
-    place.write(spark, "lake-2/1", "store_listing", listing)
-    assert place.prune("lake", keep_runs=2) > 0
+        workspace.write(spark, f"lake/{day}", "store_listing", listing)
+        workspace.write(spark, f"lake/{day}", "uncommitted", rows(spark, "a"))
+    workspace.write(spark, "lake/unfinished", "uncommitted", rows(spark, "a"))
+    workspace.write(spark, "lake-2/1", "store_listing", listing)
+    assert workspace.prune("lake", keep_runs=2) > 0
     with pytest.raises(InputOrderError, match="were removed"):
-        place.read(spark, "lake/1", "uncommitted", schemas.UNCOMMITTED)
-    assert place.manifest("lake/1", "uncommitted").facts["said"] == "so"
+        workspace.read(spark, "lake/1", "uncommitted", schemas.UNCOMMITTED)
+    assert workspace.manifest("lake/1", "uncommitted").facts["fact"] == "value"
     for run in ("lake/2", "lake/3", "lake/unfinished"):
-        assert place.read(spark, run, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 1
-    assert place.read(spark, "lake-2/1", "store_listing", schemas.STORE_LISTING).dataframe.count() == 0
-    assert place.prune("lake", keep_runs=2) == 0
+        assert workspace.read(spark, run, "uncommitted", schemas.UNCOMMITTED).dataframe.count() == 1
+    assert workspace.read(spark, "lake-2/1", "store_listing", schemas.STORE_LISTING).dataframe.count() == 0
+    assert workspace.prune("lake", keep_runs=2) == 0
 
 
 def listed(*addresses: str) -> pa.RecordBatch:
@@ -182,32 +182,32 @@ def listed(*addresses: str) -> pa.RecordBatch:
 
 
 def in_parts(spark: SparkSession, reports: list[pa.RecordBatch]) -> StageOutput:
-    """What reaches the driver of what workers have written."""
+    """Return the output that the driver gets from the workers' reports."""
     rows = [row for report in reports for row in report.to_pylist()]
     frame = spark.createDataFrame([(row["file"], row["rows"], row["size_bytes"]) for row in rows], PART)
-    return StageOutput(frame, BEGAN, {"said": "so"}, in_parts=True)
+    return StageOutput(frame, BEGAN, {"fact": "value"}, in_parts=True)
 
 
 def test_of_what_workers_write_only_what_they_report_counts(
-    spark: SparkSession, place: Workspace, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "_ROWS_PER_FILE", 2)
-    where = place.parts_folder(RUN, "committed")
-    place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed("earlier")], where))))
+    where = workspace.parts_folder(RUN, "committed")
+    workspace.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed("earlier")], where))))
     for _ in range(2):  # an attempt that was lost, and one that failed half way
         next(write_parts([listed("lost", "ä"), listed("later")], where))
     reports = list(write_parts([listed("a"), listed("b"), listed("ä"), listed()], where))
     assert [report.column("rows").to_pylist() for report in reports] == [[2], [1]]
-    manifest = place.write(spark, RUN, "committed", in_parts(spark, reports))
-    assert (manifest.rows, manifest.facts) == (3, {"said": "so", "size_bytes": 30})
-    read = place.read(spark, RUN, "committed", schemas.COMMITTED)
+    manifest = workspace.write(spark, RUN, "committed", in_parts(spark, reports))
+    assert (manifest.rows, manifest.facts) == (3, {"fact": "value", "size_bytes": 30})
+    read = workspace.read(spark, RUN, "committed", schemas.COMMITTED)
     assert {tuple(row) for row in read.dataframe.select("address", "size").collect()} == {
         ("a", 10),
         ("b", 10),
         ("ä", 10),
     }
-    folder = Path(place.folder(RUN, "committed").removeprefix("file://")) / "data"
+    folder = Path(workspace.folder(RUN, "committed").removeprefix("file://")) / "data"
     assert {file.name: file.stat().st_size for file in folder.iterdir()} == manifest.files
-    empty = place.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed()], where))))
+    empty = workspace.write(spark, RUN, "committed", in_parts(spark, list(write_parts([listed()], where))))
     assert (empty.rows, empty.files) == (0, {})
-    assert place.read(spark, RUN, "committed", schemas.COMMITTED).dataframe.count() == 0
+    assert workspace.read(spark, RUN, "committed", schemas.COMMITTED).dataframe.count() == 0

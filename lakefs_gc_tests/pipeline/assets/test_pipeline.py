@@ -159,7 +159,7 @@ def test_missing_upstream_says_what_to_materialize(location: CodeLocation, repos
     failure = failure_of(location.materialize(RUN, "candidates"), "candidates")
     assert failure["error"] == InputOrderError.__name__
     assert "was not finished" in failure["description"]
-    assert "materialize" in failure["what_to_do"]
+    assert "Materialize" in failure["what_to_do"]
 
 
 def test_second_run_of_a_repository_is_refused(location: CodeLocation, repository: LakeRepository, lake: Lake) -> None:
