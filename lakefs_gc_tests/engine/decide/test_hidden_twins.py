@@ -128,7 +128,7 @@ def test_such_a_twin_that_is_staged_after_the_mark(
     assert mark.candidates == 1
     if workspace_is_lost:
         collector = Collector(spark, repository)
-    stage_with_wrong_size(repository, twin, b"1234567")
+    repository.stage("p", twin, size_bytes=100, checksum="c")
     result = collector.sweep(mark)
     assert counts(result) == {"resurrected": 1}
     assert repository.store.read(twin) == b"1234567"
