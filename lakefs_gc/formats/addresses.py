@@ -51,14 +51,16 @@ _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
-_OTHER_ORIGIN_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///"
+_OTHER_ORIGIN_RE2 = (
+    r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///|\Ahttps?://[^/?]*[A-Z:]"
+)
 """Addresses that ``_as_read`` changes, and a few others."""
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
 LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
 _HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
-_SLASHES = re.compile(r"(?<!:)/{2,}")
-_UNTIDY_PATH = re.compile(r"(?:^|/)\.{0,2}/|/\.{1,2}$")
+_DEFAULT_PORTS = {"http://": ":80", "https://": ":443"}
+_UNTIDY_PATH = re.compile(r"(?:\A|/)\.{0,2}/|/\.{0,2}\Z")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 """A key that no file can have: with an empty part, ``.`` or ``..``."""
 _ISSUED_FOLDER = re.compile(r"(?P<folder>local://.+/)data/[0-9a-v]{20}/[0-9a-v]{20}(?:,[A-Za-z0-9_-]+)?")
@@ -116,7 +118,8 @@ def _as_read(address: str) -> str:
     """Return a URL with its scheme and its bucket as lakeFS reads them; both have one meaning only.
 
     Go's ``url.Parse`` converts the scheme to lower case, and removes ``user:password@`` from the host. If the host is
-    empty, the first part of the path is the bucket. Local stores read the address unchanged.
+    empty, the first part of the path is the bucket. The host of an Azure address is a DNS name, in any case, and may
+    state the port of its scheme. Local stores read the address unchanged.
     """
     address = _with_small_scheme(address)
     scheme = _SCHEME.match(address)
@@ -124,6 +127,8 @@ def _as_read(address: str) -> str:
         return address
     host = _HOST.match(address, scheme.end())
     rest = address[scheme.end() :] if host is None else host["name"] + address[host.end() :]
+    if host is not None and (port := _DEFAULT_PORTS.get(scheme[0])):
+        rest = host["name"].lower().removesuffix(port) + address[host.end() :]
     return scheme[0] + (rest.lstrip("/") if scheme[0] == _S3_SCHEME else rest)
 
 
@@ -186,9 +191,9 @@ def entries_below(
     """
     addresses, types = batch.column("address"), batch.column("address_type")
     if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, at almost no cost
-        if full_only:
+        if full_only and not elsewhere:
             return batch.slice(0, 0)
-        if not _tidied(addresses, _may_be_untidy(addresses), folders[0]):
+        if not full_only and not pc.any(_may_be_untidy(addresses), min_count=0).as_py():
             return batch
     is_full = _are_full(batch)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
@@ -225,25 +230,43 @@ def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
             pc.starts_with(addresses, "/"),
             pc.match_substring(addresses, "//"),
             pc.match_substring(addresses, "./"),
+            pc.ends_with(addresses, "/"),
+            pc.ends_with(addresses, "/."),
+            pc.ends_with(addresses, "/.."),
         ),
     )
 
 
 def _tidied(addresses: pa.StringArray, untidy: pa.BooleanArray, folder: str) -> dict[int, str]:
-    """Map the ``untidy`` rows to their ``_tidy_key``."""
+    """Map the ``untidy`` rows to their ``key_as_path``."""
     rows = pc.indices_nonzero(untidy).to_pylist()
-    keys = ((row, _tidy_key(addresses[row].as_py(), folder)) for row in rows)
+    keys = ((row, key_as_path(addresses[row].as_py(), folder, folder)) for row in rows)
     return {row: key for row, key in keys if key is not None}
 
 
-def _tidy_key(address: str, folder: str) -> str | None:
-    """The key that a relative address names where it is taken for a path; None for itself, and outside of ``folder``.
+def key_as_path(address: str, base: str, folder: str) -> str | None:
+    """Return the key below ``folder`` that an address relative to ``base`` names if it is read as a path.
 
-    Local stores walk ``.`` and ``..``; a store that keeps keys as paths (SeaweedFS) takes several slashes for one; and
-    lakeFS itself drops a first slash where the namespace is a whole bucket (``formatPathWithNamespace``).
+    ``base`` and ``folder`` are URLs with a final slash, of namespaces or of stores. None for an address that is its own
+    key, leads elsewhere, or to what can never be garbage. Local stores, and others that keep keys as paths (SeaweedFS),
+    resolve ``.``, ``..`` and several slashes; lakeFS itself drops a first slash if the namespace is a whole bucket
+    (``formatPathWithNamespace``).
     """
-    tidy = posixpath.normpath(f"./{address}") if is_local(folder) else _with_single_slashes(address)
-    return None if tidy == address or tidy.startswith("../") or tidy in ("", ".", "..") else tidy
+    (base_scheme, _, base_path), (scheme, _, path) = base.partition("://"), folder.partition("://")
+    resolved, root = posixpath.normpath(base_path + address), posixpath.normpath(path)
+    if base_scheme != scheme or not resolved.startswith(root + "/"):
+        return None
+    key = resolved[len(root) + 1 :]
+    if address.endswith("/") and not is_local(folder):  # the key of a directory marker is another object
+        key += "/"
+    return key if is_candidate_address(key) and (base, key) != (folder, address) else None
+
+
+def leaving_addresses(batch: pa.RecordBatch) -> list[str]:
+    """Return the relative addresses of a batch (``entries_below``) that may leave their namespace through ``..``."""
+    addresses = batch.column("address")
+    leaving = pc.and_not(pc.match_substring(addresses, "../"), _are_full(batch))
+    return addresses.filter(leaving).unique().to_pylist() if pc.any(leaving, min_count=0).as_py() else []
 
 
 def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -306,37 +329,35 @@ def _bucket(folder: str) -> str:
 
 
 def _may_be_read_otherwise(addresses: pa.StringArray) -> pa.BooleanArray:
-    return pc.match_substring_regex(addresses, r"[%?]|[^:/]/\.{0,2}/|///\.{0,2}/|/\.{1,2}\z|://\.{1,2}/")
+    return pc.match_substring_regex(addresses, r"[%?]|[^:/]/\.{0,2}/|///\.{0,2}/|/\.{0,2}\z|://\.{1,2}/")
 
 
 def other_readings(address: str) -> list[str]:
     """Return the other meanings of an address that is read as a URL: without a query, decoded, or both.
 
     lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``). An
-    address of a local store is also a path, in which ``//``, ``.`` and ``..`` lead to the object of a shorter path. A
-    store may also keep keys as paths (SeaweedFS), and read several slashes as one. The address itself is not returned.
+    address of a local store is also a path, in which ``//``, ``.`` and ``..`` lead to the object of a shorter path.
+    Other stores may keep keys as paths, too (SeaweedFS). The address itself is not returned.
     """
     address_as_read = _as_read(address)
     before_query = address_as_read.partition("?")[0]
     decoded = (unquote(text, errors="surrogateescape") for text in (address_as_read, before_query))
     readings = list(dict.fromkeys([address_as_read, before_query, *decoded]))
-    tidy = _tidy if is_local(address) else _with_single_slashes
-    readings += [tidy(text) for text in readings]
+    readings += [_resolved(text) for text in readings]
     return [text for text in dict.fromkeys(readings) if text != address and _is_utf8(text)]
 
 
-def _tidy(url: str) -> str:
-    """Return an address of a local store with its path resolved as an operating system does, ignoring links."""
-    path = url.removeprefix(LOCAL_SCHEME)
-    if not _UNTIDY_PATH.search(path.removeprefix("/")):
+def _resolved(url: str) -> str:
+    """Return an address, which may be relative, with its path resolved as an operating system does, ignoring links."""
+    scheme = _SCHEME.match(url)
+    start = scheme.end() if scheme else 0
+    prefix, path = url[:start], url[start:]
+    if not _UNTIDY_PATH.search(path):
         return url
-    tidy = posixpath.normpath(path)
-    return LOCAL_SCHEME + (f"/{tidy.lstrip('/')}" if path.startswith("/") else tidy)
-
-
-def _with_single_slashes(url: str) -> str:
-    """Return an address without empty parts; the address may be relative to its namespace."""
-    return _SLASHES.sub("/", url).removeprefix("/")
+    resolved = posixpath.normpath(path).lstrip("/")
+    if is_local(url):
+        return f"{prefix}/{resolved}" if path.startswith("/") else prefix + resolved
+    return prefix + resolved + ("/" if path.endswith("/") else "")
 
 
 def _is_utf8(text: str) -> bool:

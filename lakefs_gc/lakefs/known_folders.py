@@ -22,7 +22,9 @@ from lakefs_gc.formats.addresses import (
     folder_above,
     is_candidate_address,
     is_local,
+    key_as_path,
     key_below,
+    leaving_addresses,
     local_addresses_elsewhere,
     normalize_namespace,
     other_readings,
@@ -147,14 +149,19 @@ class KnownFolders:
             'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}; then start a new run',
         )
 
-    def entries(self, batch: pa.RecordBatch, *, full_only: bool = False) -> pa.RecordBatch:
-        """The rows of a batch of entries whose addresses lie in the namespace, as ``entries_below`` has them.
+    def entries(self, batch: pa.RecordBatch, *, other_store: str = "") -> pa.RecordBatch:
+        """Return the rows of a batch of entries with an address in the namespace (``entries_below``).
 
+        ``other_store`` is the URL of the store of the repository that the entries are of, if it is another one.
         Raises ``NamespaceError`` for a full address that nothing explains.
         """
         urls = local_addresses_elsewhere(batch, self.folders)
         elsewhere = {url: key for url in urls if (key := self.key_or_outside(url)) is not None}
-        return entries_below(batch, self.folders, full_only=full_only, elsewhere=elsewhere)
+        if other_store:
+            own = self.store.folder_url
+            leading_here = ((address, key_as_path(address, other_store, own)) for address in leaving_addresses(batch))
+            elsewhere |= {address: key for address, key in leading_here if key is not None}
+        return entries_below(batch, self.folders, full_only=bool(other_store), elsewhere=elsewhere)
 
     def _place(self, url: str) -> str:
         """The path from here of what a full address names beside the namespace; empty where that is not known."""

@@ -20,6 +20,8 @@ from lakefs_gc.formats.addresses import (
     have_unrecognized_names,
     is_candidate_address,
     is_whole_bucket,
+    key_as_path,
+    leaving_addresses,
     local_addresses_elsewhere,
     namespaces_overlap,
     normalize_namespace,
@@ -208,14 +210,14 @@ def batch_of(rows: list[tuple[str, AddressType, str | None]]) -> pa.RecordBatch:
 def test_the_entries_of_a_batch_below_a_namespace() -> None:
     expected = [row[2] for row in RESOLVED if row[2] is not None]
     found = entries_below(batch_of(RESOLVED), spellings(NAMESPACE, NAMESPACE)).column("address").to_pylist()
-    assert found == [*expected, "pct a"]  # lakeFS reads that one
+    assert found == [*expected, "pct a", "data/x:/y"]  # lakeFS reads the one, a store with paths the other
     full = [row[2] for row in RESOLVED if row[2] is not None and row[2] != row[0]]
     found = entries_below(batch_of(RESOLVED), spellings(NAMESPACE, NAMESPACE), full_only=True)
     assert found.column("address").to_pylist() == [*full, "pct a"]
 
 
 def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
-    batch = batch_of([row for row in RESOLVED if row[1] == RELATIVE])
+    batch = batch_of([row for row in RESOLVED if row[1] == RELATIVE and "//" not in row[0]])
     folders = spellings(NAMESPACE, NAMESPACE)
     assert entries_below(batch, folders) is batch
     assert entries_below(batch, folders, full_only=True).num_rows == 0
@@ -248,6 +250,11 @@ def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
         ("s3://b/repo/data//s///a", ["data//s///a", "data/s/a"]),
         ("s3://b/repo/data/a@b", ["data/a@b"]),
         ("s3://b@other/repo/data/a", []),
+        ("s3://b/./repo/data/a", ["data/a"]),
+        ("s3://b/repo/data/./a", ["data/./a", "data/a"]),
+        ("s3://b/other/../repo/data/a", ["data/a"]),
+        ("s3://b/repo/data/a/", ["data/a/"]),
+        ("s3://b/../repo/data/a", []),
         ("s3://other?x@b/repo/data/a", []),
     ],
 )
@@ -257,6 +264,24 @@ def test_what_a_full_address_may_mean(address: str, keys: list[str]) -> None:
     found = entries_below(batch, spellings("s3://b/repo", "s3://b/repo/"))
     assert found.column("address").to_pylist() == ["data/first", *keys]
     assert found.column("size").to_pylist() == [1, *(2 for _ in keys)]
+
+
+@pytest.mark.parametrize(
+    ("address", "keys"),
+    [
+        ("https://me.blob.core.windows.net/c/repo/data/a", ["data/a"]),
+        ("https://ME.Blob.core.windows.net/c/repo/data/a", ["data/a"]),
+        ("https://me.blob.core.windows.net:443/c/repo/data/a", ["data/a"]),
+        ("HTTPS://me.blob.core.windows.net/c//repo/data/a", ["data/a"]),
+        ("https://me.blob.core.windows.net:80/c/repo/data/a", []),
+        ("https://me.blob.core.windows.net/C/repo/data/a", []),
+        ("https://you.blob.core.windows.net/c/repo/data/a", []),
+    ],
+)
+def test_what_an_azure_address_may_mean(address: str, keys: list[str]) -> None:
+    namespace = "https://me.blob.core.windows.net/c/repo"
+    found = entries_below(batch_of([(address, FULL, None)]), spellings(namespace, namespace))
+    assert found.column("address").to_pylist() == keys
 
 
 def test_a_local_store_is_named_by_its_folder_too() -> None:
@@ -277,6 +302,7 @@ def test_a_local_store_is_named_by_its_folder_too() -> None:
         ("local:///srv/repo/%2E/data/a", ["%2E/data/a", "data/a"]),
         ("local:///srv/repo/../alias/data/a", []),
         ("local:///srv/repo/data/..", []),
+        ("local:///srv/repo/data/a/", ["data/a"]),
     ],
 )
 def test_a_path_names_one_file_and_not_what_its_letters_say(address: str, keys: list[str]) -> None:
@@ -300,6 +326,14 @@ def test_a_path_names_one_file_and_not_what_its_letters_say(address: str, keys: 
         ("local://repo", "data/s/../s/a", ["data/s/a"]),
         ("local://repo", "data/./s/a", ["data/s/a"]),
         ("local://repo", "data/s./a", ["data/s./a"]),
+        ("local://repo", "data/../../repo/data/a", ["data/a"]),
+        ("local://repo", "data/../../other/data/a", []),
+        ("local://repo", "data/s/a/.", ["data/s/a"]),
+        ("local://repo", "data/s/a/", ["data/s/a"]),
+        ("s3://b/repo", "data/./s/a", ["data/./s/a", "data/s/a"]),
+        ("s3://b/repo", "data/s/../a", ["data/s/../a", "data/a"]),
+        ("s3://b/repo", "data/s/a/", ["data/s/a/"]),
+        ("s3://b/repo", "../repo/data/a", ["../repo/data/a", "data/a"]),
     ],
 )
 @pytest.mark.parametrize("beside", [RELATIVE, FULL])
@@ -310,6 +344,28 @@ def test_what_a_relative_address_names_as_a_path(
     found = entries_below(batch, spellings(namespace, namespace)).column("address").to_pylist()
     assert [key for key in found if key != "data/b"] == keys
     assert entries_below(batch, spellings(namespace, namespace), full_only=True).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        ("data/../../lake/data/x", "data/x"),
+        ("../lake/data/x", "data/x"),
+        ("data/x/../../../lake//data/./x", "data/x"),
+        ("data/x", None),
+        ("data/../data/x", None),
+        ("../lake-2/data/x", None),
+        ("../../lake/data/x", None),
+    ],
+)
+@pytest.mark.parametrize("root", ["file:///srv/", "s3://b/", "s3://b/a/"])
+def test_a_relative_address_of_another_repository_that_leads_here(address: str, key: str | None, root: str) -> None:
+    assert key_as_path(address, f"{root}other/", f"{root}lake/") == key
+    batch = batch_of([("data/b", RELATIVE, None), (address, RELATIVE, None)])
+    assert leaving_addresses(batch) == ([address] if ".." in address else [])
+    elsewhere = {address: key} if key else {}
+    found = entries_below(batch, spellings("s3://b/lake", "s3://b/lake"), full_only=True, elsewhere=elsewhere)
+    assert found.column("address").to_pylist() == ([key] if key else [])
 
 
 @pytest.mark.parametrize("namespace", ["s3://me@b/repo", "s3://b//repo", "s3:///b/repo", "S3://b/repo"])

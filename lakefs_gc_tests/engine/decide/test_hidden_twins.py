@@ -117,7 +117,7 @@ def test_a_twin_of_an_object_whose_size_was_stated_wrong(
 
 @pytest.mark.parametrize("workspace_is_lost", [False, True])
 def test_such_a_twin_that_is_staged_after_the_mark(
-    spark: SparkSession, repository: LakeRepository, workspace_is_lost: bool
+    spark: SparkSession, repository: LakeRepository, tmp_path: Path, workspace_is_lost: bool
 ) -> None:
     stage_with_wrong_size(repository, "data/slice/one", b"12345")
     repository.commit()
@@ -127,7 +127,8 @@ def test_such_a_twin_that_is_staged_after_the_mark(
     mark = collector.collect_and_mark()
     assert mark.candidates == 1
     if workspace_is_lost:
-        collector = Collector(spark, repository)
+        other_work = repository.lake.settings.model_copy(update={"work_url": f"file://{tmp_path}/other-work"})
+        collector = Collector(spark, repository, settings=other_work)
     repository.stage("p", twin, size_bytes=100, checksum="c")
     result = collector.sweep(mark)
     assert counts(result) == {"resurrected": 1}

@@ -139,14 +139,14 @@ def live_addresses(
     folders: tuple[str, ...],
     entries: int | None,
     *,
-    full_only: bool = False,
+    other_store: str = "",
     explained_by: KnownFolders | None = None,
 ) -> Batches:
     """The addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
     ``entries`` is how many its metarange says it has; None when no metarange was asked, and then the file may also be
-    something other than a range, which has no addresses, but not of a kind that nobody knows.  ``full_only`` is for a
-    range of another repository, whose relative addresses lie in that one's namespace.
+    something other than a range, which has no addresses, but not of a kind that nobody knows.  ``other_store`` is the
+    URL of the store of another repository, whose range this is: its relative addresses lie there.
 
     Raises ``CorruptRangeError``, and with ``explained_by`` ``NamespaceError`` for a full address that may be another
     spelling of the namespace's.
@@ -157,8 +157,8 @@ def live_addresses(
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
     if explained_by is not None:
-        inside = explained_by.entries(batch, full_only=full_only)
+        inside = explained_by.entries(batch, other_store=other_store)
     else:
-        inside = entries_below(batch, folders, full_only=full_only)
+        inside = entries_below(batch, folders)
     columns = [inside.column(name) for name in LISTING_SCHEMA.names]
     yield pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)

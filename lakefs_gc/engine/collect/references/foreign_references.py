@@ -284,7 +284,7 @@ def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores:
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         name = f"{row['store_url']}{file}"
         named.update({(row["store_url"], range_id): row["repository"] for range_id in named_ranges(data, name)})
-        return list(live_addresses(data, name, known.folders, None, full_only=True, explained_by=known))
+        return list(live_addresses(data, name, known.folders, None, other_store=row["store_url"], explained_by=known))
 
     repositories: dict[str, str] = {}
 
@@ -320,7 +320,8 @@ def _not_listed(named: dict[tuple[str, str], str], listed: StageFiles, known: Kn
             lost = pa.array([store_url + key])
             yield pa.record_batch([pa.nulls(1, pa.string()), [repository_of[key]], lost], schema=_FOUND_SCHEMA)
         for key, data in store.read_many(sorted(there), concurrency=_READS_AT_ONCE):
-            for rows in live_addresses(data, store_url + key, known.folders, None, full_only=True, explained_by=known):
+            name = store_url + key
+            for rows in live_addresses(data, name, known.folders, None, other_store=store_url, explained_by=known):
                 yield _found(rows.column("address"), repository_of[key])
 
 

@@ -23,7 +23,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
-from lakefs_gc.formats.addresses import other_readings
+from lakefs_gc.formats.addresses import key_as_path, other_readings
 from lakefs_gc.formats.uncommitted_parquet import read_uncommitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -33,6 +33,7 @@ from lakefs_gc.storage.location import StoreLocation
 logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 4  # up to 20 MB each
+_MAY_BE_READ_OTHERWISE = r"[%?]|(?:\A|/)\.{0,2}(?:/|\z)"
 _CALLS_AT_ONCE = 16
 _MOST_LISTS = 5
 
@@ -66,7 +67,7 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
-    addresses = paths.mapInArrow(_read_files(run.store), schemas.UNCOMMITTED)
+    addresses = paths.mapInArrow(_read_files(run.store, run.namespace), schemas.UNCOMMITTED)
     # A local store's server leaves out of its list what was linked by its folder.
     asked = (heads.keys() if len(run.folders) > 1 else set()) | _forgotten(server, run.repository, prepared)
     if asked:
@@ -178,13 +179,17 @@ def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> lis
 
 
 @worker
-def _read_files(batches: Batches, store: StoreLocation) -> Batches:
+def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
     for key, data in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         rows = read_uncommitted(data, key)
         yield rows
         # Whether an address was a full one, which lakeFS decodes when it reads, is not said.
-        escaped = rows.column("address").filter(pc.match_substring_regex(rows.column("address"), "[%?]|\\A/|//"))
+        escaped = rows.column("address").filter(
+            pc.match_substring_regex(rows.column("address"), _MAY_BE_READ_OTHERWISE)
+        )
         others = [reading for address in escaped.to_pylist() for reading in other_readings(address)]
+        as_paths = (key_as_path(address, folder, folder) for address in escaped.to_pylist())
+        others += [key for key in as_paths if key is not None]
         if others:
             yield pa.RecordBatch.from_arrays([pa.array(others, pa.string())], schema=rows.schema)
 
