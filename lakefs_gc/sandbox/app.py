@@ -52,7 +52,7 @@ _UPLOAD = ("POST", objects.UPLOAD_PATH)
 
 
 def create_app(sandbox: Sandbox) -> Starlette:
-    """The application; whoever runs it closes the sandbox afterwards."""
+    """Return the application. Its caller closes the sandbox afterwards."""
     routes = [
         _route(sandbox, method, path, handler, needs_credentials=True)
         for group in _GROUPS
@@ -90,7 +90,7 @@ async def _call(sandbox: Sandbox, request: Request, *, is_upload: bool) -> Async
     for name, value in request.query_params.multi_items():
         queries[name].append(value)
 
-    def make(body: bytes = b"", content: BinaryIO | None = None, content_type: str = content_type) -> Call:
+    def call_with(body: bytes = b"", content: BinaryIO | None = None, content_type: str = content_type) -> Call:
         return Call(
             sandbox,
             request.path_params,
@@ -103,25 +103,25 @@ async def _call(sandbox: Sandbox, request: Request, *, is_upload: bool) -> Async
         )
 
     if not is_upload:
-        yield make(body=await request.body())
+        yield call_with(body=await request.body())
     elif content_type.startswith(_FORM):
         async with request.form() as form:
             part = form.get("content")
             if isinstance(part, UploadFile):
-                yield make(content=part.file, content_type=part.content_type or "")
+                yield call_with(content=part.file, content_type=part.content_type or "")
             elif isinstance(part, str):
                 with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
                     spool.write(part.encode())
                     spool.seek(0)
-                    yield make(content=cast(BinaryIO, spool), content_type="")
+                    yield call_with(content=cast(BinaryIO, spool), content_type="")
             else:
-                yield make(content_type="")
+                yield call_with(content_type="")
     else:
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
             async for piece in request.stream():
                 spool.write(piece)
             spool.seek(0)
-            yield make(content=cast(BinaryIO, spool))
+            yield call_with(content=cast(BinaryIO, spool))
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -32,18 +32,18 @@ class Credentials:
 
 
 def new_credentials() -> Credentials:
-    """Credentials in lakeFS's form."""
+    """Return new random credentials in lakeFS's form."""
     key = "".join(secrets.choice(_KEY_CHARACTERS) for _ in range(14))
     return Credentials(f"AKIAJ{key}Q", secrets.token_urlsafe(30))
 
 
 def unauthenticated() -> ApiError:
-    """401, in the words of lakeFS."""
+    """Return the error 401 with lakeFS's message."""
     return ApiError(401, "error authenticating request")
 
 
 class Authenticator:
-    """Tells whether a request comes from the sandbox's one user."""
+    """Checks that a request comes from the only user of the sandbox."""
 
     def __init__(self, credentials: Credentials, secret: str, clock: Clock) -> None:
         self._credentials = credentials
@@ -74,7 +74,7 @@ class Authenticator:
             raise unauthenticated()
 
     def login(self) -> tuple[str, int]:
-        """A token (a JWT), and when it expires, in seconds since 1970."""
+        """Return a token (a JWT), and when it expires, in seconds since 1970."""
         expires = int(self._clock().timestamp()) + LOGIN_SECONDS
         claims = {"sub": USER, "aud": "login", "exp": expires}
         body = f"{_encoded(json.dumps(_JWT_HEADER).encode())}.{_encoded(json.dumps(claims).encode())}"

@@ -10,5 +10,5 @@ Clock = Callable[[], datetime]
 
 
 def system_clock() -> datetime:
-    """This machine's time."""
+    """Return the time of this machine."""
     return datetime.now(UTC)

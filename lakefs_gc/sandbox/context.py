@@ -35,14 +35,14 @@ _PREPARATION_SECONDS = _DAY_SECONDS
 class SandboxOptions:
     """The settings of a sandbox.
 
-    ``grace_period_seconds`` is what the server tells collectors. A link token holds for ``link_lifetime_seconds``:
-    by default the grace period, or a day if that is 0 (as for a demo); never longer than the grace period, or a
-    collector would delete what a client is about to link. A page of prepare_uncommited ends after
-    ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
+    ``grace_period_seconds`` is the value that the server reports to collectors. A link token is valid for
+    ``link_lifetime_seconds``: by default the grace period, or a day if that is 0 (as for a demo). It must not exceed
+    the grace period, because a collector would delete an object that a client is about to link. A page of
+    prepare_uncommited ends after ``uncommitted_page_bytes`` of addresses or ``uncommitted_page_seconds``.
 
-    ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` are where a sandbox differs from lakeFS on
-    purpose: see ``lakefs_gc.sandbox.differences``. ``issues_folder_addresses``: addresses for uploads name the
-    folder of a local store (``local:///folder/...``) instead of the namespace, as a lakeFS server's do.
+    ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` select the intended differences from lakeFS:
+    see ``lakefs_gc.sandbox.differences``. ``issues_folder_addresses``: upload addresses contain the folder of a local
+    store (``local:///folder/...``) instead of the namespace, as on a lakeFS server.
     """
 
     grace_period_seconds: int = _DAY_SECONDS
@@ -73,14 +73,12 @@ class SandboxOptions:
 
     @property
     def copy_seconds(self) -> int:
-        """Return how long a copy is tracked: for the grace period, and longer than any preparation takes."""
+        """Return how long a copy is tracked: the grace period plus the longest duration of a preparation."""
         return self.grace_period_seconds + _PREPARATION_SECONDS
 
 
 class Sandbox:
-    """The parts of a sandbox. Its state is in ``folder`` and in the store; both together survive a
-    restart.
-    """
+    """The parts of a sandbox. Its state is in ``folder`` and in the store, and survives a restart."""
 
     def __init__(
         self,
@@ -91,7 +89,9 @@ class Sandbox:
         options: SandboxOptions | None = None,
         clock: Clock = system_clock,
     ) -> None:
-        """Without ``credentials``, those of the folder's last run are used, or made up and kept there.
+        """Create or reopen a sandbox.
+
+        Without ``credentials``, use those of the folder's last run, or generate and store new ones.
 
         Raise ``ConfigurationError`` for a store that a sandbox cannot use.
         """
@@ -102,10 +102,10 @@ class Sandbox:
         self.presigner = Presigner(self.namespaces)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.database = Database(folder / _DATABASE_FILE)
-        made_up = new_credentials()
+        generated = new_credentials()
         self.credentials = credentials or Credentials(
-            self.database.setting("access_key_id", made_up.access_key_id),
-            self.database.setting("secret_access_key", made_up.secret_access_key),
+            self.database.setting("access_key_id", generated.access_key_id),
+            self.database.setting("secret_access_key", generated.secret_access_key),
         )
         self.secret = self.database.setting("secret", secrets.token_hex(32))
         self.refs = Refs(self.database)
@@ -125,12 +125,12 @@ class Sandbox:
         self._background = ThreadPoolExecutor(_BACKGROUND_THREADS, thread_name_prefix="sandbox-task")
 
     def lock(self, repository: Repository) -> threading.RLock:
-        """Held by everything that moves a branch of the repository, for as long as it takes."""
+        """Return the lock that every operation holds while it moves a branch of the repository."""
         with self._guard:
             return self._locks[repository.name]
 
     def committed(self, repository: Repository) -> Committed:
-        """The committed data of a repository."""
+        """Return the committed data of a repository."""
         with self._guard:
             if repository.folder not in self._committed:
                 store = self.namespaces.store(repository.folder)
@@ -138,21 +138,21 @@ class Sandbox:
             return self._committed[repository.folder]
 
     def now_seconds(self) -> int:
-        """Whole seconds since 1970."""
+        """Return the time in whole seconds since 1970."""
         return int(self.clock().timestamp())
 
     def in_background(self, task: Callable[[], None]) -> Future[None]:
-        """Run a task beside the requests; it stores its own outcome."""
+        """Run a task in the background. The task stores its own outcome."""
         return self._background.submit(task)
 
     def close(self) -> None:
-        """Finish what runs in the background, and let go of the database."""
+        """Finish the background tasks, and close the database."""
         self._background.shutdown(wait=True)
         self.database.close()
 
 
 def writable(repository: Repository, *, force: bool = False) -> Repository:
-    """The repository, unless it is read-only; lakeFS lets ``force`` write all the same."""
+    """Return the repository if it is not read-only. As in lakeFS, ``force`` permits a write to a read-only one."""
     if repository.read_only and not force:
         raise read_only()
     return repository

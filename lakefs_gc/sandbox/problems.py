@@ -1,4 +1,4 @@
-"""The error answers of the API, in lakeFS's own words.
+"""The error answers of the API, with lakeFS's messages.
 
 Source: recordings of a real server, and lakeFS ``pkg/graveler/errors.go``, ``pkg/api/controller.go``.
 """
@@ -9,19 +9,19 @@ from lakefs_gc.errors import LakeFSGCError
 
 
 class ApiError(LakeFSGCError):
-    """A refusal that the client sees: an HTTP status, and the message of the body ``{"message": ...}``."""
+    """An error answer: an HTTP status, and the message of the body ``{"message": ...}``."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message, status=status)
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """Return the HTTP status."""
         return int(self.facts["status"])
 
 
 class NotFound(ApiError):  # noqa: N818 - the name of an answer
-    """404: a thing that the request names does not exist."""
+    """404: something that the request names does not exist."""
 
     def __init__(self, what: str = "") -> None:
         super().__init__(404, f"{what} not found" if what else "not found")
@@ -42,31 +42,31 @@ class NoChanges(ApiError):  # noqa: N818 - the name of an answer
 
 
 def invalid(argument: str, kind: str, more: str = "") -> ApiError:
-    """400 for an argument that does not validate, e.g. ``argument branch: branch id: invalid value: ...``."""
+    """Return the error 400 for an invalid argument, e.g. ``argument branch: branch id: invalid value: ...``."""
     return ApiError(400, f"argument {argument}: {kind}invalid value: validation error{more}")
 
 
 def missing(argument: str) -> ApiError:
-    """400 for an argument that is empty."""
+    """Return the error 400 for an empty argument."""
     return ApiError(400, f"argument {argument}: required value: validation error")
 
 
 def dirty(branch: str = "") -> ApiError:
-    """400 for an operation that needs a branch without uncommitted changes."""
+    """Return the error 400 for an operation that needs a branch without uncommitted changes."""
     message = "uncommitted changes (dirty branch)"
     return ApiError(400, f"{branch}: {message}" if branch else message)
 
 
 def already_exists(what: str) -> ApiError:
-    """409 for a name that is taken."""
+    """Return the error 409 for a name that is in use."""
     return ApiError(409, f"{what} already exists: not unique")
 
 
 def read_only() -> ApiError:
-    """403 for a write to a read-only repository."""
+    """Return the error 403 for a write to a read-only repository."""
     return ApiError(403, "read-only repository")
 
 
 def gone() -> ApiError:
-    """410 for an object whose bytes are no longer in the store."""
+    """Return the error 410 for an object that is no longer in the store."""
     return ApiError(410, "No data")

@@ -52,8 +52,8 @@ def weed_program() -> Path:
 class SeaweedFS:
     """A running server: ``with SeaweedFS(folder) as server: server.endpoint``.
 
-    ``folder`` holds the data and ``seaweedfs.log``; what an earlier server left there is served again. The
-    one user has all rights; the keys are random unless given. The server ends with the ``with`` block.
+    ``folder`` contains the data and ``seaweedfs.log``. A new server on the same folder serves the existing data. The
+    only user has all permissions. The keys are random unless specified. The server ends with the ``with`` block.
     """
 
     def __init__(self, folder: Path, access_key: str = "", secret_key: str = "") -> None:
@@ -65,14 +65,14 @@ class SeaweedFS:
         self._grpc_sockets: list[Path] = []
 
     def __enter__(self) -> SeaweedFS:
-        """Raise ``ConfigurationError`` (not installed), ``StoreUnavailableError`` (does not come up)."""
+        """Start the server. Raise ``ConfigurationError`` (not installed) or ``StoreUnavailableError``."""
         program = weed_program()
         self.folder.mkdir(parents=True, exist_ok=True)
         for start in range(1, _STARTS + 1):
             try:
                 self._start(program)
                 return self
-            except StoreUnavailableError:  # another program may have taken a port in between
+            except StoreUnavailableError:  # another program may have taken a port meanwhile
                 self.close()
                 if start == _STARTS:
                     raise
@@ -88,7 +88,7 @@ class SeaweedFS:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which the standard AWS credential chain finds this server."""
+        """Return the variables with which the standard AWS credential chain finds this server."""
         return {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -98,7 +98,7 @@ class SeaweedFS:
         }
 
     def client(self) -> Any:
-        """A boto3 S3 client of its own, for making buckets and looking at what is there."""
+        """Return a new boto3 S3 client, for creating and listing buckets."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -109,7 +109,7 @@ class SeaweedFS:
         )
 
     def close(self) -> None:
-        """End the server; waits until it is gone."""
+        """Stop the server, and wait until its process has ended."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -157,7 +157,7 @@ class SeaweedFS:
             "s3.localSocket": "s3.sock",
         }
         command = [str(program), "server", *(f"-{name}={value}" for name, value in options.items())]
-        self._grpc_sockets = [  # SeaweedFS puts them there, and leaves them
+        self._grpc_sockets = [  # SeaweedFS creates these, and does not remove them
             Path(f"/tmp/seaweedfs-{part}-grpc-{port}.sock")
             for part, port in (("master", ports[2]), ("volume", ports[4]), ("filer", ports[6]), ("s3", ports[7]))
         ]
@@ -175,7 +175,7 @@ class SeaweedFS:
         log.info("seaweedfs ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
 
     def _wait(self, timeout_seconds: float) -> None:
-        """Until an object can be written: the volume server joins some time after the S3 port opens."""
+        """Wait until an object can be written. The volume server joins some time after the S3 port opens."""
         client, bucket = self.client(), f"ready-{secrets.token_hex(8)}"
         deadline = time.monotonic() + timeout_seconds
         while True:
@@ -188,7 +188,7 @@ class SeaweedFS:
             except (BotoCoreError, ClientError) as error:
                 ended = self._process is None or self._process.poll() is not None
                 if ended or time.monotonic() > deadline:
-                    state = "ended" if ended else "did not get ready"
+                    state = "ended" if ended else "did not become ready"
                     tail = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
                     raise StoreUnavailableError(
                         f"SeaweedFS {state} ({type(error).__name__}):\n{tail}",
@@ -202,17 +202,17 @@ class SeaweedFS:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listens on now, in random order."""
-    found: list[int] = []
+    """Return ports of the loopback interface that are free now, in random order."""
+    ports: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-        found.append(port)
-        if len(found) == count:
-            return found
+        ports.append(port)
+        if len(ports) == count:
+            return ports
     raise StoreUnavailableError(
         f"Fewer than {count} ports are free at {HOST}", remedy="Stop other servers, then start again"
     )

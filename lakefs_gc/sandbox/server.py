@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"
 _START_SECONDS = 30
 _STOP_SECONDS = 30
-_WARNING = "this is a sandbox for demos and tests, no lakeFS server: keep nothing in it that anybody needs"
+_WARNING = "this is a sandbox for demos and tests, not a lakeFS server: do not store data in it that must be kept"
 
 
 class SandboxServer:
-    """A sandbox on a free port of this machine's loopback, for the time of a ``with`` block.
+    """A sandbox on a free port of this machine's loopback interface, for the duration of a ``with`` block.
 
-    A server that is started again on the same ``folder`` and ``store`` has everything that was there before; its
-    uploads go into a new slice, as after the restart of a lakeFS server.
+    A new server on the same ``folder`` and ``store`` has all existing data. Its uploads go into a new slice, as after
+    the restart of a lakeFS server.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SandboxServer:
         clock: Clock = system_clock,
         port: int = 0,
     ) -> None:
-        """``port`` 0 takes a free one. For the rest see ``Sandbox``."""
+        """Create the server. ``port`` 0 selects a free port. For the other parameters see ``Sandbox``."""
         self._socket = _bound(LOOPBACK, port)
         try:
             self.sandbox = Sandbox(folder, store, credentials=credentials, options=options, clock=clock)
@@ -60,21 +60,21 @@ class SandboxServer:
 
     @property
     def endpoint_url(self) -> str:
-        """The URL that a lakeFS client takes as host, without ``/api/v1``."""
+        """Return the URL that a lakeFS client takes as host, without ``/api/v1``."""
         return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}"
 
     @property
     def access_key_id(self) -> str:
-        """The user of HTTP basic authentication."""
+        """Return the user of HTTP basic authentication."""
         return self.sandbox.credentials.access_key_id
 
     @property
     def secret_access_key(self) -> str:
-        """Its password."""
+        """Return the password of HTTP basic authentication."""
         return self.sandbox.credentials.secret_access_key
 
     def __enter__(self) -> SandboxServer:
-        """Start to answer. Raise ``ServerUnavailableError`` when the thread does not come up."""
+        """Start to answer. Raise ``ServerUnavailableError`` if the thread does not start."""
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline:
@@ -91,7 +91,7 @@ class SandboxServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish the requests under way, and stop."""
+        """Finish the running requests, and stop."""
         self._server.should_exit = True
         self._thread.join(_STOP_SECONDS)
         self._socket.close()
@@ -110,9 +110,9 @@ def serve(
     *,
     options: SandboxOptions | None = None,
 ) -> None:
-    """Run a sandbox in the foreground until SIGINT or SIGTERM, then finish the requests under way.
+    """Run a sandbox in the foreground until SIGINT or SIGTERM, then finish the running requests.
 
-    Listens on loopback only; raises ``ConfigurationError`` for another host, or for a port that is taken.
+    Raise ``ConfigurationError`` for a host that is not loopback, or for a port that is in use.
     """
     refuse_other_hosts(host)
     listener = _bound(host, port)
@@ -134,7 +134,7 @@ def serve(
 
 
 def refuse_other_hosts(host: str) -> None:
-    """Raise ``ConfigurationError`` for an address that others can reach."""
+    """Raise ``ConfigurationError`` for an address that other machines can reach."""
     if not _is_loopback(host):
         raise ConfigurationError(
             f"{host} is not a loopback address, so the whole network could reach the sandbox",
@@ -143,7 +143,7 @@ def refuse_other_hosts(host: str) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals alone: uvicorn's own way ends the process before anything can be closed."""
+    """A server that does not handle signals, because uvicorn ends the process before anything can be closed."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -152,7 +152,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _stopped_by_signals(server: uvicorn.Server) -> Iterator[None]:
-    """SIGINT and SIGTERM end the server in order, a second one of them at once."""
+    """Stop the server gracefully at the first SIGINT or SIGTERM, and immediately at the second."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         server.force_exit = server.should_exit

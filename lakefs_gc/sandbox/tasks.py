@@ -1,7 +1,7 @@
 """Run tasks in the background, and store their status for the calls that query it.
 
 A status is stored as the API shows it, in JSON. It is stored before the task's id is returned. A task that a restart
-interrupted is completed with an error, so that no client waits for it for ever.
+interrupted is completed with an error, so that no client waits for it forever.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Status = dict[str, Any]
 
 
 def new_task_id(prefix: str) -> str:
-    """An id in lakeFS's form: a prefix for the kind, and 20 characters."""
+    """Return an id in lakeFS's form: a prefix for the kind, and 20 characters."""
     return prefix + "".join(secrets.choice(_ID_CHARACTERS) for _ in range(20))
 
 
 def shown_time(moment: datetime) -> str:
-    """A time as the API writes it."""
+    """Return a time as the API writes it."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -54,7 +54,7 @@ class Tasks:
         self._put(repository, task_id, {**status, "completed": False})
 
     def complete(self, repository: str, task_id: str, outcome: Status) -> None:
-        """Add the outcome to a task's status and say that it is over."""
+        """Add the outcome to a task's status and mark it as completed."""
         with self._database.write():
             self._put(repository, task_id, {**self.status(repository, task_id), **outcome, "completed": True})
 
@@ -67,9 +67,9 @@ class Tasks:
             self._put(repository, task_id, {**status, **progress})
 
     def cancel(self, repository: str, task_id: str) -> None:
-        """Have a task end without effect the next time that it reports its progress.
+        """Cancel a task. It ends without effect the next time that it reports its progress.
 
-        Raise ``NotFound``, or ``Conflict`` for one that is over.
+        Raise ``NotFound``, or ``Conflict`` if the task is completed.
         """
         with self._database.write():
             status = self.status(repository, task_id)
@@ -87,7 +87,7 @@ class Tasks:
         return status
 
     def fail_unfinished(self) -> None:
-        """At a start: whatever is not completed never will be."""
+        """Complete all unfinished tasks with an error, at a start: their threads no longer exist."""
         rows = self._database.connection.execute("SELECT repository, id, status FROM tasks").fetchall()
         for row in rows:
             if not json.loads(row["status"])["completed"]:
@@ -95,7 +95,7 @@ class Tasks:
                 self.complete(row["repository"], row["id"], error)
 
     def run(self, repository: str, task_id: str, work: Callable[[], Status]) -> Callable[[], None]:
-        """``work`` as a task: its result, or its failure, completes the status."""
+        """Return a task that runs ``work`` and completes the status with its result or its failure."""
 
         def task() -> None:
             try:

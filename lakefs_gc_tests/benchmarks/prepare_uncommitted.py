@@ -40,7 +40,7 @@ def measure_one(entries: int) -> dict[str, Figure]:
         pages = 1
         page = garbage.prepare_uncommitted(sandbox, repository)
         while page.continuation_token:
-            page = garbage.prepare_uncommitted(sandbox, repository, garbage.decode_mark(page.continuation_token))
+            page = garbage.prepare_uncommitted(sandbox, repository, garbage.decode_position(page.continuation_token))
             pages += 1
         seconds = time.monotonic() - began
         after = _peak_mib()

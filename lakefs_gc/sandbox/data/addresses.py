@@ -23,8 +23,8 @@ _SIGNATURE_DELIMITER = ","
 
 
 class AddressProvider:
-    """New addresses. A slice is opened at the start, after ``slice_seconds``, and after ``slice_size``
-    addresses; its name sorts before those of all older slices.
+    """Creates new addresses. A new slice begins at the start, after ``slice_seconds``, and after ``slice_size``
+    addresses. Its name sorts before the names of all older slices.
     """
 
     def __init__(self, clock: Clock, *, slice_seconds: float, slice_size: int) -> None:
@@ -35,7 +35,7 @@ class AddressProvider:
         self._open_slice()
 
     def new_address(self) -> str:
-        """An address that nobody had before, relative to the namespace."""
+        """Return a new unique address, relative to the namespace."""
         with self._lock:
             if self._used == self._slice_size or self._clock() - self._opened_at > self._slice_age:
                 self._open_slice()
@@ -49,7 +49,7 @@ class AddressProvider:
 
 
 class AddressSigner:
-    """Signs an address for one repository, branch and path; a signature holds for ``lifetime_seconds``."""
+    """Signs an address for one repository, branch and path. A signature is valid for ``lifetime_seconds``."""
 
     def __init__(self, key: str, clock: Clock, *, lifetime_seconds: float) -> None:
         self._key = key.encode()
@@ -57,15 +57,13 @@ class AddressSigner:
         self._lifetime = timedelta(seconds=lifetime_seconds)
 
     def sign(self, repository: str, branch: str, path: str, address: str) -> str:
-        """The address with its signature, which becomes part of the object's key."""
+        """Return the address with its signature, which becomes part of the object's key."""
         digest = self._digest(_signed_text(repository, branch, path, address))
         signature = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         return address + _SIGNATURE_DELIMITER + signature
 
     def verify(self, repository: str, branch: str, path: str, signed_address: str) -> None:
-        """Raise ``ApiError``, in lakeFS's words, unless this was signed for just this, and not too long
-        ago.
-        """
+        """Raise ``ApiError``, with lakeFS's message, unless the address has a valid signature for this path."""
         address, delimiter, signature = signed_address.rpartition(_SIGNATURE_DELIMITER)
         if not delimiter:
             raise ApiError(400, "address is not signed: link address invalid")

@@ -1,6 +1,6 @@
 """The server's part of garbage collection: retention rules, and the lists of committed and uncommitted objects.
 
-Layout and formats: ``_lakefs/retention/gc/`` of the namespace, as ``lakefs_gc.formats`` has them.
+The files are in ``_lakefs/retention/gc/`` of the namespace, in the formats of ``lakefs_gc.formats``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PreparedCommits:
 
 @dataclass(frozen=True)
 class PreparedPage:
-    """A page of uncommitted addresses; ``location`` is empty when it has none, the token at the end."""
+    """A page of uncommitted addresses. ``location`` is empty for an empty page, and the token on the last page."""
 
     run_id: str
     location: str
@@ -51,10 +51,10 @@ class PreparedPage:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Where the next page begins: a branch, and a path there (empty for its first).
+class Position:
+    """The start of the next page: a branch, and a path in it (empty for the first path).
 
-    With ``copy`` everything staged is done, and the next page begins with this address of the tracked copies.
+    With ``copy`` all staged entries are done, and the next page begins with this address of the tracked copies.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ def rules(sandbox: Sandbox, repository: Repository) -> GCRules:
 
 
 def set_rules(sandbox: Sandbox, repository: Repository, new_rules: GCRules | None) -> None:
-    """Replace the retention rules, or with None delete them: as lakeFS does, by an empty file."""
+    """Replace the retention rules, or with None delete them by writing an empty file, as lakeFS does."""
     writable(repository)
     sandbox.namespaces.store(repository.folder).put(RULES_KEY, encode_rules(new_rules))
 
@@ -88,7 +88,7 @@ def prepare_commits(sandbox: Sandbox, repository: Repository) -> PreparedCommits
     except NotFound:
         raise ApiError(404, "get gc rules: not found") from None
     records = list(sandbox.refs.commits(repository.name))
-    # Branches after commits: a commit that a new branch points to must be among the commits, not the reverse.
+    # Branches are read after commits, because the commit that a new branch points to must be among the commits.
     heads = {branch.name: branch.commit_id for branch in sandbox.refs.branches(repository.name)}
     known = {record.id for record in records}
     records += [sandbox.refs.commit(repository.name, head) for head in set(heads.values()) - known]
@@ -108,32 +108,32 @@ def prepare_commits(sandbox: Sandbox, repository: Repository) -> PreparedCommits
         sandbox.clock(),
     )
     rows = [(record.id, record.meta_range_id) for record in records if record.id in active]
-    random.shuffle(rows)  # as the real server does: nobody may rely on an order
+    random.shuffle(rows)  # as the real server does, so that no client relies on an order
     run_id = new_reversed_id(sandbox.clock())
     key = f"{_FOLDER}commits/run_id={run_id}/commits.csv"
     sandbox.namespaces.store(repository.folder).put(key, write_active_commits(rows))
     return PreparedCommits(run_id, repository.folder + key, f"{repository.folder}{_FOLDER}addresses/")
 
 
-def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | None = None) -> PreparedPage:
-    """Write the next page of addresses that some branch refers to without having committed them.
+def prepare_uncommitted(sandbox: Sandbox, repository: Repository, position: Position | None = None) -> PreparedPage:
+    """Write the next page of addresses that a branch references without having committed them.
 
-    The tracked copies come after everything staged, whatever page that is: read before it, they could miss a rename
-    that moves an address from what is not read yet to what has been read. Raise ``ApiError`` 400 when the run began
-    so long ago that copies made since may have been forgotten.
+    The tracked copies are always read after all staged entries. If they were read first, a rename could move an address
+    from an unread part of the staging area to a part that was already read, and be missed. Raise ``ApiError`` 400 if
+    the run began so long ago that copies since then may have been forgotten.
     """
     writable(repository)
-    if mark is None:
+    if position is None:
         sandbox.copies.forget_old()
-    run_id = mark.run_id if mark else new_reversed_id(sandbox.clock())
+    run_id = position.run_id if position else new_reversed_id(sandbox.clock())
     rows = _Rows()
     next_token = ""
     deadline = time.monotonic() + sandbox.options.uncommitted_page_seconds
-    for place, address, date in _referenced_addresses(sandbox, repository, mark or Mark(run_id, "", "")):
+    for here, address, date in _referenced_addresses(sandbox, repository, position or Position(run_id, "", "")):
         is_full = rows.size_bytes > sandbox.options.uncommitted_page_bytes or time.monotonic() > deadline
-        # A page has at least one row, so that even a page size of nothing gets ahead.
+        # A page has at least one row, so that even a page size of zero makes progress.
         if rows.size_bytes and is_full:
-            next_token = _encode_mark(place)
+            next_token = _encode_position(here)
             break
         rows.append(address, date)
     if not rows.size_bytes:
@@ -145,7 +145,7 @@ def prepare_uncommitted(sandbox: Sandbox, repository: Repository, mark: Mark | N
 
 
 class _Rows:
-    """The rows of a page. They become Arrow's a few thousand at a time, a fifth of the size of Python's objects."""
+    """The rows of a page. They become Arrow batches, which take a fifth of the memory of Python objects."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -154,7 +154,7 @@ class _Rows:
         self._batches: list[pa.RecordBatch] = []
 
     def append(self, address: str, date: int) -> None:
-        """One more row."""
+        """Append a row."""
         self._addresses.append(address)
         self._dates.append(date)
         self.size_bytes += len(address) + 8
@@ -162,7 +162,7 @@ class _Rows:
             self._pack()
 
     def batch(self) -> pa.RecordBatch:
-        """All rows."""
+        """Return all rows."""
         self._pack()
         return pa.concat_batches(self._batches)
 
@@ -172,15 +172,17 @@ class _Rows:
         self._addresses, self._dates = [], []
 
 
-def _referenced_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
-    """Place, address below the namespace and date in seconds of what is staged, then of the tracked copies."""
-    if not mark.copy:
-        yield from _staged_addresses(sandbox, repository, mark)
+def _referenced_addresses(
+    sandbox: Sandbox, repository: Repository, start: Position
+) -> Iterator[tuple[Position, str, int]]:
+    """Yield position, address below the namespace and date in seconds of staged entries, then of tracked copies."""
+    if not start.copy:
+        yield from _staged_addresses(sandbox, repository, start)
     is_tracking = sandbox.options.shallow_copies
-    if is_tracking and _age_seconds(sandbox, mark.run_id) > sandbox.copies.lifetime_seconds:
-        raise ApiError(400, "the preparation took too long, copies made meanwhile may be forgotten: start a new one")
-    for address, date in sandbox.copies.addresses(repository.name, mark.copy):
-        yield Mark(mark.run_id, "", "", address), address, date
+    if is_tracking and _age_seconds(sandbox, start.run_id) > sandbox.copies.lifetime_seconds:
+        raise ApiError(400, "the preparation took too long, and copies since its start may be forgotten: start a new one")
+    for address, date in sandbox.copies.addresses(repository.name, start.copy):
+        yield Position(start.run_id, "", "", address), address, date
 
 
 def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
@@ -190,15 +192,17 @@ def _age_seconds(sandbox: Sandbox, run_id: str) -> float:
         raise ApiError(400, "invalid continuation token") from None
 
 
-def _staged_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> Iterator[tuple[Mark, str, int]]:
-    """The same of what each branch, hidden ones too, has uncommitted.
+def _staged_addresses(
+    sandbox: Sandbox, repository: Repository, position: Position
+) -> Iterator[tuple[Position, str, int]]:
+    """Yield position, address and date of the uncommitted entries of each branch, including hidden branches.
 
-    As with lakeFS: a record with the identity of the committed one is no change, so its address is not here.
+    As in lakeFS, a record with the identity of the committed record is not a change, so its address is omitted.
     """
     for branch in sandbox.refs.branches(repository.name):
-        if branch.name < mark.branch:
+        if branch.name < position.branch:
             continue
-        start = mark.path.encode() if branch.name == mark.branch else b""
+        start = position.path.encode() if branch.name == position.branch else b""
         try:
             for difference in uncommitted(sandbox, repository, branch, start):
                 if difference.right is None:
@@ -206,25 +210,25 @@ def _staged_addresses(sandbox: Sandbox, repository: Repository, mark: Mark) -> I
                 entry = difference.right.entry
                 address = relative_address(entry.address, entry.address_type, repository.folder)
                 if address is not None:
-                    place = Mark(mark.run_id, branch.name, difference.right.path)
-                    yield place, address, entry.last_modified_ns // 1_000_000_000
-        except NotFound:  # the branch was deleted meanwhile, and what it had is garbage
+                    here = Position(position.run_id, branch.name, difference.right.path)
+                    yield here, address, entry.last_modified_ns // 1_000_000_000
+        except NotFound:  # the branch was deleted meanwhile, so its entries are garbage
             continue
 
 
-def _encode_mark(mark: Mark) -> str:
-    fields = {"branch": mark.branch, "path": mark.path, "run_id": mark.run_id, "key": mark.copy}
+def _encode_position(position: Position) -> str:
+    fields = {"branch": position.branch, "path": position.path, "run_id": position.run_id, "key": position.copy}
     return base64.b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode()
 
 
-def decode_mark(token: str) -> Mark:
-    """Where a continuation token says to go on. Raise ``ApiError`` 400 for one that is none."""
+def decode_position(token: str) -> Position:
+    """Return the position in a continuation token. Raise ``ApiError`` 400 if the token is invalid."""
     try:
         fields = json.loads(base64.b64decode(token, validate=True))
         copy = str(fields.get("key", ""))
-        mark = Mark(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")), copy)
+        position = Position(str(fields["run_id"]), str(fields["branch"]), str(fields.get("path", "")), copy)
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError):
         raise ApiError(400, "invalid continuation token") from None
-    if not mark.run_id.isalnum():  # it becomes part of a key
+    if not position.run_id.isalnum():  # it becomes part of a key
         raise ApiError(400, "invalid continuation token")
-    return mark
+    return position

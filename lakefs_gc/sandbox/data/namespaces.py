@@ -23,12 +23,12 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-# What Go's net/url leaves alone when it escapes a path.
+# The characters that Go's net/url does not escape in a path.
 _GO_PATH_SAFE = "-_.~$&+,/:;=@"
 
 
 class Namespaces:
-    """The stores below one root; each is opened once and kept."""
+    """The stores below one root. Each is opened once and cached."""
 
     def __init__(self, root: StoreLocation) -> None:
         """Raise ``ConfigurationError`` for a root that is neither ``file://`` nor ``s3://``."""
@@ -63,7 +63,7 @@ class Namespaces:
             raise ApiError(400, "failed to create repository: failed to access storage")
 
     def store(self, namespace: str) -> ObjectStore:
-        """The store of a namespace, or of any other folder of this kind of store."""
+        """Return the store of a namespace, or of any other folder of this kind of store."""
         url = self._location(namespace)
         with self._lock:
             if url not in self._stores:
@@ -71,7 +71,7 @@ class Namespaces:
             return self._stores[url]
 
     def place(self, namespace: str, entry: Entry) -> tuple[ObjectStore, str]:
-        """The store and the key at which the bytes of an entry are."""
+        """Return the store and the key at which the bytes of an entry are."""
         if not is_full(entry):
             return self.store(namespace), entry.address
         folder = namespace.rstrip("/") + "/"
@@ -81,22 +81,22 @@ class Namespaces:
         return self.outside(url)
 
     def outside(self, url: str) -> tuple[ObjectStore, str]:
-        """The store and the key (perhaps the beginning of one) of a URL of this kind of store."""
+        """Return the store and the key (perhaps the beginning of one) of a URL of this kind of store."""
         bucket, _, key = url.partition("://")[2].partition("/")
-        if not bucket and self.blockstore_type == "local":  # a lakeFS server takes the folder itself, too
+        if not bucket and self.blockstore_type == "local":  # a lakeFS server also accepts the folder itself
             folder = self.root.folder_url.removeprefix("file://")
             bucket, _, key = f"/{key}".removeprefix(folder).partition("/")
         return self.store(f"{self.blockstore_type}://{bucket}"), key
 
     def by_folder(self, url: str) -> str:
-        """The URL of an object in a namespace as a lakeFS server shows it: that of a local store with its folder."""
+        """Return the URL of an object as a lakeFS server shows it: with its folder if the store is local."""
         if self.blockstore_type != "local":
             return url
         folder = self.root.folder_url.removeprefix("file://")
         return f"local://{folder}{url.removeprefix('local://').lstrip('/')}"
 
     def key_by_links(self, folder: str, url: str) -> str | None:
-        """The key of a path of this machine that symbolic links lead into a namespace's folder."""
+        """Return the key of a local path that leads into a namespace's folder through symbolic links, or None."""
         path = url.removeprefix("local://")
         if self.blockstore_type != "local" or not url.startswith("local:///") or "\0" in path:
             return None
@@ -105,7 +105,7 @@ class Namespaces:
         return real.removeprefix(f"{root}/") if real.startswith(f"{root}/") else None
 
     def _location(self, namespace: str) -> str:
-        """The URL of a namespace's folder; with a final slash."""
+        """Return the URL of a namespace's folder, with a final slash."""
         folder = normalize_namespace(namespace)
         if self.blockstore_type == "s3":
             return folder
@@ -131,8 +131,7 @@ def relative_if_data(namespace: str, address: str) -> tuple[str, AddressType]:
 
 
 def shown_address(namespace: str, address: str, address_type: AddressType) -> str:
-    """An address as the REST API shows it: a full one decoded, where Go's URL parser decodes, and cut at
-    ``?``.
+    """Return an address as the REST API shows it. A full address is decoded as by Go's URL parser, and cut at ``?``.
 
     Raise ``ApiError`` 500 for a URL that Go does not parse.
     """
@@ -149,7 +148,7 @@ def shown_address(namespace: str, address: str, address_type: AddressType) -> st
 
 
 def _check_url(url: str) -> None:
-    """Raise ``ApiError`` 500, in the words of Go's URL parser, for what it does not parse."""
+    """Raise ``ApiError`` 500, with the message of Go's URL parser, for a URL that it does not parse."""
     quoted = json.dumps(url, ensure_ascii=False)
     if re.search(r"[\x00-\x1f\x7f]", url):
         raise ApiError(500, f"could not parse URI: parse {quoted}: net/url: invalid control character in URL")

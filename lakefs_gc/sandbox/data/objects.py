@@ -23,13 +23,13 @@ MAX_DELETE_PATHS = 1000
 
 @dataclass(frozen=True)
 class Conditions:
-    """The request's ``If-Match`` and ``If-None-Match`` (only ``*`` is supported); empty where it has none."""
+    """The request's ``If-Match`` and ``If-None-Match`` (only ``*`` is supported), empty if absent."""
 
     if_match: str = ""
     if_none_match: str = ""
 
     def check(self, existing: Record | None) -> None:
-        """Raise ``ApiError`` 412 unless the record at the path, or its absence, is as the request wants it."""
+        """Raise ``ApiError`` 412 unless the record at the path, or its absence, meets the conditions."""
         e_tag = existing.entry.e_tag if existing is not None else None
         if self.if_none_match == "*" and existing is not None:
             raise ApiError(412, "path already exists")
@@ -47,7 +47,7 @@ class Upload:
     conditions: Conditions = field(default_factory=Conditions)
     force: bool = False
     e_tag: str = ""
-    """Instead of the MD5 of the content, for an upload in parts."""
+    """Replaces the MD5 of the content, for a multipart upload."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Replacing:
-    """The metadata of a copy that differs from its source's."""
+    """The metadata of a copy that differ from those of its source."""
 
     content_type: str = DEFAULT_CONTENT_TYPE
     metadata: dict[str, str] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def find(sandbox: Sandbox, repository: Repository, ref: str, path: str) -> Recor
 
 
 def walk(sandbox: Sandbox, repository: Repository, ref: str, start: bytes) -> Iterator[Record]:
-    """The records of a ref from the path ``start`` on; of a branch with what is staged there."""
+    """Yield the records of a ref from the path ``start`` on. For a branch this includes staged records."""
     resolved = sandbox.refs.resolve(repository.name, ref)
     tree = sandbox.refs.commit(repository.name, resolved.commit_id).meta_range_id
     committed = sandbox.committed(repository).records(tree, start)
@@ -109,9 +109,9 @@ def open_bytes(sandbox: Sandbox, repository: Repository, entry: Entry) -> Opened
 
 
 def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Upload, content: BinaryIO) -> Record:
-    """Put the bytes into the store at a new address, and stage them at the path.
+    """Write the bytes to the store at a new address, and stage them at the path.
 
-    As with lakeFS, the bytes are there before the entry: an upload that is refused then leaves garbage.
+    As in lakeFS, the object exists before its entry, so an upload that is then rejected leaves garbage.
     """
     if not has_branch(sandbox, repository, branch):
         raise ApiError(404, f"branch '{branch}' not found")
@@ -133,9 +133,10 @@ def upload(sandbox: Sandbox, repository: Repository, branch: str, request: Uploa
 
 
 def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
-    """Refer to an object that is in some store already, outside the namespace.
+    """Stage an existing object of any store, outside the namespace.
 
-    Inside it, a collector may have listed the object as garbage already: only ``stage_inside_namespace`` lets that be.
+    A collector may already have listed an object inside the namespace as garbage, so only ``stage_inside_namespace``
+    permits that.
     """
     shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
     if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
@@ -150,10 +151,10 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged
 
 
 def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged) -> Record:
-    """Refer to an object that the client uploaded to an address that it had from here.
+    """Stage an object that the client uploaded to an address from ``new_link``.
 
-    The address is the token: signed, for a time, and for one use; a refused request does not use it up. An address
-    outside the namespace needs none.
+    The address is the token: it is signed, expires, and can be used once. A rejected request does not use it up. An
+    address outside the namespace needs no token.
     """
     address, address_type = relative_if_data(repository.storage_namespace, request.physical_address)
     key = _key_inside(sandbox, repository, request.physical_address)
@@ -173,14 +174,14 @@ def link(sandbox: Sandbox, repository: Repository, branch: str, request: Staged)
 
 
 def check_link(sandbox: Sandbox, repository: Repository, branch: str, path: str, address: str) -> None:
-    """Raise ``ApiError`` 400 unless a signed address, relative to the namespace, can be linked to just this place."""
+    """Raise ``ApiError`` 400 unless a signed address, relative to the namespace, can be linked to this path."""
     sandbox.signer.verify(repository.name, branch, path, address)
     if sandbox.options.single_use_links and not sandbox.link_tokens.has(repository.name, address):
         raise _already_used()
 
 
 def new_link(sandbox: Sandbox, repository: Repository, branch: str, path: str) -> str:
-    """A signed address, relative to the namespace, to which a client may upload by itself."""
+    """Return a signed address, relative to the namespace, to which a client may upload directly."""
     address = sandbox.addresses.new_address()
     signed = sandbox.signer.sign(repository.name, branch, path, address)
     sandbox.link_tokens.add(repository.name, signed)
@@ -201,8 +202,8 @@ def copy(
 ) -> Record:
     """Copy an object: its bytes to a new address of this repository, and an entry at the path.
 
-    A copy of what is staged, within its branch, shares the address instead. ``source_repository`` is another one
-    than the copy's, ``replacing`` has what the copy does not take over from its source.
+    A copy of a staged object within its branch shares the address instead. ``source_repository`` is set if the source
+    is in another repository. ``replacing`` has the metadata that the copy does not inherit from its source.
     """
     origin = source_repository or repository
     if not has_branch(sandbox, repository, branch):
@@ -224,14 +225,17 @@ def copy(
 
 
 def delete(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str], *, force: bool = False) -> None:
-    """Delete paths from a branch; one that does not exist is no error."""
+    """Delete paths from a branch. A path that does not exist is not an error."""
     writable(repository, force=force)
     while not _delete_if_unmoved(sandbox, repository, branch, paths):
         pass
 
 
 def _delete_if_unmoved(sandbox: Sandbox, repository: Repository, branch: str, paths: Sequence[str]) -> bool:
-    """Delete; False if the branch moved meanwhile: a path may then be neither staged any more nor in the old commit."""
+    """Delete paths. Return False if the branch moved meanwhile.
+
+    A path may then be neither staged any more nor in the old commit.
+    """
     before = sandbox.refs.branch(repository.name, branch)
     tree = sandbox.refs.commit(repository.name, before.commit_id).meta_range_id
     tombstones = []
@@ -241,7 +245,7 @@ def _delete_if_unmoved(sandbox: Sandbox, repository: Repository, branch: str, pa
         if staged is not None or sandbox.committed(repository).get(tree, key) is not None:
             tombstones.append(Change(key, None))
     with sandbox.database.write():
-        # The branch again: a commit may have sealed its token meanwhile.
+        # Read the branch again, because a commit may have sealed its token meanwhile.
         current = sandbox.refs.branch(repository.name, branch)
         if current.commit_id != before.commit_id:
             return False
@@ -250,7 +254,7 @@ def _delete_if_unmoved(sandbox: Sandbox, repository: Repository, branch: str, pa
 
 
 def update_metadata(sandbox: Sandbox, repository: Repository, branch: str, path: str, metadata: dict[str, str]) -> None:
-    """Replace the user's metadata of an object; what was committed is staged with it, at the same address."""
+    """Replace the user metadata of an object. A committed object is staged with it at the same address."""
     check_path(path)
     writable(repository)
     with sandbox.database.write():
@@ -322,7 +326,7 @@ def _stage(
     writable(repository, force=force)
     record = record_of(path, entry)
     with sandbox.database.write():
-        # The branch is read in the transaction that writes: a commit seals its token before or after, not meanwhile.
+        # The branch is read in the transaction that writes, so that no commit seals its token in between.
         current = sandbox.refs.branch(repository.name, branch)
         if conditions is not None and (conditions.if_match or conditions.if_none_match):
             conditions.check(_staged_or_committed(sandbox, repository, branch, path))
@@ -335,7 +339,7 @@ def _already_used() -> ApiError:
 
 
 def _key_inside(sandbox: Sandbox, repository: Repository, url: str) -> str | None:
-    """The key of what a URL names in the namespace, however it is spelled; None for what lies outside."""
+    """Return the key of a URL in the namespace, in any spelling, or None if the URL is outside the namespace."""
     folders = (repository.folder, sandbox.namespaces.by_folder(repository.folder))
     for reading in (url, *other_readings(url)):
         for folder in folders:
@@ -357,7 +361,7 @@ def _share(
     *,
     force: bool,
 ) -> Record | None:
-    """A shallow copy, tracked in the transaction that stages it; None when the source is not staged."""
+    """Stage and track a shallow copy in one transaction. Return None if the source is not staged."""
     check_path(source_path)
     with sandbox.database.write():
         current = sandbox.refs.branch(repository.name, branch)
@@ -366,7 +370,7 @@ def _share(
             return None
         source = staged.record.entry
         address = relative_address(source.address, source.address_type, repository.folder)
-        if address is not None:  # what lies outside is never collected
+        if address is not None:  # objects outside the namespace are never collected
             sandbox.copies.add(repository.name, address)
         return _stage(sandbox, repository, branch, path, _copied(sandbox, source, replacing), force=force)
 

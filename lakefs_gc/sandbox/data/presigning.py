@@ -32,7 +32,7 @@ class Completed:
 
 
 class Presigner:
-    """Signs with the credentials by which this process uses the store."""
+    """Signs with the credentials with which this process accesses the store."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -45,60 +45,60 @@ class Presigner:
         return self._namespaces.blockstore_type == "s3"
 
     def check_supported(self) -> None:
-        """Raise ``ApiError`` 400, in lakeFS's words, for a store without."""
+        """Raise ``ApiError`` 400, with lakeFS's message, if the store has no presigned URLs."""
         if not self.is_supported:
             raise ApiError(400, "operation not supported")
 
     def read_url(self, namespace: str, entry: Entry) -> str:
-        """For a GET of an entry's bytes. Raise ``ApiError`` 400 for a store without such URLs."""
+        """Return a URL for a GET of an entry's bytes. Raise ``ApiError`` 400 if the store has no presigned URLs."""
         self.check_supported()
         store, key = self._namespaces.place(namespace, entry)
         return self._url("get_object", store.location.folder_url + key)
 
     def read_address_url(self, address: str) -> str:
-        """For a GET of the object at an address: a whole URL."""
+        """Return a URL for a GET of the object at an address, which is a whole URL."""
         self.check_supported()
         return self._url("get_object", address)
 
     def write_url(self, address: str) -> str:
-        """For a PUT of an object to an address."""
+        """Return a URL for a PUT of an object to an address."""
         self.check_supported()
         return self._url("put_object", address)
 
     def part_url(self, address: str, upload_id: str, number: int) -> str:
-        """For a PUT of a part."""
+        """Return a URL for a PUT of a part."""
         return self._url("upload_part", address, UploadId=upload_id, PartNumber=number)
 
     def begin(self, address: str) -> str:
-        """Begin an upload in parts; its id."""
-        answer = self._call(lambda s3: s3.create_multipart_upload(**_place(address)))
+        """Begin a multipart upload. Return its id."""
+        answer = self._call(lambda s3: s3.create_multipart_upload(**_bucket_and_key(address)))
         return str(answer["UploadId"])
 
     def copy_part(self, address: str, upload_id: str, number: int, source: str, byte_range: str) -> str:
-        """A part from another object; its ETag, in quotes. An empty range stands for the whole."""
+        """Copy a part from another object. Return its ETag in quotes. An empty range selects the whole object."""
         fields = {"CopySourceRange": byte_range} if byte_range else {}
-        upload = {**_place(address), "UploadId": upload_id, "PartNumber": number}
-        answer = self._call(lambda s3: s3.upload_part_copy(**upload, **fields, CopySource=_place(source)))
+        upload = {**_bucket_and_key(address), "UploadId": upload_id, "PartNumber": number}
+        answer = self._call(lambda s3: s3.upload_part_copy(**upload, **fields, CopySource=_bucket_and_key(source)))
         return str(answer["CopyPartResult"]["ETag"])
 
     def complete(self, address: str, upload_id: str, parts: Sequence[tuple[int, str]]) -> Completed:
-        """Make one object of the parts (number and ETag)."""
+        """Combine the parts (number and ETag) into one object."""
         listed = [{"PartNumber": number, "ETag": e_tag} for number, e_tag in parts]
-        upload = {**_place(address), "UploadId": upload_id, "MultipartUpload": {"Parts": listed}}
+        upload = {**_bucket_and_key(address), "UploadId": upload_id, "MultipartUpload": {"Parts": listed}}
 
         def run(s3: Any) -> Completed:
             s3.complete_multipart_upload(**upload)
-            head = s3.head_object(**_place(address))
+            head = s3.head_object(**_bucket_and_key(address))
             return Completed(head["ETag"].strip('"'), head["ContentLength"], head["LastModified"])
 
         return self._call(run)
 
     def abort(self, address: str, upload_id: str) -> None:
-        """Give an upload in parts up."""
-        self._call(lambda s3: s3.abort_multipart_upload(**_place(address), UploadId=upload_id))
+        """Abort a multipart upload."""
+        self._call(lambda s3: s3.abort_multipart_upload(**_bucket_and_key(address), UploadId=upload_id))
 
     def _url(self, method: str, address: str, **fields: Any) -> str:
-        parameters = {**_place(address), **fields}
+        parameters = {**_bucket_and_key(address), **fields}
         url: str = self._s3().generate_presigned_url(method, parameters, ExpiresIn=LIFETIME_SECONDS)
         return url
 
@@ -106,7 +106,7 @@ class Presigner:
         try:
             return request(self._s3())
         except ClientError as error:
-            # As lakeFS: whatever the store refuses is an error of the server.
+            # As in lakeFS, every error of the store is an error of the server.
             raise ApiError(500, f"{error.operation_name}: {error.response['Error'].get('Code', '')}") from None
         except BotoCoreError as error:
             raise ApiError(500, f"the store does not answer: {type(error).__name__}") from None
@@ -120,6 +120,6 @@ class Presigner:
             return self._client
 
 
-def _place(address: str) -> dict[str, str]:
+def _bucket_and_key(address: str) -> dict[str, str]:
     bucket, _, key = address.partition("://")[2].partition("/")
     return {"Bucket": bucket, "Key": key}

@@ -40,11 +40,11 @@ class Staging:
         return None
 
     def changes(self, tokens: Sequence[str], start: bytes = b"") -> Iterator[Change]:
-        """The changes of all layers together, from the path ``start`` on."""
+        """Yield the changes of all layers together, from the path ``start`` on."""
         return overlay([self._layer(token, start) for token in tokens])
 
     def _layer(self, token: str, start: bytes) -> Iterator[Change]:
-        # In pages: an open cursor would hold back the cleaning of the write-ahead log.
+        # In pages, because an open cursor would prevent the truncation of the write-ahead log.
         query = "SELECT key, identity, data FROM staged WHERE token = ? AND key {} ? ORDER BY key LIMIT ?"
         comparison = ">="
         while True:

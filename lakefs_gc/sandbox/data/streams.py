@@ -14,7 +14,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class HashingReader(io.RawIOBase):
-    """Reads another stream, and knows the size and the MD5 of what was read."""
+    """Reads another stream, and computes the size and the MD5 of the data."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
@@ -23,7 +23,7 @@ class HashingReader(io.RawIOBase):
 
     @property
     def e_tag(self) -> str:
-        """The MD5 in hex: lakeFS's ETag of an upload."""
+        """Return the MD5 in hex: lakeFS's ETag of an upload."""
         return self._md5.hexdigest()
 
     def readable(self) -> bool:
@@ -43,19 +43,19 @@ class HashingReader(io.RawIOBase):
 
 
 class OpenedStream:
-    """A stream of a store that outlives the ``with`` of its opening: a response reads it in pieces, then closes it."""
+    """A stream of a store that is not bound to a ``with`` block: a response reads it in pieces, then closes it."""
 
     def __init__(self, manager: AbstractContextManager[BinaryIO]) -> None:
-        """Raise what the opening raises."""
+        """Enter the context manager. Its errors are not caught."""
         self._manager = manager
         self._stream = manager.__enter__()
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """Return at most ``size`` bytes, or no bytes at the end."""
         return self._stream.read(size)
 
     def skip(self, size: int) -> None:
-        """Leave out the next ``size`` bytes."""
+        """Skip the next ``size`` bytes."""
         while size > 0 and (piece := self._stream.read(min(size, 1 << 20))):
             size -= len(piece)
 
@@ -65,13 +65,13 @@ class OpenedStream:
 
 
 def pieces_of(stream: BinaryIO) -> Iterator[bytes]:
-    """All of a stream, in pieces."""
+    """Yield the content of a stream in pieces."""
     while piece := stream.read(_PIECE_BYTES):
         yield piece
 
 
 def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]:
-    """``size_bytes`` of a stream from the byte ``first`` on, in pieces; closes the stream at the end."""
+    """Yield ``size_bytes`` of a stream from the byte ``first`` on, in pieces. Close the stream at the end."""
     try:
         stream.skip(first)
         while size_bytes > 0 and (piece := stream.read(min(size_bytes, _PIECE_BYTES))):
@@ -82,7 +82,7 @@ def pieces(stream: OpenedStream, first: int, size_bytes: int) -> Iterator[bytes]
 
 
 def byte_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """First and last byte that the header ``Range`` asks for, None without one. Raise ``ApiError`` 416."""
+    """Return the first and last byte of the header ``Range``, or None without the header. Raise ``ApiError`` 416."""
     if header is None:
         return None
     first, separator, last = header.removeprefix("bytes=").partition("-")

@@ -12,7 +12,7 @@ _PAGE_ROWS = 5000
 
 
 class LinkTokens:
-    """Tokens that were given out for an upload and not used yet; each is forgotten when it is used, or expires."""
+    """Unused upload tokens. A token is removed when it is used or expires."""
 
     def __init__(self, database: Database, clock: Clock, *, lifetime_seconds: float) -> None:
         self._database = database
@@ -20,7 +20,7 @@ class LinkTokens:
         self._lifetime_seconds = lifetime_seconds
 
     def add(self, repository: str, signed_address: str) -> None:
-        """Keep a token that is being given out."""
+        """Store a token that is being issued."""
         now = self._clock().timestamp()
         with self._database.write() as connection:
             self._forget_expired(connection, now)
@@ -28,12 +28,12 @@ class LinkTokens:
             connection.execute("INSERT INTO link_tokens VALUES (?, ?, ?)", values)
 
     def has(self, repository: str, signed_address: str) -> bool:
-        """Return whether a token was given out and not used yet."""
+        """Return whether a token was issued and not used yet."""
         query = "SELECT 1 FROM link_tokens WHERE repository = ? AND address = ?"
         return self._database.connection.execute(query, (repository, signed_address)).fetchone() is not None
 
     def use(self, repository: str, signed_address: str) -> bool:
-        """Forget a token; whether it was there. Of two requests with one token only one is told that it was."""
+        """Remove a token. Return whether it existed, which is True for only one of two requests with the same token."""
         with self._database.write() as connection:
             self._forget_expired(connection, self._clock().timestamp())
             query = "DELETE FROM link_tokens WHERE repository = ? AND address = ?"
@@ -46,8 +46,8 @@ class LinkTokens:
 class TrackedCopies:
     """Addresses that a copy shares with its source, each for ``lifetime_seconds`` after the last such copy.
 
-    A rename (copy, then delete) may move an address from a part of a staging area that a preparation has not read yet
-    to one that it has read: the preparation finds it here, because it reads this after everything staged.
+    A rename (copy, then delete) may move an address from a part of a staging area that a preparation has not yet read
+    to a part that it has already read. The preparation does not miss it, because it reads these addresses last.
     """
 
     def __init__(self, database: Database, clock: Clock, *, lifetime_seconds: float) -> None:
@@ -56,14 +56,14 @@ class TrackedCopies:
         self.lifetime_seconds = lifetime_seconds
 
     def add(self, repository: str, address: str) -> None:
-        """Note a copy that shares an address (relative to the namespace), in the transaction that stages it."""
+        """Record a copy that shares an address (relative to the namespace), in the transaction that stages it."""
         now = self._clock().timestamp()
         with self._database.write() as connection:
             connection.execute("INSERT OR REPLACE INTO copies VALUES (?, ?, ?)", (repository, address, now))
             connection.execute("DELETE FROM copies WHERE copied_at < ?", (now - self.lifetime_seconds,))
 
     def addresses(self, repository: str, start: str = "") -> Iterator[tuple[str, int]]:
-        """Address, and time of the copy in seconds since 1970, ascending from the address ``start`` on."""
+        """Yield each address with the time of the copy in seconds since 1970, ascending from ``start`` on."""
         query = "SELECT address, copied_at FROM copies WHERE repository = ? AND address {} ? ORDER BY address LIMIT ?"
         comparison = ">="
         while True:
@@ -76,7 +76,7 @@ class TrackedCopies:
             start, comparison = rows[-1]["address"], ">"
 
     def forget_old(self) -> None:
-        """Forget the copies that no preparation under way can need any more."""
+        """Remove the copies that no running preparation can need any more."""
         oldest = self._clock().timestamp() - self.lifetime_seconds
         with self._database.write() as connection:
             connection.execute("DELETE FROM copies WHERE copied_at < ?", (oldest,))

@@ -1,6 +1,6 @@
-"""The gateway as an ASGI application, in front of the API's on the same port.
+"""The gateway as an ASGI application, in front of the API on the same port.
 
-As in lakeFS, both use one listener; a request with an AWS signature goes to the gateway.
+As in lakeFS, both use one listener, and a request with an AWS signature goes to the gateway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UPLOADS_FOLDER = "uploads"
 
 
 class Gateway:
-    """Answers requests for S3, and hands on all others."""
+    """Answers S3 requests, and passes all other requests to the API."""
 
     def __init__(self, sandbox: Sandbox, api: ASGIApp) -> None:
         self._sandbox = sandbox
@@ -69,10 +69,10 @@ class Gateway:
         signed = SignedRequest(request.method, raw_path, request.query_params.multi_items(), headers)
         verified = verify(signed, sandbox.credentials, sandbox.clock)
         bucket, _, key = unquote(raw_path).removeprefix("/").partition("/")
-        # What comes along with the completion of an upload in parts are the checksums of the whole object.
+        # The checksums in the headers of a multipart completion are those of the whole object, not of the body.
         is_completion = request.method == "POST" and "uploadId" in request.query_params
-        said = {} if is_completion else headers
-        async with spooled_body(request.stream(), verified, said) as content:
+        checksum_headers = {} if is_completion else headers
+        async with spooled_body(request.stream(), verified, checksum_headers) as content:
             call = GatewayCall(
                 sandbox, self._uploads, request.method, bucket, key, request.query_params, headers, content
             )

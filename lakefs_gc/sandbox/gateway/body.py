@@ -36,10 +36,10 @@ _NOTHING = hashlib.sha256().hexdigest()
 async def spooled_body(
     sent: AsyncIterator[bytes], signed: Verified, headers: Mapping[str, str]
 ) -> AsyncIterator[BinaryIO]:
-    """The whole body without AWS's framing, rewound. ``headers`` have names in lower case.
+    """Yield the whole body without AWS's framing, rewound. ``headers`` have names in lower case.
 
-    Raise ``S3Error``: 403 for a chunk whose signature is wrong, 400 when the body is not the signed one or has
-    another checksum than its sender's, 501 for another way of signing.
+    Raise ``S3Error`` 403 for a chunk with a wrong signature, 400 if the body does not match its hash or a checksum, and
+    501 for another kind of signature.
     """
     if signed.payload_hash.startswith("STREAMING-") and signed.payload_hash not in _CHUNKED:
         raise not_implemented()
@@ -57,8 +57,9 @@ async def spooled_body(
 
 
 class _Chunks:
-    """A body in chunks: ``size in hex[;chunk-signature=...], CRLF, data, CRLF``; after the one of size 0 its trailers,
-    lines of ``name:value``.
+    """A body in chunks: ``size in hex[;chunk-signature=...], CRLF, data, CRLF``.
+
+    The trailers, lines of ``name:value``, follow the chunk of size 0.
     """
 
     def __init__(self, content: BinaryIO, plain: BinaryIO, signed: Verified) -> None:
@@ -68,7 +69,7 @@ class _Chunks:
         self._previous = signed.signature
 
     def unpack(self) -> dict[str, str]:
-        """Write the data to ``plain``; the trailers, names in lower case."""
+        """Write the data to ``plain``. Return the trailers, with names in lower case."""
         try:
             while True:
                 size, _, extension = self._content.readline(_MAX_LINE_BYTES).rstrip(b"\r\n").partition(b";")
@@ -120,14 +121,14 @@ def _check_length(headers: Mapping[str, str], body: BinaryIO) -> None:
         raise S3Error(400, "IncompleteBody", "The request body is not of the length that was specified.")
 
 
-def _check_body(body: BinaryIO, payload_hash: str, said: Mapping[str, str]) -> None:
-    """Compare the body, at whose beginning it is left, with its hash and with the checksums that came along."""
+def _check_body(body: BinaryIO, payload_hash: str, checksums: Mapping[str, str]) -> None:
+    """Compare the body with its hash and with the client's checksums, and rewind it."""
     digests: dict[str, _Digest] = {}
     if payload_hash != UNSIGNED_PAYLOAD and payload_hash not in _CHUNKED:
         digests["payload"] = hashlib.sha256()
-    for name, make in _CHECKSUMS.items():
-        if name in said:
-            digests[name] = make()
+    for name, new_digest in _CHECKSUMS.items():
+        if name in checksums:
+            digests[name] = new_digest()
     body.seek(0)
     for piece in pieces_of(body):
         for digest in digests.values():
@@ -138,7 +139,7 @@ def _check_body(body: BinaryIO, payload_hash: str, said: Mapping[str, str]) -> N
             if digest.digest().hex() != payload_hash:
                 message = "The provided 'x-amz-content-sha256' header does not match what was computed."
                 raise S3Error(400, "XAmzContentSHA256Mismatch", message)
-        elif base64.b64encode(digest.digest()).decode() != said[name]:
+        elif base64.b64encode(digest.digest()).decode() != checksums[name]:
             raise bad_digest()
 
 
@@ -151,7 +152,7 @@ class _Digest(Protocol):
 
 
 class _Crc32:
-    """CRC-32 in the same way."""
+    """CRC-32 with the same interface."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -160,7 +161,7 @@ class _Crc32:
         self._value = zlib.crc32(data, self._value)
 
     def digest(self) -> bytes:
-        """Four bytes, the highest first."""
+        """Return four bytes, the most significant first."""
         return self._value.to_bytes(4)
 
 
@@ -178,4 +179,4 @@ _CHECKSUMS: dict[str, Callable[[], _Digest]] = {
     _CHECKSUM + "sha1": _sha1,
     _CHECKSUM + "sha256": hashlib.sha256,
 }
-"""By header or trailer. Others that AWS knows (CRC-32C, CRC-64/NVME) are let pass."""
+"""By header or trailer. The other checksums of AWS (CRC-32C, CRC-64/NVME) are not checked."""

@@ -27,7 +27,7 @@ _METADATA_HEADER = "x-amz-meta-"
 
 @dataclass(frozen=True)
 class CopySource:
-    """The object that a copy is made of."""
+    """The source object of a copy."""
 
     repository: Repository
     ref: str
@@ -36,7 +36,7 @@ class CopySource:
 
 @dataclass(frozen=True)
 class GatewayCall:
-    """One request; ``key`` is what follows the bucket, decoded, and empty for the bucket itself."""
+    """One request. ``key`` is the decoded path after the bucket, and empty for the bucket itself."""
 
     sandbox: Sandbox
     uploads: Uploads
@@ -52,18 +52,18 @@ class GatewayCall:
         return self.sandbox.refs.repository(self.bucket)
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Ref and path of the key."""
+    def ref_and_path(self) -> tuple[str, str]:
+        """Return the ref and the path of the key."""
         return split_key(self.key)
 
     @property
     def whole_key(self) -> str:
-        """Bucket and key."""
+        """Return bucket and key."""
         return f"{self.bucket}/{self.key}"
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The user's metadata, as it is stored."""
+        """Return the user's metadata, as it is stored."""
         return {
             STORED_METADATA + name.removeprefix(_METADATA_HEADER): value
             for name, value in self.headers.items()
@@ -72,12 +72,12 @@ class GatewayCall:
 
     @property
     def content_type(self) -> str:
-        """Of the object that is sent."""
+        """Return the content type of the sent object."""
         return self.headers.get("content-type") or objects.DEFAULT_CONTENT_TYPE
 
     @property
     def conditions(self) -> Conditions:
-        """On which an upload depends."""
+        """Return the conditions of an upload."""
         return Conditions(self.headers.get("if-match", ""), self.headers.get("if-none-match", ""))
 
     def copy_source(self) -> CopySource:
@@ -98,7 +98,7 @@ Handler = Callable[[GatewayCall], Response]
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Ref and path of a key."""
+    """Return the ref and the path of a key."""
     ref, _, path = key.partition("/")
     return ref, path
 
@@ -108,6 +108,6 @@ def find_entry(sandbox: Sandbox, repository: Repository, ref: str, path: str) ->
     try:
         return objects.find(sandbox, repository, ref, path).entry
     except ApiError as error:
-        if error.status in (400, 404):  # a directory or a ref that is none is no key either
+        if error.status in (400, 404):  # an invalid path or ref is a missing key
             raise no_such_key() from None
         raise

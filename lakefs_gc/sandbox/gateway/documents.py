@@ -15,7 +15,7 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def document(root: str, fields: dict[str, Any], status: int = 200) -> Response:
-    """An answer: texts, numbers and booleans as elements, a dictionary as a nested one, a list as a repeated one."""
+    """Return an answer. A dictionary becomes a nested element, a list a repeated element, other values plain text."""
     element = ElementTree.Element(root, xmlns=_NAMESPACE)
     _fill(element, fields)
     content = ElementTree.tostring(element, encoding="utf-8", xml_declaration=True)
@@ -23,7 +23,7 @@ def document(root: str, fields: dict[str, Any], status: int = 200) -> Response:
 
 
 def error_document(error: S3Error, resource: str, *, with_body: bool = True) -> Response:
-    """The answer of a refusal; one to a HEAD has no body."""
+    """Return the answer for an error. The answer to a HEAD request has no body."""
     if not with_body:
         return Response(status_code=error.status)
     element = ElementTree.Element("Error")
@@ -33,13 +33,13 @@ def error_document(error: S3Error, resource: str, *, with_body: bool = True) -> 
 
 
 def shown_time(nanoseconds: int) -> str:
-    """A time since 1970 as the documents write it."""
+    """Return a time since 1970 as the documents write it."""
     moment = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def read_keys_to_delete(body: bytes) -> tuple[Sequence[str], bool]:
-    """The keys of a ``Delete`` document, and whether it wants to hear of failures only. Raise ``S3Error`` 400."""
+    """Return the keys of a ``Delete`` document, and whether it requests failures only. Raise ``S3Error`` 400."""
     root = _parsed(body)
     keys = [_text(item, "Key") for item in _children(root, "Object")]
     quiet = [item.text for item in _children(root, "Quiet")]
@@ -47,7 +47,10 @@ def read_keys_to_delete(body: bytes) -> tuple[Sequence[str], bool]:
 
 
 def read_completed_parts(body: bytes) -> Sequence[tuple[int, str]]:
-    """Number and ETag, without quotes, of each part of a ``CompleteMultipartUpload``. Raise ``S3Error`` 400."""
+    """Return the number and the unquoted ETag of each part of a ``CompleteMultipartUpload``.
+
+    Raise ``S3Error`` 400 for a malformed document.
+    """
     try:
         return [
             (int(_text(part, "PartNumber")), _text(part, "ETag").strip('"'))
@@ -68,7 +71,7 @@ def _fill(element: ElementTree.Element, fields: dict[str, Any]) -> None:
 
 
 def _parsed(body: bytes) -> ElementTree.Element:
-    if b"<!" in body:  # no entities, so none that grow
+    if b"<!" in body:  # reject entities, which could expand without limit
         raise malformed_xml()
     try:
         return ElementTree.fromstring(body)

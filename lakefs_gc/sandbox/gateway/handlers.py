@@ -69,7 +69,7 @@ def _list_buckets(call: GatewayCall) -> Response:
 
 
 def _create_bucket(call: GatewayCall) -> Response:
-    """As lakeFS: the answer says whether there is such a repository, but this makes none."""
+    """Answer that the bucket exists. As in lakeFS, a bucket cannot be created through the gateway."""
     raise bucket_exists()
 
 
@@ -82,7 +82,7 @@ def _bucket_location(call: GatewayCall) -> Response:
 
 
 def delete_objects(call: GatewayCall) -> Response:
-    """``DeleteObjects``: each key by itself."""
+    """``DeleteObjects``: deletes each key on its own."""
     keys, is_quiet = read_keys_to_delete(call.content.read())
     if len(keys) > objects.MAX_DELETE_PATHS:
         raise invalid_argument(f"at most {objects.MAX_DELETE_PATHS} keys")
@@ -126,7 +126,7 @@ def put_object(call: GatewayCall) -> Response:
     """``PutObject`` and ``CopyObject``."""
     if COPY_SOURCE in call.headers:
         return _copy_object(call)
-    branch, path = call.place
+    branch, path = call.ref_and_path
     upload = Upload(path, call.content_type, call.metadata, call.conditions)
     record = objects.upload(call.sandbox, call.repository(), branch, upload, call.content)
     return Response(status_code=200, headers={"ETag": f'"{record.entry.e_tag}"'})
@@ -137,7 +137,7 @@ def _copy_object(call: GatewayCall) -> Response:
     directive = call.headers.get("x-amz-metadata-directive", "COPY")
     if directive not in ("COPY", "REPLACE"):
         raise invalid_argument("Unknown metadata directive.")
-    branch, path = call.place
+    branch, path = call.ref_and_path
     record = objects.copy(
         call.sandbox,
         call.repository(),
@@ -154,14 +154,14 @@ def _copy_object(call: GatewayCall) -> Response:
 
 
 def delete_object(call: GatewayCall) -> Response:
-    """``DeleteObject``; what does not exist is deleted."""
-    branch, path = call.place
+    """``DeleteObject``: a missing object counts as deleted."""
+    branch, path = call.ref_and_path
     objects.delete(call.sandbox, call.repository(), branch, [path])
     return Response(status_code=204)
 
 
 def _find(call: GatewayCall) -> Entry:
-    return find_entry(call.sandbox, call.repository(), *call.place)
+    return find_entry(call.sandbox, call.repository(), *call.ref_and_path)
 
 
 def _headers(entry: Entry, part: tuple[int, int] | None = None) -> dict[str, str]:

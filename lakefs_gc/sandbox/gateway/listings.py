@@ -32,11 +32,11 @@ PARAMETERS = frozenset(
         "fetch-owner",
     }
 )
-"""The query of a listing; everything else names a subresource of the bucket."""
+"""The query parameters of a listing. Every other parameter names a subresource of the bucket."""
 
 
 def list_objects(call: GatewayCall) -> Response:
-    """``ListObjects`` and ``ListObjectsV2``; a prefix without a slash lists branches, as prefixes."""
+    """``ListObjects`` and ``ListObjectsV2``. A prefix without a slash lists branches as prefixes."""
     query, is_v2 = call.query, call.query.get("list-type") == "2"
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     amount = call.number("max-keys", MAX_KEYS, MAX_KEYS)
@@ -44,35 +44,35 @@ def list_objects(call: GatewayCall) -> Response:
         after = _decoded_token(query["continuation-token"])
     else:
         after = query.get("start-after" if is_v2 else "marker", "")
-    found, has_more = _found(call, prefix, delimiter, after, amount) if amount else ([], False)
+    items, has_more = _items(call, prefix, delimiter, after, amount) if amount else ([], False)
     shown = url_encoded if query.get("encoding-type") == "url" else str
     fields: dict[str, Any] = {
         "Name": call.bucket,
         "Prefix": shown(prefix),
         "MaxKeys": amount,
         "IsTruncated": has_more,
-        "Contents": [_shown(key, entry, shown) for key, entry in found if entry is not None],
-        "CommonPrefixes": [{"Prefix": shown(key)} for key, entry in found if entry is None],
+        "Contents": [_shown(key, entry, shown) for key, entry in items if entry is not None],
+        "CommonPrefixes": [{"Prefix": shown(key)} for key, entry in items if entry is None],
     }
     if delimiter:
         fields["Delimiter"] = shown(delimiter)
     if "encoding-type" in query:
         fields["EncodingType"] = query["encoding-type"]
     if is_v2:
-        fields["KeyCount"] = len(found)
+        fields["KeyCount"] = len(items)
         if has_more:
-            fields["NextContinuationToken"] = base64.urlsafe_b64encode(found[-1][0].encode()).decode()
+            fields["NextContinuationToken"] = base64.urlsafe_b64encode(items[-1][0].encode()).decode()
     else:
         fields["Marker"] = shown(after)
         if has_more:
-            fields["NextMarker"] = shown(found[-1][0])
+            fields["NextMarker"] = shown(items[-1][0])
     return document("ListBucketResult", fields)
 
 
-def _found(
+def _items(
     call: GatewayCall, prefix: str, delimiter: str, after: str, amount: int
 ) -> tuple[list[tuple[str, Entry | None]], bool]:
-    """Keys with their entries, or without one for a common prefix; whether more follow."""
+    """Return keys with their entries (None for a common prefix), and whether more follow."""
     ref, slash, path = prefix.partition("/")
     if not slash:
         branches = call.sandbox.refs.branches(call.bucket)
@@ -85,7 +85,7 @@ def _found(
             return [], False
         after = ""
     try:
-        found, has_more = list_level(
+        items, has_more = list_level(
             lambda first: objects.walk(call.sandbox, call.repository(), ref, first),
             lambda record: record.key,
             prefix=path.encode(),
@@ -93,9 +93,9 @@ def _found(
             after=after.removeprefix(start).encode(),
             amount=amount,
         )
-    except NotFound:  # as lakeFS: a ref that does not exist has no objects
+    except NotFound:  # as in lakeFS, a missing ref has no objects
         return [], False
-    return [_keyed(start, item) for item in found], has_more
+    return [_keyed(start, item) for item in items], has_more
 
 
 def _keyed(start: str, item: Record | bytes) -> tuple[str, Entry | None]:
@@ -110,7 +110,7 @@ def _decoded_token(token: str) -> str:
 
 
 def url_encoded(key: str) -> str:
-    """A key in a document whose ``encoding-type`` is ``url``."""
+    """Return a key in a document whose ``encoding-type`` is ``url``."""
     return quote(key, safe="/-_.~")
 
 

@@ -22,7 +22,7 @@ _MAX_LISTED = 1000
 
 def begin(call: GatewayCall) -> Response:
     """``CreateMultipartUpload``."""
-    branch, path = call.place
+    branch, path = call.ref_and_path
     objects.check_path(path)
     call.sandbox.refs.branch(call.bucket, branch)
     facts = {"content_type": call.content_type, "metadata": call.metadata}
@@ -84,14 +84,14 @@ def list_uploads(call: GatewayCall) -> Response:
     query, prefix = call.query, call.query.get("prefix", "")
     amount = call.number("max-uploads", _MAX_LISTED, _MAX_LISTED)
     marker = (query.get("key-marker", ""), query.get("upload-id-marker", ""))
-    # Without an id, the marker stands for all uploads to that key.
+    # A marker without an id stands for all uploads to that key.
     following = (
         upload
         for upload in call.uploads.unfinished(call.bucket)
         if upload.key.startswith(prefix)
         and ((upload.key, upload.upload_id) > marker if marker[1] else not marker[0] or upload.key > marker[0])
     )
-    found = list(islice(following, amount + 1))
+    uploads = list(islice(following, amount + 1))
     shown = url_encoded if query.get("encoding-type") == "url" else str
     fields: dict[str, Any] = {
         "Bucket": call.bucket,
@@ -99,7 +99,7 @@ def list_uploads(call: GatewayCall) -> Response:
         "KeyMarker": shown(marker[0]),
         "UploadIdMarker": marker[1],
         "MaxUploads": amount,
-        "IsTruncated": len(found) > amount,
+        "IsTruncated": len(uploads) > amount,
         "Upload": [
             {
                 "Key": shown(upload.key),
@@ -107,19 +107,20 @@ def list_uploads(call: GatewayCall) -> Response:
                 "Initiated": shown_time(upload.begun_at_ns),
                 "StorageClass": "STANDARD",
             }
-            for upload in found[:amount]
+            for upload in uploads[:amount]
         ],
     }
     if "encoding-type" in query:
         fields["EncodingType"] = query["encoding-type"]
-    if len(found) > amount > 0:
-        fields |= {"NextKeyMarker": shown(found[amount - 1].key), "NextUploadIdMarker": found[amount - 1].upload_id}
+    if len(uploads) > amount > 0:
+        last = uploads[amount - 1]
+        fields |= {"NextKeyMarker": shown(last.key), "NextUploadIdMarker": last.upload_id}
     return document("ListMultipartUploadsResult", fields)
 
 
 def complete(call: GatewayCall) -> Response:
     """``CompleteMultipartUpload``: the parts become one object."""
-    upload_id, (branch, path) = call.query["uploadId"], call.place
+    upload_id, (branch, path) = call.query["uploadId"], call.ref_and_path
     facts: dict[str, Any] = call.uploads.facts(upload_id, call.whole_key)
     parts = read_completed_parts(call.content.read())
     content, e_tag = call.uploads.open_parts(upload_id, call.whole_key, parts)
@@ -139,4 +140,4 @@ def abort(call: GatewayCall) -> Response:
 
 
 HANDLERS: dict[str, Handler] = {"PUT": put_part, "POST": complete, "DELETE": abort, "GET": list_parts}
-"""By method, of the requests that name an upload."""
+"""The handlers of requests that name an upload, by method."""

@@ -10,7 +10,7 @@ from lakefs_gc.sandbox.problems import ApiError
 
 
 class S3Error(LakeFSGCError):
-    """A refusal: an HTTP status, and S3's code and message for it."""
+    """An error answer: an HTTP status, and S3's code and message."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message, status=status, code=code)
@@ -19,47 +19,47 @@ class S3Error(LakeFSGCError):
 
 
 def no_such_bucket() -> S3Error:
-    """404 for a repository, or the branch to write to, that does not exist."""
+    """Return the error 404 for a missing repository, or a missing branch of a write."""
     return S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
 
 
 def bucket_exists() -> S3Error:
-    """409 for the creation of a bucket that is a repository."""
+    """Return the error 409 for the creation of a bucket that is a repository."""
     return S3Error(409, "BucketAlreadyExists", "The requested bucket name is not available.")
 
 
 def no_such_key() -> S3Error:
-    """404 for an object that does not exist."""
+    """Return the error 404 for a missing object."""
     return S3Error(404, "NoSuchKey", "The specified key does not exist.")
 
 
 def no_such_upload() -> S3Error:
-    """404 for an upload in parts that was never begun, or is over."""
+    """Return the error 404 for a multipart upload that does not exist or has ended."""
     return S3Error(404, "NoSuchUpload", "The specified multipart upload does not exist.")
 
 
 def invalid_part() -> S3Error:
-    """400 for the completion of an upload with a part that was not sent, or not so."""
+    """Return the error 400 for the completion of an upload with a part that is missing or differs."""
     return S3Error(400, "InvalidPart", "One or more of the specified parts could not be found.")
 
 
 def invalid_argument(message: str) -> S3Error:
-    """400 for a parameter that makes no sense."""
+    """Return the error 400 for an invalid parameter."""
     return S3Error(400, "InvalidArgument", message)
 
 
 def bad_digest() -> S3Error:
-    """400 for a body whose checksum is not the one that was sent with it."""
+    """Return the error 400 for a body that does not match its checksum."""
     return S3Error(400, "BadDigest", "The checksum that you specified did not match what we received.")
 
 
 def malformed_xml() -> S3Error:
-    """400 for a body that is not the document it should be."""
+    """Return the error 400 for a body that is not the expected document."""
     return S3Error(400, "MalformedXML", "The XML you provided was not well-formed.")
 
 
 def not_implemented() -> S3Error:
-    """501 for what the gateway does not do."""
+    """Return the error 501 for an unsupported request."""
     return S3Error(501, "NotImplemented", "The sandbox's S3 gateway does not implement this.")
 
 
@@ -74,5 +74,5 @@ def s3_error(error: ApiError) -> S3Error:
         412: "PreconditionFailed",
         416: "InvalidRange",
     }.get(error.status, "InternalError")
-    # As lakeFS: an object whose bytes are gone is a version that is not there.
+    # As in lakeFS, an object whose bytes are deleted is a missing version.
     return S3Error(404 if error.status == 410 else error.status, code, error.message)

@@ -25,9 +25,7 @@ _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """What a signature covers: ``path`` as it was sent, still encoded; ``query`` decoded; header names in lower
-    case.
-    """
+    """The signed parts of a request. ``path`` is encoded, ``query`` is decoded, header names are in lower case."""
 
     method: str
     path: str
@@ -37,10 +35,10 @@ class SignedRequest:
 
 @dataclass(frozen=True)
 class Verified:
-    """A request whose signature is right.
+    """A request with a correct signature.
 
-    ``payload_hash`` is what it says of its body: the SHA-256 in hex, ``UNSIGNED_PAYLOAD`` or another such word. With
-    the rest the signatures of the body's chunks are checked, where each follows from the one before.
+    ``payload_hash`` describes the body: its SHA-256 in hex, ``UNSIGNED_PAYLOAD`` or a similar constant. The other
+    fields verify the signatures of the body's chunks, each of which depends on the previous one.
     """
 
     payload_hash: str
@@ -50,7 +48,7 @@ class Verified:
     key: bytes
 
     def chunk_signature(self, previous: str, kind: str, *hashes: str) -> str:
-        """The signature of a chunk (``PAYLOAD``, with two hashes) or of the trailers (``TRAILER``, with one)."""
+        """Return the signature of a chunk (``PAYLOAD``, with two hashes) or of the trailers (``TRAILER``, with one)."""
         text = "\n".join([f"{ALGORITHM}-{kind}", self.date, self.scope, previous, *hashes])
         return hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
 
@@ -70,9 +68,9 @@ def is_signed(headers: Mapping[str, str], query: Mapping[str, str]) -> bool:
 
 
 def verify(request: SignedRequest, credentials: Credentials, clock: Clock) -> Verified:
-    """What whoever reads the body compares it with.
+    """Return the values that the body is verified with.
 
-    Raise ``S3Error`` 403 unless the signature is the credentials' and of now.
+    Raise ``S3Error`` 403 unless the signature is made with the credentials and is not expired.
     """
     query = dict(request.query)
     is_presigned = "X-Amz-Signature" in query

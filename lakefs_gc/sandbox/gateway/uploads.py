@@ -30,7 +30,7 @@ _FACTS_FILE = "upload.json"
 
 @dataclass(frozen=True)
 class Part:
-    """A part that was sent; ``digest`` is its MD5 in hex."""
+    """A part that was sent. ``digest`` is its MD5 in hex."""
 
     number: int
     digest: str
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An upload that was begun and is not over."""
+    """An upload that is neither completed nor aborted."""
 
     key: str
     upload_id: str
@@ -48,7 +48,7 @@ class Unfinished:
 
 
 class Uploads:
-    """The uploads in parts that were begun and are not over."""
+    """The multipart uploads that are neither completed nor aborted."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
@@ -56,7 +56,7 @@ class Uploads:
         self._forget_old()
 
     def begin(self, place: str, facts: Mapping[str, object]) -> str:
-        """The id of a new upload to a place (bucket and key); ``facts`` are kept for its completion."""
+        """Begin an upload to a place (bucket and key), and return its id. ``facts`` are stored for its completion."""
         self._forget_old()
         upload_id = secrets.token_hex(16)
         folder = self._folder / upload_id
@@ -66,7 +66,7 @@ class Uploads:
         return upload_id
 
     def facts(self, upload_id: str, place: str) -> dict[str, object]:
-        """What was kept at the beginning. Raise ``S3Error`` 404 for an id that is not one of an upload to here."""
+        """Return the stored facts. Raise ``S3Error`` 404 if this is not the id of an upload to this place."""
         if _ID.fullmatch(upload_id) is None:
             raise no_such_upload()
         try:
@@ -79,18 +79,18 @@ class Uploads:
         return facts
 
     def unfinished(self, bucket: str) -> Sequence[Unfinished]:
-        """The uploads to a bucket, by key and id."""
-        found = []
+        """Return the uploads to a bucket, by key and id."""
+        uploads = []
         for folder in self._folders():
-            with suppress(FileNotFoundError):  # over meanwhile, or about to begin
+            with suppress(FileNotFoundError):  # the upload ended meanwhile, or is about to begin
                 kept = json.loads((folder / _FACTS_FILE).read_text())
                 where, _, key = kept["place"].partition("/")
                 if where == bucket:
-                    found.append(Unfinished(key, folder.name, kept["begun_at_ns"]))
-        return sorted(found, key=lambda upload: (upload.key, upload.upload_id))
+                    uploads.append(Unfinished(key, folder.name, kept["begun_at_ns"]))
+        return sorted(uploads, key=lambda upload: (upload.key, upload.upload_id))
 
     def put_part(self, upload_id: str, place: str, number: int, content: Iterable[bytes]) -> Part:
-        """Keep a part, instead of an earlier one of that number."""
+        """Store a part, and replace an earlier part with the same number."""
         self.facts(upload_id, place)
         folder = self._folder / upload_id
         temporary = folder / f"{secrets.token_hex(8)}.tmp"
@@ -109,14 +109,14 @@ class Uploads:
         return _part(part)
 
     def parts(self, upload_id: str, place: str) -> Sequence[Part]:
-        """The parts that were sent, by number."""
+        """Return the parts that were sent, by number."""
         self.facts(upload_id, place)
         return [_part(file) for file in sorted(self._folder.joinpath(upload_id).glob("[0-9]*-*"))]
 
     def open_parts(self, upload_id: str, place: str, parts: Sequence[tuple[int, str]]) -> tuple[BinaryIO, str]:
-        """The content of these parts (number and MD5) in their order, and the ETag of the whole.
+        """Return the content of these parts (number and MD5) in their order, and the ETag of the whole.
 
-        Raise ``S3Error`` 400 unless they ascend and were all sent so.
+        Raise ``S3Error`` 400 unless the numbers ascend and all parts were sent with these digests.
         """
         self.facts(upload_id, place)
         numbers = [number for number, _ in parts]
@@ -129,7 +129,7 @@ class Uploads:
         return cast(BinaryIO, io.BufferedReader(_Joined(files))), e_tag
 
     def end(self, upload_id: str, place: str) -> None:
-        """Forget an upload, completed or aborted, and its parts."""
+        """Remove a completed or aborted upload and its parts."""
         self.facts(upload_id, place)
         shutil.rmtree(self._folder / upload_id)
 

@@ -28,7 +28,7 @@ _BRANCH_RULE = ": branch id must consist of letters, digits, underscores and das
 
 
 def answer_differences(call: Call, page: Page, differences: Callable[[bytes], Iterator[Difference]]) -> Response:
-    """Return a page of a diff; ``differences`` yields them from a path on."""
+    """Return a page of a diff. ``differences`` yields the differences from a path on."""
     level, has_more = list_level(
         differences,
         lambda difference: difference.key,
@@ -123,7 +123,7 @@ def hard_reset_branch(call: Call) -> Response:
 
 
 def diff_branch(call: Call) -> Response:
-    """``GET /repositories/{repository}/branches/{branch}/diff``: what is uncommitted."""
+    """``GET /repositories/{repository}/branches/{branch}/diff``: the uncommitted changes."""
     repository, page = call.repository(), call.page()
     branch = call.sandbox.refs.branch(repository.name, call.path["branch"])
     return answer_differences(call, page, lambda start: uncommitted(call.sandbox, repository, branch, start))
@@ -175,7 +175,7 @@ def _source(call: Call, repository: Repository, ref: str) -> Resolved:
 
 
 def _refuse_conflict(refs: Refs, repository: Repository, name: str, *, tags: bool) -> None:
-    """A name may stand for one thing only."""
+    """Raise ``ApiError`` 409 if the name is already a commit, a tag or a branch."""
     if refs.has_commit(repository.name, name):
         raise ApiError(409, f"commit ID {name}: conflict found")
     if tags and _exists(refs.tag, repository, name):

@@ -24,7 +24,7 @@ _KINDS = {str: "string", int: "integer", bool: "boolean", list: "array", dict: "
 
 @dataclass(frozen=True)
 class Page:
-    """The part of a list that a client asks for."""
+    """The requested page of a list."""
 
     prefix: str
     after: str
@@ -33,7 +33,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Call:
-    """One request. ``body`` is read whole, except that of an upload, which is in ``content`` as a stream."""
+    """One request. ``body`` is the complete body, except for an upload, which is a stream in ``content``."""
 
     sandbox: Sandbox
     path: Mapping[str, str]
@@ -61,7 +61,7 @@ class Call:
         return self.query[name]
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A query parameter that is true or false."""
+        """Return a boolean query parameter. Raise ``ApiError`` 400."""
         value = self.query.get(name, "").lower()
         if value in _TRUE:
             return True
@@ -72,7 +72,7 @@ class Call:
         raise ApiError(400, f'parameter "{name}" in query has an error: value {value}: an invalid boolean')
 
     def page(self) -> Page:
-        """The part of a list that is asked for."""
+        """Return the requested page of a list. Raise ``ApiError`` 400."""
         text = self.query.get("amount", "")
         try:
             amount = int(text) if text else DEFAULT_PER_PAGE
@@ -83,9 +83,9 @@ class Call:
         return Page(self.query.get("prefix", ""), self.query.get("after", ""), amount)
 
     def json(self, schema: str, **types: type | tuple[type, ...]) -> dict[str, Any]:
-        """The body, an object of the API's ``schema``: each field of ``types`` must have that type if it is there.
+        """Return the body, an object of the API's ``schema``, whose fields have the ``types``.
 
-        A type in a tuple is of a field that must be there. Raise ``ApiError`` 400.
+        A type in a tuple is the type of a required field. Raise ``ApiError`` 400.
         """
         try:
             body = json.loads(self.body) if self.body else None
@@ -100,9 +100,9 @@ class Call:
 
 
 def check_fields(body: Any, schema: str, types: Mapping[str, type | tuple[type, ...]], place: str = "") -> None:
-    """Raise ``ApiError`` 400 unless ``body`` (at ``place`` of the request's) has fields of these types.
+    """Raise ``ApiError`` 400 unless ``body`` (at ``place`` in the request's body) has fields of these types.
 
-    A type in a tuple is of a field that must be there.
+    A type in a tuple is the type of a required field.
     """
     if not isinstance(body, dict):
         raise _schema_error(schema, place, "value must be an object")
@@ -128,23 +128,23 @@ RouteTable = Sequence[tuple[str, str, Handler]]
 
 
 def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer."""
+    """Return a JSON answer."""
     content = json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True) + "\n"
     return Response(content, status, headers, media_type="application/json")
 
 
 def no_content() -> Response:
-    """204."""
+    """Return an empty answer (204)."""
     return Response(status_code=204)
 
 
 def refusal(error: ApiError) -> Response:
-    """The answer of an ``ApiError``."""
+    """Return the answer of an ``ApiError``."""
     return answer({"message": error.message}, error.status)
 
 
 def text_map(body: Mapping[str, Any], name: str) -> dict[str, str]:
-    """An optional field that maps texts to texts."""
+    """Return an optional field that maps texts to texts."""
     value = body.get(name) or {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise ApiError(400, f'request body has an error: Error at "/{name}": value must be a string')
@@ -159,7 +159,7 @@ def required_text(value: str, argument: str) -> str:
 
 
 def paginated(results: Sequence[Any], has_more: bool, key: str) -> dict[str, Any]:
-    """A page of a list: ``key`` names the field of a result that the next page begins after."""
+    """Return a page of a list: ``key`` names the field of a result that the next page begins after."""
     return {
         "pagination": {
             "has_more": has_more,
@@ -172,7 +172,7 @@ def paginated(results: Sequence[Any], has_more: bool, key: str) -> dict[str, Any
 
 
 def page_of(items: Sequence[Mapping[str, Any]], page: Page, key: str = "id") -> dict[str, Any]:
-    """The page of a whole list, sorted by ``key``, that is asked for."""
+    """Return the requested page of a complete list that is sorted by ``key``."""
     fitting = [item for item in items if item[key].startswith(page.prefix) and item[key] > page.after]
     return paginated(fitting[: page.amount], len(fitting) > page.amount, key)
 

@@ -41,7 +41,7 @@ def commit(call: Call) -> Response:
 
 
 def create_commit_record(call: Call) -> Response:
-    """``POST /repositories/{repository}/commits``: store a commit as it is, e.g. one of a backup."""
+    """``POST /repositories/{repository}/commits``: store a commit unchanged, e.g. from a backup."""
     body = call.json(
         "CommitRecordCreation",
         commit_id=(str,),
@@ -249,7 +249,7 @@ def _until(commits: Iterator[CommitRecord], last: str) -> Iterator[CommitRecord]
 def _touches(
     call: Call, repository: Repository, record: CommitRecord, prefixes: list[bytes], objects: list[bytes]
 ) -> bool:
-    """Return whether a commit changed one of the paths; as with lakeFS, a merge commit never does."""
+    """Return whether a commit changed one of the paths. As in lakeFS, a merge commit never does."""
     if len(record.parents) != 1:
         return False
     parent = call.sandbox.refs.commit(repository.name, record.parents[0])

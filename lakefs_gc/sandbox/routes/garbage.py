@@ -42,7 +42,7 @@ def delete_rules(call: Call) -> Response:
 
 
 def may_set_rules(call: Call) -> Response:
-    """``GET /repositories/{repository}/gc/rules/set_allowed``: yes, even where there is no repository."""
+    """``GET /repositories/{repository}/gc/rules/set_allowed``: allowed, even for a missing repository."""
     return no_content()
 
 
@@ -77,8 +77,8 @@ def prepare_uncommitted(call: Call) -> Response:
     """``POST /repositories/{repository}/gc/prepare_uncommited`` (one t)."""
     body = call.json("PrepareGCUncommittedRequest", continuation_token=str) if call.body else {}
     token = body.get("continuation_token") or ""
-    mark = garbage.decode_mark(token) if token else None
-    page = garbage.prepare_uncommitted(call.sandbox, call.checked_repository(), mark)
+    position = garbage.decode_position(token) if token else None
+    page = garbage.prepare_uncommitted(call.sandbox, call.checked_repository(), position)
     shown = {"gc_uncommitted_location": page.location, "run_id": page.run_id}
     if page.continuation_token:
         shown["continuation_token"] = page.continuation_token
@@ -108,7 +108,7 @@ ROUTES: RouteTable = [
     ("GET", _REPOSITORY + "/settings/gc_rules", get_rules),
     ("PUT", _REPOSITORY + "/settings/gc_rules", set_rules),
     ("DELETE", _REPOSITORY + "/settings/gc_rules", delete_rules),
-    # Deprecated by lakeFS, and still there.
+    # Deprecated by lakeFS, but still available.
     ("GET", _REPOSITORY + "/gc/rules", get_rules),
     ("POST", _REPOSITORY + "/gc/rules", set_rules),
     ("DELETE", _REPOSITORY + "/gc/rules", delete_rules),

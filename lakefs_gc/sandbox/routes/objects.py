@@ -25,7 +25,7 @@ _INTERNAL_METADATA_PREFIX = "::lakefs::"
 
 
 def shown_object(repository: Repository, path: str, entry: Entry, *, with_metadata: bool = True) -> dict[str, Any]:
-    """An entry as the API shows it."""
+    """Return an entry as the API shows it."""
     shown = {
         "checksum": entry.e_tag,
         "content_type": entry.content_type,
@@ -79,7 +79,7 @@ def _shown_prefix(prefix: bytes) -> dict[str, Any]:
 
 
 def stat_object(call: Call) -> Response:
-    """``GET /repositories/{repository}/refs/{ref}/objects/stat``: it does not look into the store."""
+    """``GET /repositories/{repository}/refs/{ref}/objects/stat``: does not read the store."""
     presign = _wants_presigned(call)
     repository = call.repository()
     record = _find(call, repository)
@@ -90,7 +90,7 @@ def stat_object(call: Call) -> Response:
 
 
 def get_object(call: Call) -> Response:
-    """``GET /repositories/{repository}/refs/{ref}/objects``: the bytes, or where they are; 410 when they are gone."""
+    """``GET /repositories/{repository}/refs/{ref}/objects``: the bytes or a redirect; 410 if they are deleted."""
     presign = _wants_presigned(call)
     repository = call.repository()
     entry = _find(call, repository).entry
@@ -112,7 +112,7 @@ def get_object(call: Call) -> Response:
 
 
 def head_object(call: Call) -> Response:
-    """``HEAD /repositories/{repository}/refs/{ref}/objects``: it does not look into the store."""
+    """``HEAD /repositories/{repository}/refs/{ref}/objects``: does not read the store."""
     try:
         entry = _find(call, call.repository()).entry
         part = byte_range(call.headers.get("range"), entry.size_bytes)
@@ -207,14 +207,14 @@ def delete_objects(call: Call) -> Response:
         named = [path for path in paths if path]
         objects.delete(call.sandbox, call.repository(), call.path["branch"], named, force=call.flag("force"))
     except ApiError as error:
-        # As lakeFS: what does not exist is deleted already, a branch included; other refusals go path by path.
+        # As in lakeFS, a missing path or branch counts as deleted. Other errors are reported for each path.
         if error.status != 404:
             errors = [{"message": error.message, "path": path, "status_code": error.status} for path in paths]
     return answer({"errors": errors})
 
 
 def stage_object(call: Call) -> Response:
-    """``PUT /repositories/{repository}/branches/{branch}/objects``: refer to an object that exists."""
+    """``PUT /repositories/{repository}/branches/{branch}/objects``: stages an existing object."""
     body = call.json(
         "ObjectStageCreation",
         physical_address=(str,),
@@ -238,7 +238,7 @@ def stage_object(call: Call) -> Response:
     )
     record = objects.stage(call.sandbox, repository, call.path["branch"], request)
     shown = shown_object(repository, request.path, record.entry, with_metadata=False)
-    # Shown as the client wrote it, decoded, even where it is stored relative to the namespace.
+    # Shown decoded, as the client wrote it, even if it is stored relative to the namespace.
     address = shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
     return answer({**shown, "physical_address": address}, 201)
 

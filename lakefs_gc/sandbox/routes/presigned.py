@@ -112,7 +112,7 @@ def _supported(call: Call) -> Repository:
 
 
 def _checked_address(call: Call, repository: Repository, body: dict[str, Any]) -> str:
-    """The whole URL that the client has from ``create``."""
+    """Return the whole URL that the client got from ``create``."""
     if not call.required("path"):
         raise ApiError(400, "path is required")
     address: str = body["physical_address"]
@@ -124,7 +124,7 @@ def _checked_address(call: Call, repository: Repository, body: dict[str, Any]) -
 
 
 def _verify(call: Call, repository: Repository, address: str) -> None:
-    """Raise ``ApiError`` 400 unless the address was given out for just this place, and is not linked yet."""
+    """Raise ``ApiError`` 400 unless the address was issued for this path and is not linked yet."""
     relative, _ = relative_if_data(repository.storage_namespace, address)
     objects.check_link(call.sandbox, repository, call.path["branch"], call.required("path"), relative)
 

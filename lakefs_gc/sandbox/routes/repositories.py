@@ -99,7 +99,7 @@ def _claim_namespace(sandbox: Sandbox, repository: Repository) -> None:
 def _exists(store: ObjectStore, key: str) -> bool:
     try:
         return bool(store.stat_many([key]))
-    except ObjectNotFoundError:  # a local folder that nobody has made yet
+    except ObjectNotFoundError:  # a local folder that does not exist yet
         return False
 
 

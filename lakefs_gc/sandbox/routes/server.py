@@ -62,13 +62,13 @@ def get_version(call: Call) -> Response:
 
 
 def get_setup_state(call: Call) -> Response:
-    """``GET /setup_lakefs``: a sandbox is set up from its start."""
+    """``GET /setup_lakefs``: a sandbox is always set up."""
     login = {"RBAC": "none", "login_url": "", "login_cookie_names": [], "logout_url": ""}
     return answer({"comm_prefs_missing": False, "login_config": login, "state": "initialized"})
 
 
 def setup(call: Call) -> Response:
-    """``POST /setup_lakefs``: too late."""
+    """``POST /setup_lakefs``: rejected, because a sandbox is always set up."""
     raise ApiError(409, "lakeFS already initialized")
 
 
@@ -105,4 +105,4 @@ OPEN_ROUTES: RouteTable = [
     ("POST", "/auth/login", login),
     ("GET", "/auth/capabilities", get_capabilities),
 ]
-"""The routes that ask for no credentials."""
+"""The routes that need no credentials."""

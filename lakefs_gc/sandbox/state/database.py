@@ -48,21 +48,21 @@ _BUSY_TIMEOUT_SECONDS = 60
 
 
 class Database:
-    """Connections to one SQLite file, one for each thread; readers do not wait for the writer (WAL)."""
+    """Connections to one SQLite file, one for each thread. Readers do not wait for the writer (WAL)."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
-        file.touch(mode=0o600)  # it holds the sandbox's credentials
+        file.touch(mode=0o600)  # it contains the sandbox's credentials
         with self.write() as connection:
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection, for reading."""
+        """Return the connection of this thread, for reading."""
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = sqlite3.connect(
@@ -78,7 +78,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it happens, or nothing. Within another one it is part of that."""
+        """Run a transaction. A nested transaction is part of the outer one."""
         connection = self.connection
         if connection.in_transaction:
             yield connection
@@ -92,7 +92,7 @@ class Database:
         connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Close the connections of all threads; the threads must be done with them."""
+        """Close the connections of all threads. No thread may use them any more."""
         with self._lock:
             for connection in self._connections:
                 connection.close()
@@ -100,7 +100,7 @@ class Database:
         self._local = threading.local()
 
     def setting(self, name: str, default: str) -> str:
-        """A value that outlives the process: what is stored, else ``default``, which is stored."""
+        """Return a persistent value. If it is not stored yet, store and return ``default``."""
         with self.write() as connection:
             connection.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (name, default))
             row = connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A logical path (its bytes) and the entry there, as it is stored: ``data`` is an ``Entry`` message."""
+    """A logical path (its bytes) and its entry as it is stored: ``data`` is an ``Entry`` message."""
 
     key: bytes
     identity: bytes
@@ -23,25 +23,25 @@ class Record:
 
     @property
     def path(self) -> str:
-        """The logical path."""
+        """Return the logical path."""
         return self.key.decode()
 
     @property
     def entry(self) -> Entry:
-        """The entry."""
+        """Return the entry."""
         return decode_entry(self.data, file=self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to a path: a new record, or, with None, its removal."""
+    """A change to a path: a new record, or None for a removal."""
 
     key: bytes
     record: Record | None
 
 
 class DifferenceType(StrEnum):
-    """How the right side of a comparison differs from the left; the values are the API's."""
+    """The kind of a difference between the left and the right side. The values are those of the API."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -62,14 +62,14 @@ class Difference:
 
 
 def record_of(path: str, entry: Entry) -> Record:
-    """The record of an entry at a path."""
+    """Return the record of an entry at a path."""
     return Record(path.encode(), entry_identity(entry), encode_entry(entry))
 
 
 def overlay(layers: Iterable[Iterator[Change]]) -> Iterator[Change]:
-    """Sorted layers of changes as one, in which the first layer that has a key decides."""
+    """Yield sorted layers of changes as one layer. For each key the first layer that has it takes precedence."""
     last: bytes | None = None
-    # Of equal keys the merge yields the one of the earlier layer first.
+    # For equal keys, the merge yields the change of the earlier layer first.
     for change in heapq.merge(*layers, key=lambda change: change.key):
         if change.key != last:
             last = change.key
@@ -77,14 +77,12 @@ def overlay(layers: Iterable[Iterator[Change]]) -> Iterator[Change]:
 
 
 def present(changes: Iterable[Change]) -> Iterator[Record]:
-    """The records that changes leave, without what they remove."""
+    """Yield the records of changes, without removals."""
     return (change.record for change in changes if change.record is not None)
 
 
 def compare(left: Iterator[Record], right: Iterator[Record]) -> Iterator[Difference]:
-    """The paths at which two sorted trees differ; records of the same identity do not, whatever their
-    address.
-    """
+    """Yield the paths at which two sorted trees differ; records of the same identity do not, whatever their address."""
     old, new = next(left, None), next(right, None)
     while old is not None and new is not None:
         if old.key < new.key:
@@ -106,7 +104,7 @@ def compare(left: Iterator[Record], right: Iterator[Record]) -> Iterator[Differe
 
 
 def upper_bound(prefix: bytes) -> bytes:
-    """The first key after all that start with ``prefix``; empty if there is none."""
+    """Return the first key after all keys that start with ``prefix``, or an empty key if none exists."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else b""
 
@@ -120,8 +118,7 @@ def list_level(
     after: bytes,
     amount: int,
 ) -> tuple[list[T | bytes], bool]:
-    """A page of a sorted sequence: items, and common prefixes (bytes) up to the delimiter; whether more
-    follow.
+    """Return a page of a sorted sequence: items, and common prefixes (bytes) up to the delimiter; whether more follow.
 
     ``start_at(key)`` walks the sequence from ``key`` on.
     """

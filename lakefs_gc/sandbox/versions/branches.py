@@ -12,20 +12,20 @@ from lakefs_gc.sandbox.versions.refs import Branch, CommitRecord, Repository, ne
 
 
 def new_branch(name: str, commit_id: str, *, hidden: bool = False) -> Branch:
-    """A branch with an empty staging area."""
+    """Return a branch with an empty staging area."""
     return Branch(name, commit_id, new_staging_token(name), hidden=hidden)
 
 
 def uncommitted(sandbox: Sandbox, repository: Repository, branch: Branch, start: bytes = b"") -> Iterator[Difference]:
-    """What the staging area changes of the branch's HEAD, from the path ``start`` on.
+    """Yield what the staging area changes of the branch's HEAD, from the path ``start`` on.
 
-    As with lakeFS, a staged record with the identity of the committed one is no change, whatever its address.
+    As in lakeFS, a staged record with the identity of the committed record is not a change, whatever its address.
     """
     return _differences(sandbox, repository, branch, branch.tokens, start)
 
 
 def reset(sandbox: Sandbox, repository: Repository, branch_name: str, *, force: bool = False) -> None:
-    """Forget everything that is staged on a branch."""
+    """Drop everything that is staged on a branch."""
     writable(repository, force=force)
 
     def emptied(branch: Branch) -> Branch:
@@ -43,7 +43,7 @@ def reset_paths(
     is_prefix: bool,
     force: bool = False,
 ) -> None:
-    """Forget what is staged at a path, or below a prefix."""
+    """Drop the staged changes at a path, or below a prefix."""
     writable(repository, force=force)
     with sandbox.lock(repository):
         branch = sandbox.refs.branch(repository.name, branch_name)
@@ -56,7 +56,7 @@ def reset_paths(
 
 
 def hard_reset(sandbox: Sandbox, repository: Repository, branch_name: str, ref: str, *, force: bool = False) -> None:
-    """Move a branch to another commit; what it leaves behind dangles."""
+    """Move a branch to another commit. The commits that it leaves become dangling."""
     writable(repository, force=force)
     with sandbox.lock(repository):
         branch = sandbox.refs.branch(repository.name, branch_name)
@@ -67,12 +67,12 @@ def hard_reset(sandbox: Sandbox, repository: Repository, branch_name: str, ref: 
 
 
 def seal(sandbox: Sandbox, repository: Repository, branch_name: str) -> Branch:
-    """The branch with a new layer on top of its staging area; what was staged so far is sealed."""
+    """Return the branch with a new layer on top of its staging area. The layers below are sealed."""
     return sandbox.refs.update_branch(repository.name, branch_name, Branch.sealed)
 
 
 def seal_clean(sandbox: Sandbox, repository: Repository, branch_name: str) -> Branch:
-    """The branch with its staging sealed, which must hold no change."""
+    """Return the branch with its staging area sealed, which must contain no change."""
 
     def checked(branch: Branch) -> Branch:
         if is_dirty(sandbox, repository, branch, branch.tokens):
@@ -104,7 +104,7 @@ def _differences(
 
 
 def commit_for(sandbox: Sandbox, repository: Repository, ref: str, context: str) -> CommitRecord:
-    """The commit of a ref; ``context`` goes before the message when there is none."""
+    """Return the commit of a ref; ``context`` is the prefix of the error message."""
     try:
         return sandbox.refs.resolve_commit(repository.name, ref)
     except NotFound as error:

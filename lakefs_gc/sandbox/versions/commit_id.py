@@ -20,7 +20,7 @@ def commit_id(
     metadata: Mapping[str, str],
     parents: Sequence[str],
 ) -> str:
-    """The id, in hex, that lakeFS gives to a commit; ``creation_date`` in seconds since 1970."""
+    """Return the id, in hex, that lakeFS gives to a commit; ``creation_date`` in seconds since 1970."""
     texts = b"".join(_text(text) for text in ("commit:v1", committer, message, meta_range_id))
     parents_digest = hashlib.sha256(b"\x03" + _int64(len(parents)) + b"".join(map(_text, parents))).digest()
     parents_part = b"\x05" + b"\x00" + _int64(len(parents_digest)) + parents_digest

@@ -25,7 +25,7 @@ _STRATEGIES = {"": "default", "source-wins": "source-wins", "dest-wins": "dest-w
 
 @dataclass(frozen=True)
 class CommitParameters:
-    """A client's description of a commit; ``date`` in seconds since 1970, None for now."""
+    """A client's description of a commit. ``date`` is in seconds since 1970, or None for now."""
 
     message: str
     metadata: dict[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class CommitParameters:
 
 
 def first_commit(sandbox: Sandbox) -> CommitRecord:
-    """The empty commit that a repository begins with."""
+    """Return the empty commit that a repository begins with."""
     return new_commit(
         (),
         committer="",
@@ -48,7 +48,7 @@ def first_commit(sandbox: Sandbox) -> CommitRecord:
 
 
 def shown_commit(commit: CommitRecord) -> dict[str, Any]:
-    """A commit as the API shows it."""
+    """Return a commit as the API shows it."""
     return {
         "committer": commit.committer,
         "creation_date": commit.creation_date,
@@ -70,7 +70,7 @@ def commit(
     *,
     source_metarange: str = "",
 ) -> CommitRecord:
-    """Commit what is staged, or, with ``source_metarange``, a tree that is in the store already."""
+    """Commit the staged changes, or with ``source_metarange`` an existing tree of the store."""
     if not parameters.message:
         raise missing("message")
     writable(repository, force=parameters.force)
@@ -146,7 +146,7 @@ def revert(
     allow_empty: bool = False,
     force: bool = False,
 ) -> CommitRecord:
-    """Undo a commit: merge its parent into the branch, with the commit itself as the base."""
+    """Revert a commit: merge its parent into the branch, with the commit itself as the base."""
     writable(repository, force=force)
     undone = commit_for(sandbox, repository, ref, f"get commit from ref {ref}")
     if len(undone.parents) > 1 and parent_number <= 0:
@@ -179,7 +179,7 @@ def cherry_pick(
     overrides: CommitParameters | None = None,
     force: bool = False,
 ) -> CommitRecord:
-    """Do on a branch what a commit did: merge the commit, with its parent as the base."""
+    """Apply the changes of a commit to a branch: merge the commit, with its parent as the base."""
     writable(repository, force=force)
     picked = commit_for(sandbox, repository, ref, f"get commit from ref {ref}")
     if parent_number is None and len(picked.parents) > 1:
@@ -207,7 +207,7 @@ def replace_prefixes(
     prefixes: list[bytes],
     changes: Callable[[], Iterator[Change]],
 ) -> CommitRecord:
-    """Commit an import: all below the prefixes goes, the changes come instead."""
+    """Commit an import: the changes replace everything below the prefixes."""
     writable(repository, force=parameters.force)
     parameters = replace(parameters, metadata={**parameters.metadata, STRATEGY_KEY: "source-wins"})
 
@@ -233,7 +233,7 @@ def _apply_patch(
     parameters: CommitParameters,
     tree_of: Callable[[CommitRecord], str],
 ) -> CommitRecord:
-    """A commit on a clean branch, of the tree that ``tree_of`` makes of its HEAD."""
+    """Create a commit on a clean branch, of the tree that ``tree_of`` computes from its HEAD."""
     with sandbox.lock(repository):
         branch = seal_clean(sandbox, repository, branch_name)
         head = sandbox.refs.commit(repository.name, branch.commit_id)
@@ -267,7 +267,7 @@ def _child(
 
 
 def _advance(sandbox: Sandbox, repository: Repository, sealed: Branch, record: CommitRecord) -> None:
-    """Store a commit, move the branch to it, and drop the tokens that were sealed before it was made."""
+    """Store a commit, move the branch to it, and drop the tokens that were sealed before."""
 
     def moved(branch: Branch) -> Branch:
         left = tuple(token for token in branch.sealed_tokens if token not in sealed.sealed_tokens)

@@ -14,7 +14,7 @@ from lakefs_gc.sandbox.versions.refs import CommitRecord, Repository
 def log(
     sandbox: Sandbox, repository: Repository, start: CommitRecord, *, first_parent: bool, since: float | None
 ) -> Iterator[CommitRecord]:
-    """A commit and its ancestors, the youngest first."""
+    """Yield a commit and its ancestors, the newest first."""
     queue = [_Youngest(start)] if since is None or start.creation_date >= since else []
     seen: set[str] = set()
     while queue:
@@ -50,7 +50,7 @@ def merge_base(sandbox: Sandbox, repository: Repository, left: CommitRecord, rig
 
 @dataclass(frozen=True)
 class _Youngest:
-    """Orders a heap of commits: the latest first, of two of the same second the one with the greater id."""
+    """The order of commits in a heap: the latest first, and the greater id first for commits of the same second."""
 
     commit: CommitRecord
 

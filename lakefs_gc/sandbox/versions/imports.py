@@ -37,7 +37,7 @@ def start_import(
     sources: Sequence[Source],
     parameters: CommitParameters,
 ) -> str:
-    """Begin an import; returns the id of its task, whose status ``Tasks`` has."""
+    """Begin an import. Return the id of its task, whose status is in ``Tasks``."""
     sandbox.refs.branch(repository.name, branch)
     _check_sources(repository, sources)
     import_id = new_xid(sandbox.clock())
@@ -66,7 +66,7 @@ def _import(
     parameters: CommitParameters,
     report: Callable[[int], None],
 ) -> tuple[CommitRecord, int]:
-    """``report`` is told how many objects were found so far, and raises when the import was cancelled."""
+    """Run an import. ``report`` is called with the number of objects so far, and raises if the import is cancelled."""
     writable(repository, force=parameters.force)
     records: dict[bytes, Record] = {}
     for source in sources:
@@ -76,7 +76,7 @@ def _import(
                 report(len(records))
 
     def changes() -> Iterator[Change]:
-        # Here the branch is locked; the last report is the last chance before the commit.
+        # The branch is locked here. A cancellation is possible up to this last report before the commit.
         for key in sorted(records):
             yield Change(key, records[key])
         report(len(records))
@@ -107,7 +107,7 @@ def _records(sandbox: Sandbox, source: Source) -> Iterator[Record]:
         folder += "/"
     for first in range(0, len(keys), _STAT_BATCH):
         for key, info in store.stat_many(keys[first : first + _STAT_BATCH]).items():
-            # Local files have no ETag; what tells versions of a file apart will do.
+            # Local files have no ETag. Time and size distinguish the versions of a file.
             e_tag = info.e_tag or _digest(f"{info.last_modified.isoformat()} {info.size_bytes}")
             entry = Entry(
                 address=bucket_url + key,

@@ -36,7 +36,7 @@ class RangeLimits:
 
 
 class Committed:
-    """The trees of one repository. A tree is named by its metarange id; the empty id names the empty tree.
+    """The trees of one repository. The name of a tree is its metarange id. The empty id names the empty tree.
 
     Ranges and metaranges are named by their content and never change: those read are kept for the next
     reader.
@@ -61,11 +61,11 @@ class Committed:
         return True
 
     def ranges(self, meta_range_id: str) -> Sequence[RangeInfo]:
-        """The ranges of a tree, ascending."""
+        """Return the ranges of a tree, ascending."""
         return self._metarange(meta_range_id).ranges if meta_range_id else ()
 
     def records(self, meta_range_id: str, start: bytes = b"") -> Iterator[Record]:
-        """The records of a tree, ascending, from the path ``start`` on."""
+        """Yield the records of a tree, ascending, from the path ``start`` on."""
         if not meta_range_id:
             return
         tree = self._metarange(meta_range_id)
@@ -74,7 +74,7 @@ class Committed:
             yield from islice(table.records, bisect_left(table.keys, start), None)
 
     def get(self, meta_range_id: str, key: bytes) -> Record | None:
-        """The record at a path."""
+        """Return the record at a path."""
         record = next(self.records(meta_range_id, key), None)
         return record if record is not None and record.key == key else None
 
@@ -83,7 +83,7 @@ class Committed:
     def diff(self, left_id: str, right_id: str, start: bytes = b"") -> Iterator[Difference]:
         """Yield the differences of the right tree from the left one, from the path ``start`` on."""
         left, right = self.ranges(left_id), self.ranges(right_id)
-        # A range that both have is the same in both, and nothing else of either lies between its keys.
+        # A range that is in both trees has the same content, and neither tree has other records between its keys.
         shared = {info.id for info in left} & {info.id for info in right}
         return compare(
             self._records_of([info for info in left if info.id not in shared], start),
@@ -107,7 +107,7 @@ class Committed:
     # -- writing
 
     def write(self, items: Iterable[Record | RangeInfo]) -> str:
-        """Write a tree of records and of whole ranges that exist, ascending; returns the metarange id."""
+        """Write a tree of ascending records and whole existing ranges. Return the metarange id."""
         ranges: list[WrittenTable] = []
         pairs: list[tuple[bytes, bytes]] = []
         size_bytes = 0
@@ -137,7 +137,7 @@ class Committed:
         return metarange.id
 
     def apply(self, base_id: str, changes: Iterator[Change], *, allow_empty: bool = False) -> str:
-        """The tree that changes make of another one; raises ``NoChanges`` when they change nothing.
+        """Return the tree that changes make of another one; raises ``NoChanges`` when they change nothing.
 
         Ranges in which no change falls are used again. A record of the same identity as the one at its
         path is no change: the old one stays, with its address.
@@ -157,10 +157,10 @@ class Committed:
         strategy: str = "",
         allow_empty: bool = False,
     ) -> str:
-        """The destination with what changed from the base to the source.
+        """Return the destination with the changes from the base to the source.
 
-        ``strategy`` is empty, ``source-wins`` or ``dest-wins``: who is right where both changed a path.
-        Raise ``Conflict`` where nobody is, and ``NoChanges`` when the source has none.
+        ``strategy`` is empty, ``source-wins`` or ``dest-wins``: the side that wins if both changed a path.
+        Raise ``Conflict`` for such a path without a strategy, and ``NoChanges`` if the source has no changes.
         """
         if source_id == base_id and not allow_empty:
             raise NoChanges
@@ -181,7 +181,7 @@ class Committed:
     # -- files
 
     def records_of(self, info: RangeInfo) -> Sequence[Record]:
-        """All records of one range."""
+        """Return all records of one range."""
         return self._range(info.id).records
 
     def _records_of(self, ranges: Iterable[RangeInfo], start: bytes) -> Iterator[Record]:
@@ -285,7 +285,7 @@ def _identity(record: Record | None) -> bytes | None:
 
 
 def fnv1a_64(data: bytes) -> int:
-    """The 64-bit FNV-1a hash, by which lakeFS chooses the last keys of ranges."""
+    """Return the 64-bit FNV-1a hash, by which lakeFS chooses the last keys of ranges."""
     digest = 0xCBF29CE484222325
     for byte in data:
         digest = (digest ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

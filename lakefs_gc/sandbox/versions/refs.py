@@ -23,7 +23,7 @@ _MODIFIER = re.compile(r"[~^@$][^~^@$]*")
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository; ``storage_namespace`` as its creator gave it, ``creation_date`` in seconds since 1970."""
+    """A repository. ``storage_namespace`` is as its creator spelled it, ``creation_date`` in seconds since 1970."""
 
     name: str
     storage_namespace: str
@@ -34,14 +34,15 @@ class Repository:
 
     @property
     def folder(self) -> str:
-        """The namespace with exactly one final slash: a prefix of nothing but its own content."""
+        """Return the namespace with exactly one final slash, so that it is a prefix only of its own content."""
         return self.storage_namespace.rstrip("/") + "/"
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch. Its staging area is the layers of ``tokens``, the newest first: a commit *seals* the current
-    token, so that uploads go on into a new one while the sealed ones are written to ranges.
+    """A branch. Its staging area consists of the layers of ``tokens``, the newest first.
+
+    A commit *seals* the current token. Uploads then use a new token, while the sealed layers are written to ranges.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Branch:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All layers of the staging area, the newest first."""
+        """Return all layers of the staging area, the newest first."""
         return (self.staging_token, *self.sealed_tokens)
 
     def sealed(self) -> Branch:
@@ -62,7 +63,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """A commit; ``creation_date`` in seconds since 1970, ``meta_range_id`` empty for a repository's first."""
+    """A commit. ``creation_date`` in seconds since 1970; ``meta_range_id`` is empty for a repository's first commit."""
 
     id: str
     parents: tuple[str, ...]
@@ -85,7 +86,7 @@ class Resolved:
 
 
 def new_staging_token(branch: str) -> str:
-    """A name for a layer of a staging area that no other layer ever had."""
+    """Return a new unique name for a layer of a staging area."""
     return f"{branch}:{secrets.token_hex(16)}"
 
 
@@ -99,7 +100,7 @@ def new_commit(
     metadata: dict[str, str],
     generation: int,
 ) -> CommitRecord:
-    """A commit record with the id that its content gives it."""
+    """Return a commit record with the id that results from its content."""
     identity = commit_id(
         committer=committer,
         message=message,
@@ -132,7 +133,7 @@ def is_tag_name(name: str) -> bool:
 
 
 class Refs:
-    """Everything with a name or an id, of all repositories. Lists are in the order of the names' bytes."""
+    """Everything with a name or an id, in all repositories. Lists are sorted by the bytes of the names."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -147,11 +148,11 @@ class Refs:
         return _repository(row)
 
     def repositories(self) -> list[Repository]:
-        """All repositories."""
+        """Return all repositories."""
         return [_repository(row) for row in self._rows("SELECT * FROM repositories ORDER BY name")]
 
     def add_repository(self, repository: Repository) -> None:
-        """Store a new repository; it has no branch and no commit yet."""
+        """Store a new repository, without branches and commits."""
         with self._database.write() as connection:
             connection.execute(
                 "INSERT INTO repositories VALUES (?, ?, ?, ?, ?, ?)",
@@ -171,7 +172,7 @@ class Refs:
             connection.execute("UPDATE repositories SET metadata = ? WHERE name = ?", (json.dumps(metadata), name))
 
     def delete_repository(self, name: str) -> None:
-        """Forget a repository and all that belongs to it; its objects stay in the store, as with lakeFS."""
+        """Delete a repository and everything that belongs to it. As in lakeFS, its objects stay in the store."""
         with self._database.write() as connection:
             for branch in self.branches(name):
                 _drop_tokens(connection, branch.tokens)
@@ -189,7 +190,7 @@ class Refs:
         return _branch(row)
 
     def branches(self, repository: str) -> list[Branch]:
-        """All branches, hidden ones too."""
+        """Return all branches, including hidden ones."""
         query = "SELECT * FROM branches WHERE repository = ? ORDER BY name"
         return [_branch(row) for row in self._rows(query, repository)]
 
@@ -203,7 +204,7 @@ class Refs:
             )
 
     def update_branch(self, repository: str, name: str, change: Callable[[Branch], Branch]) -> Branch:
-        """Read, change and store a branch in one transaction; layers that it no longer has are dropped."""
+        """Read, change and store a branch in one transaction. Drop the layers that it no longer has."""
         with self._database.write() as connection:
             before = self.branch(repository, name)
             after = change(before)
@@ -212,7 +213,7 @@ class Refs:
         return after
 
     def delete_branch(self, repository: str, name: str) -> None:
-        """Raise ``NotFound``. What was staged on the branch is forgotten; its commits dangle."""
+        """Delete a branch and its staged changes. Its commits become dangling. Raise ``NotFound``."""
         with self._database.write() as connection:
             branch = self.branch(repository, name)
             connection.execute("DELETE FROM branches WHERE repository = ? AND name = ?", (repository, name))
@@ -228,7 +229,7 @@ class Refs:
         return str(row["commit_id"])
 
     def tags(self, repository: str) -> list[tuple[str, str]]:
-        """Name and commit of each tag."""
+        """Yield the name and the commit of each tag."""
         rows = self._rows("SELECT * FROM tags WHERE repository = ? ORDER BY name", repository)
         return [(row["name"], row["commit_id"]) for row in rows]
 
@@ -257,12 +258,12 @@ class Refs:
         return self._row("SELECT 1 FROM commits WHERE repository = ? AND id = ?", repository, commit) is not None
 
     def commits(self, repository: str) -> Iterator[CommitRecord]:
-        """All commits of a repository, in the order of their ids."""
+        """Yield all commits of a repository, in the order of their ids."""
         query = "SELECT * FROM commits WHERE repository = ? ORDER BY id"
         return (_commit(row) for row in self._rows(query, repository))
 
     def add_commit(self, repository: str, commit: CommitRecord) -> None:
-        """Store a commit record; one with the same id, and so the same content, stays as it is."""
+        """Store a commit record. An existing record with the same id has the same content, and is kept."""
         values: dict[str, Any] = {
             "repository": repository,
             **vars(commit),
@@ -277,10 +278,10 @@ class Refs:
     # -- expressions
 
     def resolve(self, repository: str, expression: str) -> Resolved:
-        """What ``expression`` stands for: a commit id or its beginning, a branch or a tag; then ``~n``,
-        ``^n``, ``@`` (the branch's HEAD, without its staging area) or ``$`` (the staging area).
+        """Resolve ``expression``: a commit id or its beginning, a branch or a tag, followed by ``~n``, ``^n``,
+        ``@`` (the branch's HEAD, without its staging area) or ``$`` (the staging area).
 
-        Raise ``NotFound`` or, for an expression that makes no sense, ``ApiError`` 400.
+        Raise ``NotFound``, or ``ApiError`` 400 for an invalid expression.
         """
         base = re.split(r"[~^@$]", expression, maxsplit=1)[0]
         modifiers = _MODIFIER.findall(expression[len(base) :])
@@ -301,14 +302,14 @@ class Refs:
         return Resolved(commit)
 
     def resolve_commit(self, repository: str, expression: str) -> CommitRecord:
-        """The commit that an expression stands for; for a branch its HEAD."""
+        """Return the commit of an expression; for a branch, its HEAD."""
         resolved = self.resolve(repository, expression)
         if resolved.staging_only:
             raise ApiError(400, f"reference '{expression}': reference to staging area with $ is not a commit")
         return self.commit(repository, resolved.commit_id)
 
     def _resolve_name(self, repository: str, name: str) -> Resolved:
-        # A whole commit id goes before a branch or tag of that name, a part of one after.
+        # A complete commit id takes precedence over a branch or tag of that name, a prefix does not.
         if len(name) == _COMMIT_ID_CHARACTERS and _HASH.fullmatch(name) and self.has_commit(repository, name):
             return Resolved(name)
         row = self._row("SELECT * FROM branches WHERE repository = ? AND name = ?", repository, name)

@@ -63,8 +63,8 @@ class Lake:
 
     def page(self, token: str = "") -> tuple[list[str], PreparedPage]:
         """The addresses that the next page of a preparation adds, and the page."""
-        mark = garbage.decode_mark(token) if token else None
-        page = garbage.prepare_uncommitted(self.sandbox, self.repository, mark)
+        position = garbage.decode_position(token) if token else None
+        page = garbage.prepare_uncommitted(self.sandbox, self.repository, position)
         if not page.location:
             return [], page
         store = self.sandbox.namespaces.store(NAMESPACE)
@@ -143,7 +143,7 @@ def test_copies_are_read_after_everything_staged_in_pages_of_their_own(lake: Lak
     assert lake.prepare() == addresses + sorted(addresses)
     addresses.append(lake.put("z"))
     pages, page = lake.page()
-    while not garbage.decode_mark(page.continuation_token).copy:
+    while not garbage.decode_position(page.continuation_token).copy:
         more, page = lake.page(page.continuation_token)
         pages += more
     lake.rename("z", "a")  # everything staged has been read
@@ -222,7 +222,7 @@ def test_branches_deleted_or_committed_between_pages(lake: Lake) -> None:
     addresses = {f"{branch}{i}": lake.put(f"p/{i}", branch) for branch in ("dev", "gone", "hid") for i in range(3)}
     found, page = lake.page()
     commits.commit(lake.sandbox, lake.repository, "dev", CommitParameters("one"))
-    while garbage.decode_mark(page.continuation_token).branch != "gone":
+    while garbage.decode_position(page.continuation_token).branch != "gone":
         more, page = lake.page(page.continuation_token)
         found += more
     lake.sandbox.refs.delete_branch("demo", "gone")

@@ -60,10 +60,10 @@ def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
     store = sandbox.namespaces.store(NAMESPACE)
     found: list[list[str]] = []
     seen: set[str] = set()
-    mark: garbage.Mark | None = None
+    position: garbage.Position | None = None
     run_id = ""
     for _ in range(MAX_PAGES):
-        page = garbage.prepare_uncommitted(sandbox, repository, mark)
+        page = garbage.prepare_uncommitted(sandbox, repository, position)
         assert run_id in ("", page.run_id), "the pages of a run share its id"
         run_id = page.run_id
         if page.location:
@@ -76,7 +76,7 @@ def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
         if not page.continuation_token:
             assert reversed_id_time(run_id) == sandbox.clock()
             return found
-        mark = garbage.decode_mark(page.continuation_token)
+        position = garbage.decode_position(page.continuation_token)
     raise AssertionError("the pages do not come to an end")
 
 
@@ -122,15 +122,15 @@ def test_nothing_staged_means_no_file(sandbox: Sandbox, repository: Repository) 
     assert (page.location, page.continuation_token) == ("", "")
 
 
-BAD_MARKS: list[Any] = [{}, [], {"run_id": "../up", "branch": "main"}, {"run_id": "", "branch": "main"}]
+BAD_POSITIONS: list[Any] = [{}, [], {"run_id": "../up", "branch": "main"}, {"run_id": "", "branch": "main"}]
 BAD_TOKENS = ["%%%", base64.b64encode(b"no json").decode()]
-BAD_TOKENS += [base64.b64encode(json.dumps(mark).encode()).decode() for mark in BAD_MARKS]
+BAD_TOKENS += [base64.b64encode(json.dumps(position).encode()).decode() for position in BAD_POSITIONS]
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS)
 def test_refuses_a_token_that_is_none(token: str) -> None:
     with pytest.raises(ApiError) as caught:
-        garbage.decode_mark(token)
+        garbage.decode_position(token)
     assert (caught.value.status, caught.value.message) == (400, "invalid continuation token")
 
 
