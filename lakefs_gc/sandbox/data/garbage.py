@@ -180,7 +180,7 @@ def _referenced_addresses(
         yield from _staged_addresses(sandbox, repository, start)
     is_tracking = sandbox.options.shallow_copies
     if is_tracking and _age_seconds(sandbox, start.run_id) > sandbox.copies.lifetime_seconds:
-        raise ApiError(400, "the preparation took too long, and copies since its start may be forgotten: start a new one")
+        raise ApiError(400, "the preparation took too long, copies since its start may be forgotten: start a new one")
     for address, date in sandbox.copies.addresses(repository.name, start.copy):
         yield Position(start.run_id, "", "", address), address, date
 
