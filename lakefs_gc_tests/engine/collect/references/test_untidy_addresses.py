@@ -1,4 +1,4 @@
-"""A commit that names its object by a relative address with empty parts keeps it, where the store takes keys for paths.
+"""A commit that names its object by a relative address with empty parts, ``.`` or ``..`` keeps it.
 
 A lakeFS server keeps the address of an object that was staged as ``<namespace>data//slice/x`` as a relative one.
 """
@@ -28,3 +28,18 @@ def test_a_committed_address_with_two_slashes(spark: SparkSession, tmp_path: Pat
         collector.sweep(collector.collect_and_mark())
         assert repository.read("path") == b"live"
         assert {live, garbage} & repository.objects() == {live}
+
+
+def test_relative_addresses_that_lead_out_of_a_namespace(spark: SparkSession, lake: Lake) -> None:
+    """On a disk, ``other/data/../../repo/data/x`` is ``repo/data/x``: of another repository, and of this one."""
+    repository, other = lake.repository(), lake.repository("other")
+    repository.keep_days(10)
+    objects = [repository.put_stray(f"data/slice/{name}", b"live") for name in ("own", "foreign", "garbage")]
+    folder = repository.namespace.rstrip("/").rpartition("/")[2]
+    for holder, key in zip((repository, other), objects, strict=False):
+        holder.put("first")
+        holder.stage("path", f"{holder.namespace}data/../../{folder}/{key}", size_bytes=4)
+        holder.commit()
+    collector = Collector(spark, repository)
+    collector.sweep(collector.collect_and_mark())
+    assert set(objects) & repository.objects() == set(objects[:2])
