@@ -1,6 +1,6 @@
-"""Take each safety rule out of a copy of the code and see which test fails: ``python -m lakefs_gc_tests.mutants``.
+"""Remove each safety rule from a copy of the code, and report the failing test: ``python -m lakefs_gc_tests.mutants``.
 
-``--rule N`` keeps to the mutants of one rule.  Prints a table; ends with 1 when a mutant survived.
+``--rule N`` runs only the mutants of one rule. Prints a table. Ends with 1 if a mutant survived.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--rule", type=int, choices=sorted({mutant.rule for mutant in MUTANTS}))
     rule = parser.parse_args().rule
     survived = 0
-    sys.stdout.write("| rule | taken out | in | the test that fails |\n| --- | --- | --- | --- |\n")
+    sys.stdout.write("| rule | removed | file | failing test |\n| --- | --- | --- | --- |\n")
     with tempfile.TemporaryDirectory(prefix="lakefs-gc-mutants-") as folder:
         for package in (PACKAGE, PACKAGE.with_name("lakefs_gc_tests")):
             shutil.copytree(package, Path(folder) / package.name, ignore=_LEFT_OUT)
@@ -37,14 +37,14 @@ def main() -> int:
             if rule in (None, mutant.rule):
                 killer = _killer(mutant, Path(folder))
                 survived += not killer
-                row = (str(mutant.rule), mutant.taken_out, f"`{mutant.file}`", killer or "SURVIVED")
+                row = (str(mutant.rule), mutant.removed_rule, f"`{mutant.file}`", killer or "SURVIVED")
                 sys.stdout.write(f"| {' | '.join(row)} |\n")
                 sys.stdout.flush()
     return int(survived > 0)
 
 
 def _killer(mutant: Mutant, folder: Path) -> str:
-    """The first test that fails with the mutant in a copy of the project; empty when none does."""
+    """Return the first test that fails with the mutant in a copy of the project, or an empty string."""
     file = folder / PACKAGE.name / mutant.file
     source = file.read_text()
     file.write_text(mutant.applied(source))
@@ -61,10 +61,10 @@ def _killer(mutant: Mutant, folder: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return ""  # that a test does not end is no test that fails
+        return ""  # a test that does not end did not fail
     finally:
         file.write_text(source)
-    if ended.returncode not in (0, _SOME_TEST_FAILED):  # no test was run: that says nothing
+    if ended.returncode not in (0, _SOME_TEST_FAILED):  # no test was run, so the mutant may have survived
         raise RuntimeError(f"{mutant.test} could not be run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     found = _FAILED.search(ended.stdout)
     return f"`{mutant.test}`: {found[1]}" if ended.returncode and found else ""

@@ -1,4 +1,4 @@
-"""A change of the code that some test must notice."""
+"""A change of the code that a test must detect."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ PACKAGE = Path(lakefs_gc.__file__).parent
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one place: in ``file`` (below ``lakefs_gc/``), where it stands once, ``code`` becomes ``instead``.
+    """A change of one place: ``code``, which occurs once in ``file`` (below ``lakefs_gc/``), becomes ``instead``.
 
-    ``test`` is a file below ``lakefs_gc_tests/``; ``only`` selects from it, as pytest's ``-k`` does.
+    ``removed_rule`` describes the guarantee that this removes. ``test`` is a file below ``lakefs_gc_tests/``. ``only``
+    selects tests of it, as pytest's ``-k``.
     """
 
     rule: int
-    taken_out: str
+    removed_rule: str
     file: str
     code: str
     instead: str
@@ -26,12 +27,12 @@ class Mutant:
     only: str = ""
 
     def applied(self, source: str) -> str:
-        """The source, changed.  Raises ``ValueError`` where the code does not stand there once."""
+        """Return the changed source. Raise ``ValueError`` unless the code occurs exactly once."""
         if source.count(self.code) != 1:
-            raise ValueError(f"{self.file} has {source.count(self.code)} times {self.code!r}")
+            raise ValueError(f"{self.file} contains {self.code!r} {source.count(self.code)} times, not once")
         return source.replace(self.code, self.instead)
 
 
-def never(rule: int, taken_out: str, file: str, condition: str, test: str, only: str = "") -> Mutant:
-    """A check that never strikes: ``condition`` is what stands behind its ``if``."""
-    return Mutant(rule, taken_out, file, f"if {condition}:", "if False:", test, only)
+def never(rule: int, removed_rule: str, file: str, condition: str, test: str, only: str = "") -> Mutant:
+    """Return a mutant that disables a check. ``condition``: the condition of its ``if``."""
+    return Mutant(rule, removed_rule, file, f"if {condition}:", "if False:", test, only)

@@ -1,4 +1,4 @@
-"""What is taken out of the code, by the rule of ``docs/safety.md`` that it is part of, and where a test must fail."""
+"""The mutants: the removed check or step, its rule in ``docs/safety.md``, and the test that must fail without it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lakefs_gc_tests.mutants.unknown import addresses, approvals, evidence, meta
 _RULES_1_TO_11 = (
     never(
         1,
-        "stages that were read in another order are refused",
+        "stages that were read in another order are rejected",
         "engine/input_order.py",
         "later.began_at < earlier.ended_at",
         "engine/test_run.py",
     ),
     never(
         1,
-        "inputs that were not made from each other are refused",
+        "inputs that were not made from each other are rejected",
         "engine/input_order.py",
         "later.manifest.inputs.get(stage) != materialization_id",
         "engine/decide/test_candidates.py",
@@ -23,21 +23,21 @@ _RULES_1_TO_11 = (
     ),
     never(
         2,
-        "the server's grace period holds",
+        "the minimum age is at least the server's grace period",
         "engine/run.py",
         "min_age_seconds >= grace_period_seconds or safety.allow_min_age_below_grace",
         "engine/test_run.py",
     ),
     never(
         2,
-        "clocks too far apart stop the run",
+        "a clock skew above the limit stops the run",
         "engine/run.py",
         "skew_seconds > safety.max_clock_skew_seconds",
         "engine/test_run.py",
     ),
     Mutant(
         2,
-        "ages go by the store's clock",
+        "ages are measured by the store's clock",
         "engine/run.py",
         "    return store_time\n",
         "    return local_time\n",
@@ -45,7 +45,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         2,
-        "a stage on a machine whose clock is off is refused",
+        "a stage on a machine with a wrong clock is rejected",
         "engine/run.py",
         "    checked_store_time(context.open_store(run.store), context.safety, context.clock)\n",
         "",
@@ -54,7 +54,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         2,
-        "every stage asks for the store's time",
+        "every stage requests the store's time",
         "pipeline/assets/uncommitted.py",
         "continue_run(context, store_listing.manifest)",
         "__import__('lakefs_gc.engine.run').engine.run.GCRun.of(store_listing.manifest)",
@@ -63,7 +63,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         2,
-        "backups are dated on a clock that is right",
+        "backups are dated with a checked clock",
         "pipeline/assets/backup.py",
         "now = checked_store_time(run_context.open_store(place), configured.safety, run_context.clock)",
         "now = run_context.clock()",
@@ -72,7 +72,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         2,
-        "backups are pruned on a clock that is right",
+        "backups are pruned with a checked clock",
         "cli/backup_runs.py",
         "now = checked_store_time(store, settings.safety, utc_now)",
         "now = utc_now()",
@@ -90,7 +90,7 @@ _RULES_1_TO_11 = (
     ),
     never(
         3,
-        "that nothing is committed is no proof",
+        "an empty committed set is not accepted without proof",
         "engine/decide/unmatched.py",
         "committed.manifest.rows == 0",
         "engine/decide/test_candidates.py",
@@ -98,7 +98,7 @@ _RULES_1_TO_11 = (
     ),
     never(
         3,
-        "a range has as many entries as its metarange says",
+        "a range has the number of entries that its metarange states",
         "engine/collect/references/committed.py",
         "entries is not None and batch.num_rows != entries",
         "engine/collect/references/test_committed.py",
@@ -106,7 +106,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         3,
-        "an address is left out only when it came before",
+        "an address is omitted only if it is a repetition",
         "engine/collect/references/repeats.py",
         "        yield once\n",
         "        yield once.slice(1)\n",
@@ -114,7 +114,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         3,
-        "a page without a file is no proof that nothing is staged",
+        "a page without a file does not prove that nothing is staged",
         "engine/collect/references/uncommitted.py",
         " | _forgotten(server, run.repository, prepared)",
         "",
@@ -123,7 +123,7 @@ _RULES_1_TO_11 = (
     ),
     never(
         3,
-        "a list of the API whose pages do not advance is refused",
+        "an API list with pages that do not advance is rejected",
         "lakefs/pagination.py",
         "not next_offset or next_offset <= after",
         "lakefs/test_client.py",
@@ -131,14 +131,14 @@ _RULES_1_TO_11 = (
     ),
     never(
         3,
-        "a list that starts again is refused",
+        "a list that starts again is rejected",
         "engine/collect/references/uncommitted.py",
         "token in tokens_seen",
         "engine/collect/references/test_uncommitted.py",
     ),
     Mutant(
         3,
-        "commits that the server's list leaves out are active",
+        "commits that the server's list omits are active",
         "engine/collect/references/active_ranges.py",
         "listed.unionByName(missed).select",
         "listed.select",
@@ -156,7 +156,7 @@ _RULES_1_TO_11 = (
     ),
     never(
         4,
-        "a sweep refuses what no mark of data can name",
+        "a sweep rejects addresses outside the data of the repository",
         "engine/sweep/sweep.py",
         "misplaced",
         "engine/sweep/test_sweep.py",
@@ -164,14 +164,14 @@ _RULES_1_TO_11 = (
     ),
     never(
         5,
-        "overlapping namespaces are refused",
+        "overlapping namespaces are rejected",
         "engine/run.py",
         "namespaces_overlap(theirs, own) or folders_overlap(settings.locate(theirs), settings.locate(own))",
         "engine/test_run.py",
     ),
     Mutant(
         5,
-        "what other repositories refer to is live",
+        "objects that other repositories reference are live",
         "engine/decide/unmatched.py",
         ", (uncommitted, no_size), (foreign_references, no_size))",
         ", (uncommitted, no_size))",
@@ -180,7 +180,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         6,
-        "what became referenced is not deleted",
+        "objects that became referenced are not deleted",
         "engine/sweep/sweep.py",
         'F.when(F.col("live"), F.lit(ledger.RESURRECTED))',
         "F.when(F.lit(False), F.lit(ledger.RESURRECTED))",
@@ -189,7 +189,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         6,
-        "what one look has found, all later ones know",
+        "references from one second look count in all later ones",
         "engine/sweep/second_look.py",
         "        self._remember(staged, live, foreign)\n",
         "",
@@ -198,7 +198,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         6,
-        "hidden twins are looked for in a mark",
+        "a mark looks up hidden twins",
         "engine/decide/kept.py",
         "dataframe=twins.unionByName(left_out)",
         "dataframe=left_out",
@@ -207,7 +207,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         6,
-        "hidden twins are looked for before a delete",
+        "hidden twins are looked up before a delete",
         "engine/sweep/second_look.py",
         "StageOutput(twins.unionByName(left_out)",
         "StageOutput(left_out",
@@ -225,7 +225,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         6,
-        "more twins than may be looked up are kept",
+        "objects are kept if there are too many twins to look up",
         "engine/decide/hidden_twins.py",
         'return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))',
         "return _none(spark)",
@@ -234,21 +234,21 @@ _RULES_1_TO_11 = (
     ),
     never(
         6,
-        "what was written again is not deleted",
+        "objects that were written again are not deleted",
         "engine/sweep/deletion.py",
         "info.last_modified > newest",
         "engine/sweep/test_sweep.py",
     ),
     never(
         6,
-        "no delete begins when its look has grown old",
+        "no delete begins after its second look has expired",
         "engine/sweep/deletion.py",
         "must_stop()",
         "engine/sweep/test_deletion.py",
     ),
     never(
         6,
-        "a sweep waits for commits that were under way",
+        "a sweep waits for commits that were in progress at its mark",
         "engine/sweep/sweep.py",
         "wait_seconds > 0",
         "engine/sweep/test_sweep.py",
@@ -256,15 +256,19 @@ _RULES_1_TO_11 = (
     ),
     never(
         7,
-        "what is live and not there is listed",
+        "missing live objects are listed",
         "engine/decide/missing.py",
         'unmatched.manifest.facts["not_in_store"]',
         "engine/decide/test_missing.py",
     ),
     never(
-        7, "and keeps the mark from being swept", "engine/decide/checks.py", "seen.lost", "engine/decide/test_checks.py"
+        7,
+        "missing live objects block the sweep",
+        "engine/decide/checks.py",
+        "seen.lost",
+        "engine/decide/test_checks.py",
     ),
-    never(8, "a failed check refuses the sweep", "engine/records/check.py", "left", "engine/decide/test_checks.py"),
+    never(8, "a failed check blocks the sweep", "engine/records/check.py", "left", "engine/decide/test_checks.py"),
     Mutant(
         8,
         "the sweep reads the checks of its mark",
@@ -276,28 +280,28 @@ _RULES_1_TO_11 = (
     ),
     never(
         9,
-        "a mark that was changed is refused",
+        "a mark that was changed is rejected",
         "engine/records/mark.py",
         "digest_of(mark) != mark.digest or mark.to_json() != data",
         "engine/records/test_stored_marks.py",
     ),
     never(
         9,
-        "and so is a changed part of it",
+        "a mark with a changed part is rejected",
         "engine/records/mark_parts.py",
         "hashlib.sha256(content).hexdigest() != part.sha256",
         "engine/records/test_stored_marks.py",
     ),
     never(
         9,
-        "who approves names the digest",
+        "an approval names the digest of the mark",
         "engine/records/approval.py",
         "digest != mark.digest",
         "engine/records/test_approval.py",
     ),
     never(
         9,
-        "a sweep with a failed delete is no success",
+        "a sweep with a failed delete fails",
         "engine/sweep/outcomes.py",
         "failed",
         "engine/sweep/test_sweep.py",
@@ -313,7 +317,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         9,
-        "a restore makes the approval void",
+        "a restore invalidates the approval",
         "engine/records/approval.py",
         "    refuse_restored(store, mark.mark_id, older)\n",
         "",
@@ -321,7 +325,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         9,
-        "a restore stops a sweep that is under way",
+        "a restore stops a running sweep",
         "engine/sweep/deletion.py",
         "return is_late() or bool(notes_in(namespace, task.restores_folder).keys() - task.known_restores)",
         "return is_late()",
@@ -336,7 +340,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         10,
-        "a mark asks whether it is the only run",
+        "a mark checks that it is the only run",
         "pipeline/assets/store_listing.py",
         "    refuse_second_run(context)\n",
         "",
@@ -345,7 +349,7 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         11,
-        "other repositories are read unless somebody says no",
+        "other repositories are read by default",
         "config/safety.py",
         "    check_foreign_references: bool = Field(\n        default=True",
         "    check_foreign_references: bool = Field(\n        default=False",

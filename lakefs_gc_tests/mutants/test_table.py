@@ -1,4 +1,4 @@
-"""The table of mutants fits the code; that each is killed, ``python -m lakefs_gc_tests.mutants`` shows."""
+"""The table of mutants fits the code. ``python -m lakefs_gc_tests.mutants`` checks that a test kills each mutant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakefs_gc_tests.mutants.table import MUTANTS
 _RULES = 12
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule}-{mutant.taken_out}")
-def test_what_it_takes_out_is_there_once(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule}-{mutant.removed_rule}")
+def test_the_code_of_each_mutant_occurs_once(mutant: Mutant) -> None:
     source = (PACKAGE / mutant.file).read_text()
     changed = mutant.applied(source)
     assert changed != source
@@ -24,11 +24,11 @@ def test_what_it_takes_out_is_there_once(mutant: Mutant) -> None:
     assert "def test" in test.read_text()
 
 
-def test_every_rule_has_one() -> None:
+def test_every_rule_has_a_mutant() -> None:
     assert {mutant.rule for mutant in MUTANTS} == set(range(1, _RULES + 1))
     assert len(set(MUTANTS)) == len(MUTANTS)
 
 
-def test_code_that_is_not_there_is_said() -> None:
-    with pytest.raises(ValueError, match="has 0 times"):
+def test_a_mutant_whose_code_is_missing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="0 times, not once"):
         MUTANTS[0].applied("")

@@ -1,4 +1,4 @@
-"""Addresses in folders that are not known (rule 12), and names at the root that lakeFS does not give (rule 4)."""
+"""Addresses in folders that are not known (rule 12), and names at the root that lakeFS did not generate (rule 4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ROOT_NAMES_TEST = "engine/collect/listing/test_root_names.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
-        "the server's own folder of a local namespace is learnt",
+        "the server's folder of a local namespace is read from its API",
         "lakefs/known_folders.py",
         "dict.fromkeys((*learnt, *mounted))",
         "dict.fromkeys(mounted)",
@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an address of a range that no folder explains ends the run",
+        "a committed address outside all known folders ends the run",
         "engine/collect/references/committed.py",
         "if explained_by is not None:",
         "if False:",
@@ -37,7 +37,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a staged address that no folder explains ends the run",
+        "a staged address outside all known folders ends the run",
         "lakefs/known_folders.py",
         "if not alike and not _may_be_of_a_slice(readings):",
         "if True:",
@@ -46,7 +46,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an empty folder does not prove that a file is another one",
+        "an empty folder does not prove that two files differ",
         "lakefs/known_folders.py",
         "return next(entries, None) is not None",
         "return True",
@@ -55,7 +55,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a user's name before the bucket is no other bucket",
+        "a user name before the bucket is ignored",
         "formats/addresses.py",
         r"(?:[^/?]*@)?(?P<name>",
         r"(?P<name>",
@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a batch with a user's name before the bucket is looked at",
+        "addresses with a user name before the bucket are compared",
         "formats/addresses.py",
         r"|\A[A-Za-z0-9+.-]+://[^/?]*@|",
         "|",
@@ -82,7 +82,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a store may take keys for paths",
+        "a store may treat keys as paths",
         "formats/addresses.py",
         "    if not _UNTIDY_PATH.search(path):\n",
         "    if True:\n",
@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         5,
-        "a namespace spelled otherwise may contain this one",
+        "a namespace in another spelling may contain this one",
         "formats/addresses.py",
         "for reading in (namespace, *other_readings(namespace))",
         "for reading in (namespace,)",
@@ -109,7 +109,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "fewer rows in the server's list than changes of branches: these are looked up",
+        "the changes are looked up if the server's list has fewer rows than the branches have changes",
         "engine/decide/unlisted_changes.py",
         "if count == listed:",
         "if True:",
@@ -117,7 +117,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a list whose rows are not counted proves nothing",
+        "a list with uncounted rows proves nothing",
         "engine/collect/references/uncommitted.py",
         "rows_in(store, files) if len(files) == prepared.pages_with_file else None",
         "rows_in(store, files)",
@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "too many changes to look up keep what they may hide",
+        "objects are kept if there are too many changes to look up",
         "engine/decide/unlisted_changes.py",
         "return alike.select(",
         "return alike.limit(0).select(",
@@ -135,7 +135,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
-        "a mark looks up what the list leaves out",
+        "a mark looks up changes that the list omits",
         "engine/decide/kept.py",
         ".unionByName(left_out)",
         "",
@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         6,
-        "a look before a delete looks up what the list leaves out",
+        "a second look looks up changes that the list omits",
         "engine/sweep/second_look.py",
         ".unionByName(left_out)",
         "",
@@ -161,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a listing below a symbolic link is no empty one",
+        "a listing below a symbolic link is an error, not empty",
         "storage/local.py",
         "                self._refuse_link_above(level)\n",
         "",
@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a server that does not tell its folder stops the run",
+        "the run stops if the server does not show its folder",
         "lakefs/known_folders.py",
         "not learnt",
         _TEST,
@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         5,
-        "two URLs of one folder overlap",
+        "two URLs of the same folder overlap",
         "engine/run.py",
         " or folders_overlap(settings.locate(theirs), settings.locate(own))",
         "",
@@ -187,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         4,
-        "a name at the root that lakeFS does not give is no candidate",
+        "a name at the root that lakeFS did not generate is not a candidate",
         "engine/decide/unmatched.py",
         "not named",
         _ROOT_NAMES_TEST,
@@ -195,7 +195,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         4,
-        "in a whole bucket no staged name makes others the repository's",
+        "in a whole bucket, a staged name does not make other names candidates",
         "engine/collect/listing/root_names.py",
         " or is_whole_bucket(run.namespace)",
         "",
@@ -204,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         4,
-        "what a neighbour refers to makes no name the repository's",
+        "a reference of another repository does not make names candidates",
         "engine/decide/unmatched.py",
         "named_at_root(run, listing, uncommitted, committed)",
         "named_at_root(run, listing, uncommitted, committed, foreign_references)",
@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         4,
-        "an xid has a digit, a word has not",
+        "a name without a digit is not an xid",
         "formats/addresses.py",
         "|(?=[a-v]*[0-9]){_XID}",
         "|{_XID}",
@@ -222,7 +222,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         4,
-        "a sweep refuses names that lakeFS does not give, whoever marked them",
+        "a sweep rejects names that lakeFS did not generate, in any mark",
         "engine/sweep/sweep.py",
         'strangers := not strangers_too and everything.manifest.facts["strangers"]',
         _ROOT_NAMES_TEST,
@@ -230,7 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         8,
-        "the share of a mark is one of what is lakeFS's",
+        "the marked share counts only objects of lakeFS",
         "engine/decide/evidence.py",
         " - not_lakefs[NOT_LAKEFS],",
         ",",
@@ -239,7 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an address that leads into the namespace by a link counts",
+        "an address that leads into the namespace through a link counts",
         "lakefs/known_folders.py",
         "full_only=bool(other_store), elsewhere=elsewhere)",
         "full_only=bool(other_store))",
@@ -248,7 +248,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an address that leaves a folder by dots is looked at",
+        "an address that leaves a folder by '..' is resolved",
         "formats/addresses.py",
         "if is_local(url) and not _leads_below(url, folders)]",
         "if is_local(url) and not _with_small_scheme(url).startswith(folders)]",
@@ -266,7 +266,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a 404 that is not lakeFS's proves nothing",
+        "a 404 that lakeFS did not send proves nothing",
         "lakefs/api_calls.py",
         "if error.status == 404 and not _is_lakefs_answer(error):",
         "if False:",
@@ -275,7 +275,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a path that the server answers 404 for is looked for in the list",
+        "a path with a 404 answer must be missing from the list of objects",
         "lakefs/client.py",
         'return first.get(path, "")',
         'return ""',
@@ -284,7 +284,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a branch that the server answers 404 for must be missing from the list of branches",
+        "a branch with a 404 answer must be missing from the list of branches",
         "lakefs/client.py",
         "if any(listed.id == branch for listed in page.results):",
         "if False:",

@@ -7,7 +7,7 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
-        "a delay goes by the later of a mark's times",
+        "a delay counts from the later of a mark's times",
         "pipeline/assets/sweep.py",
         "age.least",
         "age.most",
@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a mark that was made for a person is not swept by a policy",
+        "a policy does not sweep a mark that requires a person",
         "engine/records/approval.py",
         "mark.sweep_policy == MANUAL",
         "engine/records/test_approval.py",
@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "the delay of the mark holds",
+        "the delay of the mark counts, not the delay of the settings",
         "engine/records/approval.py",
         "age + safety.two_clocks_apart < delay",
         "engine/records/test_approval.py",
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the sensor leaves marks for a person alone",
+        "the sensor ignores marks that require a person",
         "pipeline/sweep_sensor.py",
         "mark.rows and mark.policy != MANUAL",
         "mark.rows",
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a sweep by a policy asks the mark",
+        "a sweep by a policy reads the policy of the mark",
         "pipeline/assets/sweep.py",
         "            refuse_without_person(found.mark, age.least, safety)\n",
         "",
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "an approval names the digest that was looked at",
+        "an approval names the reviewed digest",
         "engine/records/approval.py",
         "not digest",
         "engine/records/test_approval.py",
@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an approval overrides what is on, or is refused",
+        "an approval that does not override every failed check is rejected",
         "engine/records/approval.py",
         """    refuse_failed_checks(
         mark.checks,
@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the sensor acts on no approval that a sweep has followed",
+        "the sensor ignores an approval that a sweep has followed",
         "engine/records/pending_approvals.py",
         " and not _is_followed(store, approval, info)",
         "",
@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the sensor acts on the approvals of people alone",
+        "the sensor acts only on approvals of people",
         "engine/records/pending_approvals.py",
         "approval.approved_via in _BY_A_PERSON and ",
         "",
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "an approval of another repository counts for nothing",
+        "an approval of another repository is ignored",
         "engine/records/pending_approvals.py",
         "(approval.mark_id, approval.repository) != (mark_id, repository)",
         "approval.mark_id != mark_id",
@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a repository that cannot be looked at is said",
+        "the sensor reports a repository that it cannot read",
         "pipeline/approval_sensor.py",
         """    unread = "; ".join(""",
         """    unread = "" and "; ".join(""",

@@ -1,4 +1,4 @@
-"""Rule 12: what a check could not look at."""
+"""Rule 12: checks that could not be evaluated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
-        "what is unknown has not passed",
+        "an unknown check does not pass",
         "engine/records/check.py",
         "return self.answer is Answer.SAFE",
         "return self.answer is not Answer.UNSAFE",
@@ -15,7 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a check of other repositories that is off is unknown",
+        "the check of other repositories is unknown if it is switched off",
         "engine/decide/evidence.py",
         'facts["switched_off"]',
         "engine/collect/references/test_foreign_references.py",
@@ -23,7 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a sweep refuses another repository that is unknown and not accepted",
+        "a sweep rejects an unknown other repository that is not accepted",
         "engine/collect/references/foreign_references.py",
         "accepted is not None and not accepted.others_unread",
         "engine/collect/references/test_foreign_references.py",
@@ -31,7 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a mark that was rewritten is looked at whole",
+        "a mark that was rewritten is read completely",
         "engine/sweep/second_look.py",
         "not workspace.has_made(run_key, mark.mark_id, mark.digest)",
         "engine/sweep/test_second_look.py",
@@ -39,7 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a mark that has lost its manifest is refused",
+        "a mark that has lost its manifest is rejected",
         "engine/records/stored_marks.py",
         "made_by_us(store, mark_id)",
         "engine/records/test_stored_marks.py",
@@ -47,7 +47,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a mark is swept with its own server",
+        "a mark is swept only with its own server",
         "engine/records/stored_marks.py",
         "mark.is_ours",
         "engine/records/test_stored_marks.py",
@@ -63,7 +63,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "bytes count for the share, however few the objects",
+        "the share of bytes counts even for few objects",
         "engine/decide/checks.py",
         " or seen.marked_bytes > safety.share_counts_from_bytes",
         "",
@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "rules and reports are no proof that a repository was read",
+        "rules and reports do not prove that a repository was read",
         "engine/collect/references/foreign_references.py",
         "METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))",
         "True",
@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a range of the same name in another repository is no proof",
+        "a range with the same name in another repository proves nothing",
         "engine/collect/references/foreign_references.py",
         "                named.pop(file, None)",
         "                named = {key: name for key, name in named.items() if key[1] != file[1]}",
@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a range that no list has is read",
+        "a range that is in no list is read",
         "engine/collect/references/foreign_references.py",
         "        for key, data in store.read_many(sorted(there), concurrency=_READS_AT_ONCE):",
         "        for key, data in ():",
@@ -150,7 +150,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a sample of imports alone is no evidence",
+        "a sample with imports only is not evidence",
         "engine/decide/head_sample.py",
         "_look_up(context, run, paths, sampled)",
         "paths.clear()",

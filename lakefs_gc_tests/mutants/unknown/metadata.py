@@ -1,4 +1,4 @@
-"""Rule 12: metadata files that cannot be found."""
+"""Rule 12: metadata files that are missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "without rules, a metarange that is named is read, whether it is listed or not",
+        "without rules, a metarange of a commit is read even if it is not listed",
         "engine/collect/references/active_ranges.py",
         '"full_outer"',
         '"left"',
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a log that lacks an ancestor is refused",
+        "a log that lacks an ancestor is rejected",
         "engine/collect/references/commit_graph.py",
         "self.complete and lost",
         "engine/collect/references/test_active_ranges.py",
@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a range that a metarange names and no list has is read",
+        "a range of a metarange that is in no list is read",
         "engine/collect/references/committed.py",
         "in _not_listed(named, listed, run):",
         "in ():",
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a range that a metarange names and the store lacks is refused",
+        "a range of a metarange that the store lacks is rejected",
         "engine/collect/references/committed.py",
         "missing",
         "engine/collect/references/test_committed.py",
@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a sweep whose commits are beyond the limit needs an override",
+        "a sweep with more commits than the limit needs an override",
         "engine/sweep/second_look.py",
         'ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked',
         "engine/sweep/test_second_look.py",

@@ -1,4 +1,4 @@
-"""Rule 12: deletes whose end is not known, and clocks."""
+"""Rule 12: deletes without a known end, and clocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
-        "what a killed sweep deleted is not counted as kept",
+        "objects that a killed sweep deleted are not counted as kept",
         "engine/sweep/deletion.py",
         "info is None and is_kept and (verdict == ledger.RESURRECTED or outcome_if_gone == ledger.DELETED)",
         "engine/sweep/test_deletion.py",
@@ -15,7 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "no try of a delete is sent after its deadline",
+        "no attempt of a delete is sent after its deadline",
         "storage/s3/client.py",
         "if window and window.is_over:",
         "if False:",
@@ -23,7 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the deadline is asked when a single object's delete is sent, too",
+        "the deadline is also checked for the delete of a single object",
         "storage/s3/client.py",
         'for operation in ("DeleteObject", "DeleteObjects"):',
         'for operation in ("DeleteObjects",):',
@@ -40,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a clock that is set back does not open a window again",
+        "a clock that is set back does not reopen a deadline",
         "storage/delete_window.py",
         "max(self._wall() - self._opened_wall, self._steady() - self._opened_steady)",
         "self._wall() - self._opened_wall",
@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the time to write the intent counts",
+        "the deadline includes the time to write the intent",
         "engine/sweep/deletion.py",
         "    if must_stop():\n        return False\n",
         "    window = DeleteWindow()\n    if must_stop():\n        return False\n",
@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "versions that are deleted for themselves have an intent",
+        "versions that are deleted on their own have an intent",
         "engine/sweep/deletion.py",
         "    if chunk.targets:\n",
         "    if any(target.seen for target in chunk.targets):\n",
@@ -67,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a request without an answer is known",
+        "a request without an answer is recorded",
         "storage/s3/client.py",
         "window and not is_answered(error)",
         "storage/test_delete_window.py",
@@ -75,7 +75,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "what a proxy answers for the store is no answer",
+        "the answer of a proxy does not count as the store's answer",
         "storage/s3/errors.py",
         "isinstance(error, ClientError) and (http_status(error) < 500 or is_only_slow_down(error))",
         "isinstance(error, ClientError)",
@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "an answer that leaves out a key is none",
+        "an answer that omits a key does not count",
         "storage/s3/delete.py",
         'window and ("", _NO_ANSWER) in outcomes.values()',
         "storage/test_delete_window.py",
@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "the ledger says that a try had no answer",
+        "the ledger records that an attempt had no answer",
         "engine/sweep/deletion.py",
         "answered=not window.unanswered",
         "answered=True",
@@ -110,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a restore waits for a try without an answer",
+        "a restore waits for an attempt without an answer",
         "engine/records/restore_log.py",
         "ledger.outcome_of(key) not in files}",
         "not {ledger.outcome_of(key), ledger.unanswered_of(key)} & files.keys()}",
@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a restore counts from the youngest intent",
+        "a restore counts from the newest intent",
         "engine/records/restore_log.py",
         "max(under_way.values())",
         "min(under_way.values())",
@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a dead delete that ends without an answer has ended late",
+        "a delete that was treated as dead and ends without an answer has ended late",
         "engine/records/restore_log.py",
         "for end in (ledger.outcome_of, ledger.unanswered_of)",
         "for end in (ledger.outcome_of,)",
@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "a restore looks at its end for deletes that have ended late",
+        "a restore checks at its end for deletes that ended late",
         "engine/undo/restore.py",
         "ended_late(context.open_store(store), backup.mark_id, dead)",
         "engine/records/test_restore_log.py",
@@ -154,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a wait goes by the later of a mark's times",
+        "a wait counts from the later of a mark's times",
         "engine/sweep/sweep.py",
         "age_of(store, mark, safety).least",
         "age_of(store, mark, safety).most",
@@ -163,7 +163,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "twice the allowed skew is waited on top",
+        "the wait includes twice the allowed skew",
         "engine/sweep/sweep.py",
         " + safety.two_clocks_apart",
         "",
@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a mark is as old as the earlier of its times when that is too old",
+        "the maximum age counts from the earlier of a mark's times",
         "pipeline/assets/sweep.py",
         "age_of(found.store, found.mark, configured.safety).most",
         "age_of(found.store, found.mark, configured.safety).least",
@@ -181,7 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     never(
         12,
-        "the age of a mark from the future is not known",
+        "the age of a mark from the future is unknown",
         "engine/records/stored_marks.py",
         "max(times) > now + safety.two_clocks_apart",
         "engine/records/test_stored_marks.py",
@@ -189,7 +189,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         8,
-        "a mark that needs a backup needs it wherever it is swept",
+        "a mark that requires a backup requires it in every workspace",
         "engine/records/backup_location.py",
         " or mark.needs_backup",
         "",
@@ -198,7 +198,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "a sweep waits as long as the mark's own settings say",
+        "a sweep waits as long as the mark's own settings require",
         "engine/sweep/sweep.py",
         "max(safety.longest_commit_minutes, mark.longest_commit_minutes)",
         "safety.longest_commit_minutes",
@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "parts of uploads in a mark of the client are young for longer",
+        "parts of uploads in a mark of the client are kept for longer",
         "engine/sweep/client_marks.py",
         '"newest_us": F.unix_micros(newest)',
         '"newest_us": F.unix_micros(F.max("last_modified"))',
