@@ -34,6 +34,9 @@ from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below
 
 Operation = Callable[["History"], object]
 
+_STATED_SIZE = 100
+"""More than any object of a history has."""
+
 
 class History:
     """One repository, what may happen to it, and what must be true of it at any time.
@@ -110,6 +113,13 @@ class History:
             data = self.repository.store.read(key)
             checksum = hashlib.md5(data).hexdigest()
             self.repository.stage(path, key, branch=branch, size_bytes=len(data), checksum=checksum)
+
+    def stage_with_wrong_size(self, branch: str, path: str, number: int) -> None:
+        """Refer to an unreferenced object, with a size and a checksum that are always the same."""
+        keys = sorted(self.repository.objects() - self.reachable())
+        if keys:
+            key = keys[number % len(keys)]
+            self.repository.stage(path, key, branch=branch, size_bytes=_STATED_SIZE, checksum="stated")
 
     def stage_by_folder(self, branch: str, path: str, number: int) -> None:
         """Refer to any object as a lakeFS server with a local store does: by its folder."""
@@ -192,7 +202,11 @@ class History:
         head = dict(self.server.branch_heads("lake"))[branch]
         page = self.client.objects_api.list_objects("lake", head, amount=1000)
         if page.results:
-            path = str(page.results[number % len(page.results)].path)
+            entry = page.results[number % len(page.results)]
+            path = str(entry.path)
+            if entry.size_bytes == _STATED_SIZE:  # it cannot be read: the answer ends before its stated size
+                self.stage_with_wrong_size(branch, path, number)
+                return
             self.upload(branch, path, self.repository.read(path, head).decode(), 48)
 
     def pass_time(self, hours: int = 24) -> None:

@@ -116,6 +116,7 @@ class SeededHistory(History):
             (1, lambda h: h.copy(branch, path, second)),
             (2, lambda h: h.stage_garbage(branch, path, number)),
             (1, lambda h: h.stage_by_folder(branch, path, number)),
+            (1, lambda h: h.stage_with_wrong_size(branch, path, number)),
             (1, lambda h: h.merge(branch, other)),
             (1, lambda h: h.revert(branch, commit)),
             (1, lambda h: h.cherry_pick(branch, commit)),

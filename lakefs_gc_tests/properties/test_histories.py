@@ -69,6 +69,7 @@ def operations() -> st.SearchStrategy[Operation]:
         st.builds(lambda b, p, q: lambda h: h.copy(on(h, b), p, q), branches, paths, paths),
         st.builds(lambda b, p, n: lambda h: h.stage_garbage(on(h, b), p, n), branches, paths, numbers),
         st.builds(lambda b, p, n: lambda h: h.stage_by_folder(on(h, b), p, n), branches, paths, numbers),
+        st.builds(lambda b, p, n: lambda h: h.stage_with_wrong_size(on(h, b), p, n), branches, paths, numbers),
         st.builds(lambda b, n: lambda h: h.merge(on(h, b), on(h, n)), branches, numbers),
         st.builds(lambda b, n: lambda h: h.revert(on(h, b), pick(h.commits, n)), branches, numbers),
         st.builds(lambda b, n: lambda h: h.cherry_pick(on(h, b), pick(h.commits, n)), branches, numbers),
