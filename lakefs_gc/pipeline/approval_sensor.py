@@ -27,7 +27,7 @@ from dagster import (
 )
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.pending_approvals import StandingApproval, standing_approvals
+from lakefs_gc.engine.records.pending_approvals import PendingApproval, pending_approvals
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
@@ -37,8 +37,8 @@ from lakefs_gc.pipeline.partitions import gc_runs
 
 logger = logging.getLogger(__name__)
 
-Look = Callable[[str], list[StandingApproval]]
-"""The standing approvals of a repository.  Raises ``LakeFSGCError`` when they cannot be read."""
+Look = Callable[[str], list[PendingApproval]]
+"""Return the pending approvals of a repository. Raise ``LakeFSGCError`` if they cannot be read."""
 
 INTERVAL_SECONDS = 60
 _APPROVAL = AssetKey("sweep_approval")
@@ -52,7 +52,7 @@ _PATIENCE_SECONDS = 45.0
 class Looked(NamedTuple):
     """What one tick finds: approvals that this instance has not recorded, and why a repository was not looked at."""
 
-    new: list[StandingApproval]
+    new: list[PendingApproval]
     failures: dict[str, str]
 
 
@@ -84,9 +84,9 @@ def approval_sensor(settings: Settings, look: Look | None = None) -> SensorDefin
 def look_in_namespaces(settings: Settings) -> Look:
     """Looks where the server says that a repository is."""
 
-    def look(repository: str) -> list[StandingApproval]:
+    def look(repository: str) -> list[PendingApproval]:
         server = LakeFSClient(load_server_credentials())
-        return standing_approvals(open_namespace(repository, server, settings).store, repository)
+        return pending_approvals(open_namespace(repository, server, settings).store, repository)
 
     return look
 
@@ -99,10 +99,10 @@ def look_everywhere(
     ``named`` are those of the settings: another that is gone has only left its partitions behind.
     """
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="approvals")
-    futures: dict[Future[list[StandingApproval]], str] = {pool.submit(look, name): name for name in repositories}
+    futures: dict[Future[list[PendingApproval]], str] = {pool.submit(look, name): name for name in repositories}
     wait(futures, timeout=_PATIENCE_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
-    new: list[StandingApproval] = []
+    new: list[PendingApproval] = []
     failures: dict[str, str] = {}
     for future, repository in futures.items():
         try:
@@ -119,7 +119,7 @@ def look_everywhere(
     return Looked(new, failures)
 
 
-def as_materialization(found: StandingApproval) -> AssetMaterialization:
+def as_materialization(found: PendingApproval) -> AssetMaterialization:
     """The record of an approval that was given elsewhere."""
     return AssetMaterialization(
         _APPROVAL,
@@ -129,11 +129,11 @@ def as_materialization(found: StandingApproval) -> AssetMaterialization:
     )
 
 
-def _not_recorded(instance: DagsterInstance, found: Iterable[StandingApproval]) -> list[StandingApproval]:
+def _not_recorded(instance: DagsterInstance, found: Iterable[PendingApproval]) -> list[PendingApproval]:
     return [one for one in found if not _is_recorded(instance, one)]
 
 
-def _is_recorded(instance: DagsterInstance, found: StandingApproval) -> bool:
+def _is_recorded(instance: DagsterInstance, found: PendingApproval) -> bool:
     wanted = AssetRecordsFilter(asset_key=_APPROVAL, asset_partitions=[found.run_key])
     records = instance.fetch_materializations(wanted, limit=_RECORDS).records
     return any(

@@ -14,7 +14,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
-from lakefs_gc.engine.records.pending_approvals import StandingApproval
+from lakefs_gc.engine.records.pending_approvals import PendingApproval
 from lakefs_gc.errors import RepositoryNotFoundError, ServerUnavailableError
 from lakefs_gc.pipeline import approval_sensor as sensor_module
 from lakefs_gc.pipeline.approval_sensor import Look, approval_sensor, look_in_namespaces
@@ -34,10 +34,10 @@ def instance(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dagster
         yield opened
 
 
-def standing(run_key: str, at: datetime = GIVEN_AT) -> StandingApproval:
+def standing(run_key: str, at: datetime = GIVEN_AT) -> PendingApproval:
     repository = run_key.partition("/")[0]
     approval = Approval(mark_id_of(run_key), repository, f"sha256:{run_key}", "ann", VIA_COMMAND_LINE, at)
-    return StandingApproval(run_key, approval)
+    return PendingApproval(run_key, approval)
 
 
 def tick(instance: DagsterInstance, look: Look, *repositories: str) -> SensorExecutionData:
@@ -100,7 +100,7 @@ def test_a_repository_that_cannot_be_looked_at_stops_no_other(
     monkeypatch.setattr(sensor_module, "_PATIENCE_SECONDS", 1.0)
     release = threading.Event()
 
-    def look(repository: str) -> list[StandingApproval]:
+    def look(repository: str) -> list[PendingApproval]:
         if repository == "down":
             raise ServerUnavailableError("the server does not answer", remedy="start it")
         if repository == "hangs":

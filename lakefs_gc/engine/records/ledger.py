@@ -1,10 +1,10 @@
-"""The ledger of a sweep: what happened to each object, durable before anyone says so (rule 9).
+"""The ledger of a sweep: the outcome of each object, durable before it is reported (rule 9).
 
-Files ``lakefs-gc/ledger/<sequence>-<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, columns
-``RECORD``; ``<sequence>`` orders the passes of all sweeps of the mark.  Before a chunk is deleted, an ``intent`` names
-its objects that exist; after it, an ``outcome`` has what the store answered.  It is called ``unanswered`` when a try
-ended without an answer: that one the store may still carry out.  A sweep that was killed in between finds the intent,
-and counts what is gone by then as its own.
+Files ``lakefs-gc/ledger/<sequence>-<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, with the columns
+``RECORD``. ``<sequence>`` orders the passes of all sweeps of the mark. Before a chunk is deleted, an ``intent`` names
+its objects that exist. After the delete, an ``outcome`` has the store's answers. It is an ``unanswered`` instead if an
+attempt ended without an answer, because the store may still execute that attempt. If a sweep was killed in between, the
+next one finds the intent, and counts the objects that no longer exist as deleted by the sweep.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ALREADY_GONE = "already_gone"
 RESURRECTED = "resurrected"
 FAILED = "failed"
 LOCKED = "locked"
-"""An object lock or a legal hold keeps the object; a later sweep tries again."""
+"""An object lock or a legal hold prevents the delete; a later sweep tries again."""
 NOT_BACKED_UP = "not_backed_up"
-"""The policy demands a backup, and that has no copy: what is left of the object is kept; a later sweep tries again."""
+"""The policy requires a backup, and the backup has no copy of the object: it is kept, and a later sweep tries again."""
 OUTCOMES = (DELETED, ALREADY_GONE, RESURRECTED, LOCKED, NOT_BACKED_UP, FAILED)
 
 SEQUENCE_FORMAT = "%Y%m%dT%H%M%S%f"
-"""How the time of a sweep begins the names of its records."""
+"""The time of a sweep, as the names of its records begin."""
 
 _OUTCOME = "outcome"
 _UNANSWERED = "unanswered"
@@ -58,28 +58,28 @@ _READS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
 _RECORD_FILES = r"/lakefs-gc/(ledger|restores)/.*\.parquet$"
 _RECORDED_AT = pa.timestamp("us", tz="UTC")
-# What is final wins, whichever was written later.  Of all else the latest holds: a later sweep may fail on an object
-# that an earlier one spared, or die over one that an earlier one could not delete.
+# A final outcome wins over all others, even later ones. Of all other outcomes the latest counts: a later sweep may fail
+# on an object that an earlier one kept, or be killed while it deletes one that an earlier one could not delete.
 _FINAL = {DELETED: 2, ALREADY_GONE: 1}
 
 
 class LedgerWriter:
-    """Writes the records of one attempt at one shard; for use in a worker."""
+    """Writes, in a worker, the records of one attempt at one shard."""
 
     def __init__(self, store: ObjectStore, folder: str, shard: int, sequence: str) -> None:
         self._store = store
-        # The time-ordered sequence of the sweep sorts its records; the random part keeps attempts apart.
+        # The sequence sorts the records of sweeps by time; the random part distinguishes attempts.
         self._shard = f"{folder}{sequence}-{shard:05d}-"
         self._prefix = f"{self._shard}{uuid4().hex[:12]}"
 
     def begun(self) -> set[str]:
-        """Addresses that an earlier attempt at this shard, in this sweep, said it would delete."""
+        """Return the addresses in the intents of earlier attempts at this shard in this sweep."""
         keys = (key for batch in self._store.list(self._shard) for key in batch.column("address").to_pylist())
         files = self._store.read_many(filter(is_intent, keys))
         return {address for key, content in files for address in read_records(key, content)["address"].to_pylist()}
 
     def chunk(self, number: int) -> ChunkWriter:
-        """For the records of one chunk; chunks may be written by several threads."""
+        """Return a writer for the records of one chunk. Several threads may write chunks at once."""
         return ChunkWriter(self._store, f"{self._prefix}-{number:06d}-")
 
 
@@ -90,11 +90,17 @@ class ChunkWriter:
         self._store, self._prefix = store, prefix
 
     def intent(self, records: pa.RecordBatch) -> None:
-        """Say what is about to be deleted; without records, that versions of what seems to be gone are."""
+        """Record the objects that the chunk is about to delete.
+
+        Without records, the chunk only deletes versions of objects whose current version does not exist.
+        """
         self._write(records, INTENT)
 
     def outcome(self, records: pa.RecordBatch, *, answered: bool = True) -> None:
-        """Say what happened; unless each try was ``answered``, the deletes count as under way for a while."""
+        """Record the outcomes of the chunk.
+
+        Unless the store ``answered`` each attempt, the deletes count as in progress for a while.
+        """
         if records.num_rows:
             self._write(records, _OUTCOME if answered else _UNANSWERED)
 
@@ -105,33 +111,33 @@ class ChunkWriter:
 
 
 def is_intent(key: str) -> bool:
-    """Whether this file of a ledger is an intent."""
+    """Return whether a file of a ledger is an intent."""
     return key.endswith(f"-{INTENT}.parquet")
 
 
 def outcome_of(intent: str) -> str:
-    """The file in which the outcome of an intent is, once the store has answered each of its tries."""
+    """Return the file with the outcome of an intent, for the case that the store answered each attempt."""
     return f"{intent.removesuffix(f'{INTENT}.parquet')}{_OUTCOME}.parquet"
 
 
 def unanswered_of(intent: str) -> str:
-    """The file in which the outcome is when the store has left a try unanswered."""
+    """Return the file with the outcome of an intent, for the case that the store left an attempt unanswered."""
     return f"{intent.removesuffix(f'{INTENT}.parquet')}{_UNANSWERED}.parquet"
 
 
 def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: int, *, after: str = "") -> DataFrame:
-    """One row for each address that a sweep of this mark has recorded.  Columns: ``schemas.SWEEP``.
+    """Return one row for each address that the sweeps of a mark recorded. Columns: ``schemas.SWEEP``.
 
-    ``outcome`` is ``intent`` for an object whose deletion was begun and whose end is not known.  With ``after`` only
-    files whose keys sort after it count.
+    ``outcome`` is ``intent`` for an object whose delete began and whose result is unknown. With ``after``, only files
+    whose keys sort after it count.
     """
     files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder, after), "file string")
     records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
     rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
     best = F.max_by(F.struct("outcome", "error"), F.struct(rank, F.col("recorded")))
-    # Not every record has the size: a mark may not say it, and what is gone cannot be asked.
-    found = records.groupBy("address").agg(F.max("size").alias("size"), best.alias("best"))
-    return found.select("address", "size", "best.*")
+    # Not every record has the size: some marks do not record it, and a deleted object cannot be looked up.
+    outcomes = records.groupBy("address").agg(F.max("size").alias("size"), best.alias("best"))
+    return outcomes.select("address", "size", "best.*")
 
 
 @worker
@@ -150,14 +156,14 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
 
 
 def read_records(key: str, content: bytes) -> pa.Table:
-    """The records of one file of a ledger, as ``RECORD``.  Raises ``CorruptFileError``."""
+    """Return the records of one file of a ledger, with the columns ``RECORD``. Raise ``CorruptFileError``."""
     return read_columns(content, RECORD, key)
 
 
 def recorded_by_sweeps(spark: SparkSession, store: StoreLocation, cores: int, *, since: datetime = EPOCH) -> DataFrame:
-    """Each record that was written since then.
+    """Return the records of all sweeps and restores in a namespace that were written at ``since`` or later.
 
-    Columns: ``address``, ``outcome`` (of a ledger, or ``restores.RESTORED``), ``mark_id``, ``recorded_at``.
+    Columns: ``address``, ``outcome`` (of a ledger, or ``restore_log.RESTORED``), ``mark_id``, ``recorded_at``.
     """
     begin = spark.range(1, numPartitions=1)
     files = begin.mapInArrow(_list_all_records(store, since), "file string, recorded_at timestamp")
@@ -170,8 +176,8 @@ def _list_all_records(batches: Batches, store: StoreLocation, since: datetime) -
     for _ in batches:
         for listed in worker_store(store).list(MARKS_FOLDER):
             has_records = pc.match_substring_regex(listed["address"], _RECORD_FILES)
-            is_young = pc.greater_equal(listed["last_modified"], pa.scalar(since, listed["last_modified"].type))
-            files = listed.filter(pc.and_(has_records, is_young))
+            is_recent = pc.greater_equal(listed["last_modified"], pa.scalar(since, listed["last_modified"].type))
+            files = listed.filter(pc.and_(has_records, is_recent))
             written_at = files["last_modified"].cast(_RECORDED_AT)
             yield pa.record_batch([files["address"].cast(pa.string()), written_at], names=["file", "recorded_at"])
 

@@ -1,4 +1,4 @@
-"""The objects of a mark as a DataFrame, each part verified as it is read."""
+"""The objects of a mark as a DataFrame. Each part is verified when it is read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakefs_gc.storage.location import StoreLocation
 
 
 def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFrame:
-    """The marked objects, distinct: ``address``, ``size`` and ``last_modified`` (null where the mark does not say).
+    """Return the distinct marked objects: ``address``, ``size`` and ``last_modified`` (null if not recorded).
 
-    Reading them raises ``MarkError`` when a part is not the one that was marked.
+    Computing the DataFrame raises ``MarkError`` if a part was changed after it was marked.
     """
     parts = local_rows(
         spark,

@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.errors import MarkError
 from lakefs_gc.formats.parquet import parquet_bytes, read_columns
-from lakefs_gc.formats.report import (
-    ReportPaths,
-)
+from lakefs_gc.formats.report import ReportPaths
 from lakefs_gc.storage.base import ObjectStore
 
 PART_SCHEMA = pa.schema(
@@ -29,35 +27,35 @@ _SAMPLE = 10
 
 
 def part_keys(store: ObjectStore, layout: ReportPaths) -> list[str]:
-    """Keys of the Parquet files of a mark, in order."""
+    """Return the keys of the Parquet files of a mark, in order."""
     keys = (key for batch in store.list(layout.deleted) for key in batch.column("address").to_pylist())
     return sorted(key for key in keys if key.endswith(".parquet"))
 
 
 def part_content(marked: pa.Table) -> bytes:
-    """A file for ``deleted/``: the column that lakeFS's client reads, and beside it what we know of each object."""
+    """Return a file for ``deleted/``: the column that lakeFS's client reads, and the facts of each object."""
     return parquet_bytes(marked.combine_chunks().to_batches()[0], compression="snappy")
 
 
 def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
-    """One part of a mark, verified: ``address``, and ``size`` and ``last_modified`` (null where not recorded).
+    """Return the verified rows of a part: ``address``, ``size`` and ``last_modified`` (null if not recorded).
 
-    Raises ``MarkError`` when the file is not the one that was marked.
+    Raise ``MarkError`` if the file was changed after it was marked.
     """
     content = store.read(part.key)
     if hashlib.sha256(content).hexdigest() != part.sha256:
-        raise MarkError(f"{part.key} was changed after the mark was made", remedy="do not sweep this mark; mark again")
+        raise MarkError(f"{part.key} was changed after the mark was made", remedy="Do not sweep this mark. Mark again")
     return part_rows(content, part.key)
 
 
 def part_rows(content: bytes, file: str) -> pa.Table:
-    """What a Parquet file of a mark says.  Columns as ``read_part``.  Raises ``CorruptFileError``."""
+    """Return the rows of a Parquet file of a mark, with the columns of ``read_part``. Raise ``CorruptFileError``."""
     return read_columns(content, PART_SCHEMA, file, optional=("size", "last_modified"))
 
 
 @dataclass(frozen=True)
 class PrefixTotal:
-    """Marked objects below one prefix (a slice, or the root)."""
+    """The number and the bytes of marked objects below one prefix (a slice, or the root)."""
 
     prefix: str
     objects: int
@@ -66,14 +64,14 @@ class PrefixTotal:
 
 @dataclass(frozen=True)
 class Overview:
-    """The prefixes with the most bytes, and the first few marked addresses of the first part that has any."""
+    """The prefixes with the most bytes, and the first marked objects of the first part that is not empty."""
 
     largest_prefixes: tuple[PrefixTotal, ...]
     sample: tuple[dict[str, str | int], ...]
 
 
 def overview(store: ObjectStore, mark: Mark) -> Overview:
-    """Read a mark's parts, one at a time.  Raises ``MarkError`` when a part was changed."""
+    """Summarize a mark, with one part in memory at a time. Raise ``MarkError`` if a part was changed."""
     objects: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     sample: list[dict[str, str | int]] = []

@@ -1,4 +1,4 @@
-"""Approvals that stand in a namespace, and that no sweep has followed: whoever wrote them, and wherever."""
+"""The pending approvals of a namespace: no sweep has followed them yet. Any process may have written them."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 
 logger = logging.getLogger(__name__)
 
-_BY_A_PERSON = (VIA_COMMAND_LINE, VIA_DAGSTER)
+_FROM_A_PERSON = (VIA_COMMAND_LINE, VIA_DAGSTER)
 
 
 @dataclass(frozen=True)
-class StandingApproval:
-    """A person's approval whose mark is still to be swept.  ``run_key`` is the partition of the mark."""
+class PendingApproval:
+    """A person's approval of a mark that is not swept yet. ``run_key`` is the partition of the mark."""
 
     run_key: str
     approval: Approval
 
 
-def standing_approvals(store: ObjectStore, repository: str) -> list[StandingApproval]:
-    """The approvals of a namespace that a sensor is to act on.
+def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApproval]:
+    """Return the approvals of a namespace for which a sensor must start a sweep.
 
-    Left out are those that a policy gave, or a command that sweeps itself; and those that a sweep or a restore of the
-    mark has followed, however it ended.  One that cannot be read approves nothing, and is logged.  A level is listed,
-    and a HEAD made for each mark; five more requests for each approval that was not followed.
+    Approvals by a policy, or by a command that sweeps itself, are not pending. Neither is an approval after which a
+    sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing; a
+    warning is logged. Takes one listing of a folder, one HEAD for each mark, and five more requests for each pending
+    approval.
     """
     keys = {MarkPaths.of(mark_id).approval: mark_id for mark_id in mark_folders(store)}
-    found = []
+    pending = []
     for key, info in sorted(store.stat_many(list(keys)).items()):
         mark_id = keys[key]
         try:
             approval = Approval.from_json(store.read(key), key)
             if (approval.mark_id, approval.repository) != (mark_id, repository):
-                raise CorruptFileError(key, f"it approves {approval.mark_id} of {approval.repository}")
-            if approval.approved_via in _BY_A_PERSON and not _is_followed(store, approval, info):
-                found.append(StandingApproval(run_key_of(store, repository, mark_id), approval))
+                raise CorruptFileError(key, f"this is an approval of mark {approval.mark_id} of {approval.repository}")
+            if approval.approved_via in _FROM_A_PERSON and not _is_followed(store, approval, info):
+                pending.append(PendingApproval(run_key_of(store, repository, mark_id), approval))
         except (CorruptFileError, MarkError) as error:
-            logger.warning("the approval of mark %s of %s counts for nothing: %s", mark_id, repository, error.message)
-    return found
+            logger.warning("ignoring the approval of mark %s of %s: %s", mark_id, repository, error.message)
+    return pending
 
 
 def _is_followed(store: ObjectStore, approval: Approval, written: ObjectInfo) -> bool:
-    """Whether a sweep ended or began since, or a restore began."""
+    """Return whether a sweep began or ended, or a restore began, after the approval was written."""
     paths = MarkPaths.of(approval.mark_id)
     ended = store.stat_many([paths.sweep_summary]).get(paths.sweep_summary)
     if ended and ended.last_modified >= written.last_modified:
         return True
     if any(at >= written.last_modified for at in notes(store, approval.mark_id).values()):
         return True
-    # Names begin with the time of the sweep.  A ledger may have a million files: one page tells.
+    # Names begin with the time of the sweep. A ledger may have a million files, but one page suffices.
     later = store.list(paths.ledger, start_after=f"{paths.ledger}{approval.approved_at:{SEQUENCE_FORMAT}}")
     return any(batch.num_rows for batch in later)

@@ -1,4 +1,4 @@
-"""One outcome for each address, whatever a sweep and its repetitions left."""
+"""The ledger has one outcome for each address, after any number of sweeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(spark: SparkSession, store: ObjectStore) -> dict[str, str]:
 
 
 def test_the_last_word_on_each_object(spark: SparkSession, store: ObjectStore) -> None:
-    """Each object is named after what two sweeps said of it, in this order, and in the order of their files."""
+    """The name of each object is the outcomes of two sweeps, in the order of their files."""
     store.put("elsewhere", b"")
     assert read(spark, store) == {}
     cases = {
@@ -66,7 +66,7 @@ def test_the_outcome_of_a_chunk_follows_its_intent(spark: SparkSession, store: O
         writer.chunk(number).intent(records({outcome: "intent"}))
         writer.chunk(number).outcome(records({outcome: outcome}))
     writer.chunk(2).outcome(records({}))
-    writer.chunk(4).intent(records({}))  # of versions alone
+    writer.chunk(4).intent(records({}))  # only deletes versions
     writer.chunk(3).intent(records({"begun": "intent"}, size=None))
     assert read(spark, store) == {"failed": "failed", "resurrected": "resurrected", "begun": "intent"}
     assert len([key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]) == 6

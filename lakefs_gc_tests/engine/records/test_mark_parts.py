@@ -1,4 +1,4 @@
-"""What a person looks at before approving, also of a mark that does not say sizes."""
+"""The overview that a person reads before approving, also for a mark that does not record sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Approvals that stand in a namespace: which of them a sensor is to act on."""
+"""The pending approvals of a namespace, for which a sensor must start a sweep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakefs_gc.engine.records.approval import (
 )
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
 from lakefs_gc.engine.records.mark import MarkPaths, digest_of
-from lakefs_gc.engine.records.pending_approvals import standing_approvals
+from lakefs_gc.engine.records.pending_approvals import pending_approvals
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -46,8 +46,8 @@ class Namespace:
         approval = Approval(mark_id, repository, "sha256:abc", "ann", via, at)
         self.put(MarkPaths.of(mark_id).approval, approval.to_json(), at)
 
-    def found(self) -> list[str]:
-        return [one.approval.mark_id for one in standing_approvals(self.store, "lake")]
+    def pending(self) -> list[str]:
+        return [one.approval.mark_id for one in pending_approvals(self.store, "lake")]
 
 
 @pytest.fixture
@@ -56,20 +56,20 @@ def namespace(tmp_path: Path) -> Namespace:
 
 
 def test_a_persons_approval_is_found_whoever_wrote_it(namespace: Namespace) -> None:
-    assert standing_approvals(namespace.store, "lake") == []
+    assert pending_approvals(namespace.store, "lake") == []
     vias = {"m1": VIA_COMMAND_LINE, "m2": VIA_DAGSTER, "m3": VIA_SWEEP_COMMAND, "m4": f"{POLICY}after"}
     for mark_id, via in vias.items():
         namespace.mark(mark_id)
         namespace.approve(mark_id, via)
     namespace.mark("m5")
-    first, second = standing_approvals(namespace.store, "lake")
+    first, second = pending_approvals(namespace.store, "lake")
     assert (first.run_key, second.run_key) == ("lake/run-m1", "lake/run-m2")
     assert (first.approval.mark_id, first.approval.approved_by, first.approval.approved_at) == ("m1", "ann", NOW)
 
 
 def test_a_mark_of_another_tool_has_a_partition_named_after_it(namespace: Namespace) -> None:
     namespace.approve("m1")
-    assert [one.run_key for one in standing_approvals(namespace.store, "lake")] == ["lake/m1"]
+    assert [one.run_key for one in pending_approvals(namespace.store, "lake")] == ["lake/m1"]
 
 
 def test_an_approval_that_was_followed_is_not_found_until_it_is_given_again(namespace: Namespace) -> None:
@@ -84,9 +84,9 @@ def test_an_approval_that_was_followed_is_not_found_until_it_is_given_again(name
         given_at = NOW + timedelta(minutes=minutes)
         namespace.mark("m1")
         namespace.approve("m1", at=given_at - timedelta(seconds=30))
-        assert namespace.found() == ["m1"], "what is older does not follow it"
+        assert namespace.pending() == ["m1"], "what is older does not follow it"
         namespace.put(followed_by, b"{}", given_at)
-        assert namespace.found() == [], followed_by
+        assert namespace.pending() == [], followed_by
 
 
 def test_what_cannot_be_read_approves_nothing_and_hides_no_other(
@@ -98,6 +98,6 @@ def test_what_cannot_be_read_approves_nothing_and_hides_no_other(
     namespace.put(MarkPaths.of("m1").approval, b"yes", NOW)
     namespace.approve("m2", repository="pond")
     namespace.put(MarkPaths.of("m3").manifest, b"{}", NOW)
-    assert namespace.found() == ["m4"]
+    assert namespace.pending() == ["m4"]
     for mark_id in ("m1", "m2", "m3"):
-        assert f"approval of mark {mark_id} of lake counts for nothing" in caplog.text
+        assert f"ignoring the approval of mark {mark_id} of lake" in caplog.text

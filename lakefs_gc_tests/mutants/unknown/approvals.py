@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "the sensor acts only on approvals of people",
         "engine/records/pending_approvals.py",
-        "approval.approved_via in _BY_A_PERSON and ",
+        "approval.approved_via in _FROM_A_PERSON and ",
         "",
         "engine/records/test_pending_approvals.py",
         "whoever_wrote_it",
