@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 
 

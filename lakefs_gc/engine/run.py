@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
 from lakefs_gc.engine.spark.compute import Compute
-from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, Workspace
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Clock, Workspace
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,

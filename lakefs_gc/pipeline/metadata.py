@@ -9,7 +9,7 @@ from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableRec
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
-from lakefs_gc.engine.workspace.workspace import DatasetManifest
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.units import human_bytes
 
 _BAR_WIDTH = 20

@@ -21,7 +21,8 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store

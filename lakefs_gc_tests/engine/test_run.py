@@ -24,7 +24,8 @@ from lakefs_gc.engine.run import (
     refuse_overlaps,
     repository_of,
 )
-from lakefs_gc.engine.workspace.workspace import Clock, DatasetManifest, Workspace, utc_now
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Clock, Workspace, utc_now
 from lakefs_gc.errors import (
     ClockSkewError,
     ConfigurationError,

@@ -573,9 +573,9 @@ def _read_summary(data: bytes) -> Any:
     return summary
 
 
-def _mark(schema_version: int = 4) -> Any:
+def _mark() -> Any:
     from lakefs_gc.engine.records.check import Answer, Check
-    from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
+    from lakefs_gc.engine.records.mark import Mark, MarkPart
 
     mark = Mark(
         mark_id="ft6v5fpksdue9brs3v50",
@@ -593,12 +593,28 @@ def _mark(schema_version: int = 4) -> Any:
         reasons={"expired": {"objects": 2, "size_bytes": 30}},
         checks=(Check("share_of_objects", Answer.SAFE, "fine"),),
         rules={"default_retention_days": 7},
-        run={"run_key": "lake/one"},
+        run={
+            "run_key": "lake/one",
+            "server": {"endpoint_url": "http://lakefs", "repository_created_at": "2026-01-01"},
+            "unreadable": [],
+            "not_asked": [],
+            "named_at_root": "",
+            "sweep_policy": "manual",
+            "sweep_delay_hours": 0.0,
+            "needs_backup": False,
+            "longest_commit_minutes": 0.0,
+        },
         inputs={"candidates": "x"},
         versions={"lakefs-gc": "0"},
-        schema_version=schema_version,
     )
-    return replace(mark, digest=digest_of(mark))
+    return mark.sealed()
+
+
+def _mark_seeds() -> list[bytes]:
+    from lakefs_gc_tests.support.former_records import former_mark
+
+    manifest = _mark().to_json()
+    return [manifest, former_mark(manifest, 3), former_mark(manifest, 2)]
 
 
 def _read_mark(data: bytes) -> Any:
@@ -648,7 +664,7 @@ def _read_approval(data: bytes) -> Any:
 
 
 def _manifest_seeds() -> list[bytes]:
-    from lakefs_gc.engine.workspace.workspace import DatasetManifest
+    from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 
     files = {"part-0.parquet": 700, "store_url=x/part-1.parquet": 0}
     made = DatasetManifest("mark", "lake/one", "id", _MOMENT, _MOMENT, 3, {"run": {"a": 1}}, {"x": "y"}, files)
@@ -656,7 +672,7 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _read_manifest(data: bytes) -> Any:
-    from lakefs_gc.engine.workspace.workspace import DatasetManifest
+    from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 
     manifest = DatasetManifest.from_json(data, _FILE)
     _agree(DatasetManifest.from_json(manifest.to_json(), _FILE), manifest, "a manifest, written and read again")
@@ -742,7 +758,7 @@ TARGETS: dict[str, Target] = {
         Target("inventory_parquet", _inventory_rows("parquet"), lambda: [_inventory_parquet()]),
         Target("inventory_manifest", _read_inventory_manifest, lambda: [json.dumps(_INVENTORY_MANIFEST).encode()]),
         Target("summary", _read_summary, _summary_seeds),
-        Target("mark", _read_mark, lambda: [_mark(v).to_json() for v in (4, 3, 2)], _SEALED_JSON, sealed=True),
+        Target("mark", _read_mark, _mark_seeds, _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),
         Target("approval", _read_approval, lambda: [_approval().to_json()]),
         Target("manifest", _read_manifest, _manifest_seeds, (CorruptFileError, InputOrderError)),

@@ -9,7 +9,7 @@ import pytest
 from dagster import Failure, TableMetadataValue, TextMetadataValue
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import DatasetManifest
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StoreUnavailableError
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import bar_chart, column_schema, stage_metadata, table

@@ -24,7 +24,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, M
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.workspace.workspace import DatasetManifest
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.active_commits import active_commits
 from lakefs_gc.lakefs.client import LakeFSClient

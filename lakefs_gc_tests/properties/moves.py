@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
 from lakefs_gc.engine.records.approval import Approval, approve
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.check import CHECKS
-from lakefs_gc.engine.records.mark import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content, read_part
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.undo.restore import restore
@@ -298,7 +298,7 @@ def rewritten_marks(h: SeededHistory) -> list[str]:
         candidates=mark.candidates + len(rows),
         candidate_bytes=(mark.candidate_bytes or 0) + size,
     )
-    forged = replace(forged, digest=digest_of(forged))
+    forged = forged.sealed()
     store.put(paths.manifest, forged.to_json())
     if how == "approved before":
         with h.must_fail(ApprovalError):

@@ -42,14 +42,8 @@ from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, seen_at_mark
 from lakefs_gc.engine.sweep.sweep import Look, sweep
-from lakefs_gc.engine.workspace.workspace import (
-    Clock,
-    Dataset,
-    DatasetManifest,
-    StageOutput,
-    Workspace,
-    utc_now,
-)
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace, utc_now
 from lakefs_gc.formats.addresses import has_unrecognized_name
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.lakefs.client import LakeFSClient

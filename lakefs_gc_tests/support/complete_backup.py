@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from lakefs_gc.engine.records.backup_manifest import COPIED, Backup
+from lakefs_gc.engine.records.backup_manifest import COPIED, Backup, BackupStart
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.base import ObjectStore
 
@@ -23,8 +21,8 @@ def write_complete_backup(store: ObjectStore, repository: str, mark_id: str = "m
         proofs={},
         version="0",
     ).sealed()
-    note = {"mark_id": mark_id, "namespace": backup.namespace, "began_at": backup.created_at.isoformat()}
-    store.put(backup.paths.began, json.dumps(note).encode())
+    note = BackupStart(mark_id, backup.namespace, backup.mark_digest, backup.created_at)
+    store.put(backup.paths.began, note.to_json())
     store.put(backup.paths.manifest, backup.to_json())
     store.put(f"{backup.paths.objects}data/s/one", b"one")
     return backup

@@ -23,7 +23,17 @@ MARK = Mark(
     reasons={},
     checks=(),
     rules=None,
-    run={},
+    run={
+        "run_key": "lake/m1",
+        "server": {"endpoint_url": "http://lakefs", "repository_created_at": "2026-01-01T00:00:00+00:00"},
+        "unreadable": [],
+        "not_asked": [],
+        "named_at_root": "",
+        "sweep_policy": "manual",
+        "sweep_delay_hours": 0.0,
+        "needs_backup": False,
+        "longest_commit_minutes": 0.0,
+    },
     inputs={},
     versions={},
 )

@@ -13,7 +13,8 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
-from lakefs_gc.engine.workspace.workspace import DatasetManifest, Workspace, utc_now
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.no_server import no_server
 

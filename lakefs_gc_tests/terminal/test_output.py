@@ -7,16 +7,14 @@ import logging
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
-from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import StorageError
-from lakefs_gc.formats.report import MADE_BY_LAKEFS_GC
 from lakefs_gc.pipeline.assets.mark import not_lakefs_metadata
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.output import Output
+from lakefs_gc_tests.support.sample_mark import MARK
 
 KEY = r"a:100:b [red]c[/red] \\[d] [/e] :warning:"
 
@@ -37,11 +35,8 @@ def test_people_see_keys_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_is_not_lakefs_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    now = datetime.now(UTC)
     run = {"not_lakefs": 1234, "not_lakefs_bytes": 2048, "named_at_root": ""}
-    mark = Mark(
-        "m1", "lake", "s3://b/", "f/", MADE_BY_LAKEFS_GC, now, now, "d", (), 0, 0, {}, {}, (), None, run, {}, {}
-    )
+    mark = replace(MARK, run=run)
     Output().show_mark(mark)
     assert "1,234 objects at the root, 2.0 KiB (never marked)" in capsys.readouterr().out
     metadata = not_lakefs_metadata(mark)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEF
 from lakefs_gc.engine.decide.unmatched import WRONG_SIZES
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.records.check import Check
-from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_parts import part_content
 from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun
@@ -139,7 +139,7 @@ def write_mark(
             "candidates",
             remedy="Start a new run",
         )
-    mark = replace(mark, digest=digest_of(mark))
+    mark = mark.sealed()
     store.put(paths.manifest, mark.to_json())
     store.put(paths.summary, _summary(mark, run, first_address).to_json())
     logger.info("mark %s of repository %s: %s objects", mark_id, run.repository, f"{mark.candidates:,}")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Annotated, Self
+
+from pydantic import AfterValidator
 
 from lakefs_gc.config import MANUAL, SafetyParameters
 from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name, refuse_failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.errors import ApprovalError, CorruptFileError
-from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore
 
 VIA_DAGSTER = "dagster"
@@ -23,8 +26,17 @@ POLICY = "policy "
 """With it begins how an approval says that a policy gave it."""
 
 
-@dataclass(frozen=True)
-class Approval:
+def _refuse_blank(reason: str) -> str:
+    if not reason.strip():
+        raise ValueError("a check is overridden without a reason")
+    return reason
+
+
+_Reason = Annotated[str, AfterValidator(_refuse_blank)]
+
+
+@record
+class Approval(DurableRecord):
     """Who approved which digest of which mark, when (UTC) and how.
 
     ``approved_via`` is ``VIA_DAGSTER``, ``VIA_COMMAND_LINE``, ``VIA_SWEEP_COMMAND``, or ``POLICY`` and its name, as
@@ -36,36 +48,25 @@ class Approval:
     digest: str
     approved_by: str
     approved_via: str
-    approved_at: datetime
-    overrides: dict[str, str] = field(default_factory=dict)
+    approved_at: Time
+    overrides: dict[str, _Reason] = field(default_factory=dict)
     """Name of each check that is overridden, and why."""
 
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self) | {"approved_at": self.approved_at.isoformat()}, indent=2).encode()
+    kind = "an approval"
+    version_keys = MappingProxyType({1: None})
+    remedy = "Approve the mark again"
+    sorted_fields = False
 
     @classmethod
-    def from_json(cls, data: bytes, file: str) -> Approval:
-        """Raises ``CorruptFileError`` for what is no approval."""
-        remedy = "approve the mark again"
-        content = read_json_object(data, file, "an approval", remedy=remedy)
-        try:
-            approval = cls(**content | {"approved_at": datetime.fromisoformat(content["approved_at"])})
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFileError(file, f"not an approval: {error}", remedy=remedy) from None
-        facts = (approval.mark_id, approval.repository, approval.digest, approval.approved_by, approval.approved_via)
-        # Type for type: what is read here lets a sweep pass its checks.
-        if not (all(isinstance(fact, str) for fact in facts) and _are_overrides(approval.overrides)):
-            raise CorruptFileError(file, "not an approval: a field is of another type", remedy=remedy)
+    def from_json(cls, data: bytes, file: str) -> Self:
+        """Read an approval, with the current names of checks.  Raises ``CorruptFileError`` for what is no approval."""
+        approval = super().from_json(data, file)
         return replace(approval, overrides=with_current_names(approval.overrides, f"the approval {file}"))
 
 
 def with_current_names(overrides: Mapping[str, str], where: str) -> dict[str, str]:
     """Return overrides with the current name of each check, and log a warning for each former name in ``where``."""
     return {current_name(name, where): why for name, why in overrides.items()}
-
-
-def _are_overrides(overrides: object) -> bool:
-    return isinstance(overrides, dict) and all(isinstance(why, str) and why.strip() for why in overrides.values())
 
 
 def approve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,11 +11,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from lakefs_gc.config import BackupSettings, Settings
-from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
+from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths, BackupStart
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.errors import BackupError, ConfigurationError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import namespaces_overlap, normalize_namespace
-from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import report_paths
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -185,7 +183,7 @@ def _listed(store: ObjectStore, paths: BackupPaths) -> Listed:
 
 def _noted_namespace(store: ObjectStore, paths: BackupPaths) -> str:
     try:
-        return str(read_json_object(store.read(paths.began), paths.began, "a note of a backup").get("namespace", ""))
+        return BackupStart.from_json(store.read(paths.began), paths.began).namespace
     except LakeFSGCError:
         return ""
 
@@ -210,10 +208,5 @@ def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backu
 
 def note_backup_start(store: ObjectStore, mark: Mark, now: Callable[[], datetime]) -> None:
     """Leave a note that a backup of this mark is being made, by which an unfinished one is found and pruned."""
-    content = {
-        "mark_id": mark.mark_id,
-        "namespace": mark.namespace,
-        "mark_digest": mark.digest,
-        "began_at": now().astimezone(UTC).isoformat(),
-    }
-    store.put(BackupPaths(mark.repository, mark.mark_id).began, json.dumps(content, indent=2).encode())
+    note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC))
+    store.put(BackupPaths(mark.repository, mark.mark_id).began, note.to_json())

@@ -14,18 +14,13 @@ The manifest is bound to the mark by its digest, and to the contents by their ch
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from lakefs_gc.engine.records.mark import MarkPart
-from lakefs_gc.errors import BackupError, CorruptFileError
-from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.errors import BackupError
+from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, Time, record
 from lakefs_gc.formats.report import report_paths
-
-_VERSION = 1
 
 COPIED = "copied"
 ALREADY_GONE = "already_gone"
@@ -72,21 +67,24 @@ class BackupPaths:
         return f"{self.folder}backup.json"
 
 
-@dataclass(frozen=True)
-class Backup:
+@record
+class Backup(SealedRecord):
     """The manifest of a complete backup.  ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest."""
+
+    kind = "a manifest of a backup"
+    version_keys = MappingProxyType({1: "format_version"})
+    remedy = "Back the mark up again"
 
     mark_id: str
     repository: str
     namespace: str
     mark_digest: str
-    created_at: datetime
+    created_at: Time
     parts: tuple[MarkPart, ...]
     outcomes: dict[str, int]
     copied_bytes: int
     proofs: dict[str, int]
     version: str
-    digest: str = ""
 
     @property
     def paths(self) -> BackupPaths:
@@ -97,37 +95,24 @@ class Backup:
         """How many objects can be brought back."""
         return self.outcomes[COPIED]
 
-    def sealed(self) -> Backup:
-        """With its digest."""
-        content = self._content()
-        del content["digest"]
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-        return replace(self, digest="sha256:" + hashlib.sha256(canonical).hexdigest())
-
-    def to_json(self) -> bytes:
-        return json.dumps(self._content(), indent=2, sort_keys=True).encode()
-
-    def _content(self) -> dict[str, Any]:
-        return asdict(self) | {"format_version": _VERSION, "created_at": self.created_at.isoformat()}
-
     @classmethod
-    def from_json(cls, data: bytes, file: str) -> Backup:
-        """Raises ``CorruptFileError`` for what is no manifest, ``BackupError`` for one that was changed."""
-        try:
-            content = read_json_object(data, file, "a manifest of a backup", remedy="make the backup again")
-            if content.pop("format_version") != _VERSION:
-                raise CorruptFileError(file, "written by another version of lakefs-gc", remedy="use that version")
-            content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
-            content["created_at"] = datetime.fromisoformat(content["created_at"])
-            backup = cls(**content)
-            intact = backup.sealed().digest == backup.digest and backup.to_json() == data
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFileError(
-                file, f"not a manifest of a backup: {type(error).__name__}: {error}", remedy="make the backup again"
-            ) from None
-        if not intact:
-            raise BackupError(
-                f"{file} was changed after it was written: its digest does not fit its content",
-                remedy="do not rely on this backup; make it again while the objects are still there",
-            )
-        return backup
+    def changed(cls, file: str) -> BackupError:
+        """Return the error for a manifest that was changed after it was written."""
+        return BackupError(
+            f"{file} was changed after it was written: its digest does not fit its content",
+            remedy="Do not rely on this backup. Back the mark up again while its objects exist",
+        )
+
+
+@record
+class BackupStart(DurableRecord):
+    """The note that a backup was begun, by which an unfinished one is found and pruned."""
+
+    kind = "the note of a backup"
+    version_keys = MappingProxyType({1: None})
+    sorted_fields = False
+
+    mark_id: str
+    namespace: str
+    mark_digest: str
+    began_at: Time

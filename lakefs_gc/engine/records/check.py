@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.errors import SafetyError
+from lakefs_gc.formats.durable_record import record
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Severity(StrEnum):
     WARN = "WARN"
 
 
-@dataclass(frozen=True)
+@record
 class Check:
     """The recorded result of one check.  ``severity`` is that of a failure."""
 
@@ -120,11 +121,6 @@ def current_name(name: str, where: str) -> str:
             current,
         )
     return current
-
-
-def former_name(name: str) -> str:
-    """Return the name that a check had in marks before schema version 4."""
-    return next((former for former, current in FORMER_NAMES.items() if current == name), name)
 
 
 def refuse_failed_checks(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
+from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.mark_parts import part_keys
 from lakefs_gc.errors import MarkError
+from lakefs_gc.formats.durable_record import digest_of
 from lakefs_gc.formats.report import (
     ReportPaths,
     Summary,
@@ -50,7 +51,6 @@ def read_client_mark(
         created_at=made_at,
         # Without a summary nothing says the cutoff; what was there when the mark was written is the best that is known.
         cutoff=summary.cutoff_time if summary is not None else made_at,
-        digest="",
         parts=tuple(parts),
         candidates=candidates,
         candidate_bytes=None,
@@ -61,10 +61,16 @@ def read_client_mark(
         run={},
         inputs={},
         versions={},
-        # Digests of such marks stay what they were: an approval that names one still holds.
-        schema_version=3,
     )
-    return replace(mark, digest=digest_of(mark))
+    return replace(mark, digest=_digest(mark))
+
+
+def _digest(mark: Mark) -> str:
+    """Return the digest that such marks always had, with the fields of schema version 3: approvals name it."""
+    fields = mark.content()
+    fields["format_version"], fields["brakes"] = 3, fields.pop("checks")
+    del fields["schema_version"]
+    return digest_of(fields)
 
 
 def read_summary(store: ObjectStore, key: str, mark_id: str) -> Summary:

@@ -6,17 +6,18 @@ their checksums, and the addresses the places that garbage can be in.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lakefs_gc.config import MANUAL
-from lakefs_gc.engine.records.check import FORMER_NAMES, Answer, Check, Severity, former_name
-from lakefs_gc.errors import CorruptFileError, MarkError
-from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.engine.records.check import FORMER_NAMES, Answer, Check, Severity
+from lakefs_gc.errors import MarkError
+from lakefs_gc.formats.durable_record import SealedRecord, Time, first_problem, record
 from lakefs_gc.formats.report import (
     MADE_BY_LAKEFS_GC,
     ReportPaths,
@@ -30,7 +31,6 @@ _BRAKES = 3
 """The version before: it calls checks brakes, and some of them by former names.  It is still swept."""
 _TWO_ANSWERS = 2
 """Its checks have passed or not, and say nothing of what could not be looked at.  It is read, but not swept."""
-_DIGEST_PREFIX = "sha256:"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class MarkPaths:
         return f"{self.report.folder}lakefs-gc/restores/"
 
 
-@dataclass(frozen=True)
+@record
 class MarkPart:
     """One Parquet file of marked objects; ``key`` is relative to the namespace, ``sha256`` is of its bytes."""
 
@@ -80,18 +80,39 @@ class MarkPart:
     sha256: str
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A finished mark, ours or of lakeFS's own client.  Sizes are None in a mark that does not record them."""
+class _SweptBy(BaseModel):
+    """What a sweep reads in ``Mark.run``: a fact that is missing must not pass for none, no wait or no backup."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    run_key: str
+    server: dict[str, str]
+    unreadable: list[str]
+    not_asked: list[str]
+    named_at_root: str | None
+    sweep_policy: str
+    sweep_delay_hours: float
+    needs_backup: bool
+    longest_commit_minutes: float
+
+
+@record
+class Mark(SealedRecord):
+    """A finished mark, of lakefs-gc or of lakeFS's own client.  Sizes are None in a mark that does not record them."""
+
+    kind = "a mark manifest"
+    current_version = _VERSION
+    oldest_version = _TWO_ANSWERS
+    version_keys = MappingProxyType({1: "format_version", _TWO_ANSWERS: "format_version", _BRAKES: "format_version"})
+    remedy = "Mark again, or sweep the mark with the lakefs-gc that made it"
 
     mark_id: str
     repository: str
     namespace: str
     folder: str
     made_by: str
-    created_at: datetime
-    cutoff: datetime
-    digest: str
+    created_at: Time
+    cutoff: Time
     parts: tuple[MarkPart, ...]
     candidates: int
     candidate_bytes: int | None
@@ -102,7 +123,7 @@ class Mark:
     run: dict[str, Any]
     inputs: dict[str, str]
     versions: dict[str, str]
-    schema_version: int = _VERSION
+    schema_version: int = field(default=_VERSION, kw_only=True)
 
     @property
     def location(self) -> str:
@@ -168,94 +189,60 @@ class Mark:
         """The other repositories that ``safety.repositories_not_read`` named when the mark was made."""
         return frozenset(self.run.get("not_asked", ()))
 
-    def to_json(self) -> bytes:
-        content = _content(self) | {"digest": self.digest}
-        return json.dumps(content, indent=2, sort_keys=True).encode()
-
     @classmethod
-    def from_json(cls, data: bytes, file: str) -> Mark:
-        """Raises ``CorruptFileError`` for what is no manifest, and ``MarkError`` for one that was changed."""
-        try:
-            content = read_json_object(data, file, "a mark manifest")
-            if "format_version" in content:
-                content["schema_version"] = content.pop("format_version")
-                versions = {_BRAKES, _TWO_ANSWERS}
-            else:
-                versions = {_VERSION}
-            if content["schema_version"] not in versions:
-                raise CorruptFileError(
-                    file,
-                    f"written by another version of lakefs-gc (schema version {content['schema_version']!r})",
-                    remedy="upgrade lakefs-gc or sweep it with that version, or mark again",
-                )
-            content["parts"] = tuple(MarkPart(**part) for part in content["parts"])
-            content["checks"] = _checks_of(content)
-            for name in ("created_at", "cutoff"):
-                content[name] = datetime.fromisoformat(content[name])
-            mark = cls(**content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFileError(file, f"not a mark manifest: {type(error).__name__}: {error}") from None
-        # Byte for byte: what this version would not have written, nobody of ours wrote.
-        if digest_of(mark) != mark.digest or mark.to_json() != data:
-            raise MarkError(
-                f"{file} was changed after it was written: its digest does not fit its content",
-                remedy="do not sweep it; mark again",
-            )
+    def from_json(cls, data: bytes, file: str) -> Self:
+        """Read a manifest of any version.
+
+        Raise ``CorruptFileError`` if the file is not a manifest, and ``MarkError`` if it was changed.
+        """
+        mark = super().from_json(data, file)
+        if mark.is_ours and mark.is_current:
+            try:
+                _SweptBy.model_validate(mark.run)
+            except ValidationError as error:
+                raise cls.corrupt(file, first_problem(error, "run")) from None
         if mark.schema_version < _VERSION:
-            logger.warning(
-                "%s was written by an earlier lakefs-gc and uses former check names: the next release does not read it",
-                file,
-            )
+            warn_of_former_marks()
         return mark
 
+    @classmethod
+    def changed(cls, file: str) -> MarkError:
+        """Return the error for a manifest that was changed after it was written."""
+        return MarkError(
+            f"{file} was changed after it was written: its digest does not fit its content",
+            remedy="Do not sweep this mark. Mark again, and find out what changes files below _lakefs/retention/",
+        )
 
-def _checks_of(content: dict[str, Any]) -> tuple[Check, ...]:
-    """Take the checks out of the content of a manifest of any version."""
-    version = content["schema_version"]
-    if version == _VERSION:
-        return tuple(_check(**check) for check in content.pop("checks"))
-    return tuple(_former_check(check, version) for check in content.pop("brakes"))
-
-
-def _check(*, name: str, answer: str, message: str, severity: str) -> Check:
-    return Check(name, Answer(answer), message, Severity(severity))
-
-
-def _former_check(content: dict[str, Any], version: int) -> Check:
-    answer, blocks = content.get("answer"), content["blocks"]
-    if version == _TWO_ANSWERS:
-        answer = Answer.SAFE if content["passed"] else Answer.UNSAFE
-    name = FORMER_NAMES.get(content["name"], content["name"])
-    return _check(
-        name=name,
-        answer=str(answer),
-        message=content["message"],
-        # Only a false that is there makes a warning of it.
-        severity=Severity.WARN if blocks is False else Severity.ERROR,
-    )
+    @classmethod
+    def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
+        """Return the fields with checks instead of brakes, as versions 2 and 3 called them."""
+        if version == _VERSION:
+            return content
+        fields = {name: value for name, value in content.items() if name != "brakes"}
+        if "checks" in fields:
+            raise ValueError(f"version {version} has no field 'checks'")
+        return fields | {"checks": [_upgraded_check(brake, version) for brake in content["brakes"]]}
 
 
-def _as_brake(check: Check, version: int) -> dict[str, Any]:
-    """A check as versions before the fourth wrote it: their digests cover this form."""
-    answer = {"passed": check.passed} if version == _TWO_ANSWERS else {"answer": check.answer}
-    blocks = check.severity is not Severity.WARN
-    return {"name": former_name(check.name), **answer, "message": check.message, "blocks": blocks}
-
-
-def _content(mark: Mark) -> dict[str, Any]:
-    content = asdict(mark) | {
-        "created_at": mark.created_at.isoformat(),
-        "cutoff": mark.cutoff.isoformat(),
+def _upgraded_check(brake: dict[str, Any], version: int) -> dict[str, Any]:
+    answer = "passed" if version == _TWO_ANSWERS else "answer"
+    if brake.keys() != {"name", answer, "message", "blocks"}:
+        raise ValueError(f"a check with the fields {', '.join(sorted(brake))}")
+    if type(brake["blocks"]) is not bool or (version == _TWO_ANSWERS and type(brake["passed"]) is not bool):
+        raise TypeError(f"a field of the check {brake['name']!r} is not true or false")
+    passed = {True: Answer.SAFE, False: Answer.UNSAFE}
+    return {
+        "name": FORMER_NAMES.get(brake["name"], brake["name"]),
+        "answer": passed[brake["passed"]] if version == _TWO_ANSWERS else brake["answer"],
+        "message": brake["message"],
+        "severity": Severity.ERROR if brake["blocks"] else Severity.WARN,
     }
-    del content["digest"]
-    if mark.schema_version < _VERSION:
-        content["format_version"] = content.pop("schema_version")
-        del content["checks"]
-        content["brakes"] = [_as_brake(check, mark.schema_version) for check in mark.checks]
-    return content
 
 
-def digest_of(mark: Mark) -> str:
-    """The digest that binds a mark to its content: SHA-256 of everything else in it, as canonical JSON."""
-    canonical = json.dumps(_content(mark), sort_keys=True, separators=(",", ":")).encode()
-    return _DIGEST_PREFIX + hashlib.sha256(canonical).hexdigest()
+@cache
+def warn_of_former_marks() -> None:
+    """Log a warning, once per process: a repository may have many such marks."""
+    logger.warning(
+        "this repository has marks of an earlier lakefs-gc, with former names of checks: the next release cannot read "
+        "them"
+    )

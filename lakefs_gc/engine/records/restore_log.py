@@ -9,11 +9,10 @@ unless the store has answered each of its tries before.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,8 +22,8 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.errors import ApprovalError, CorruptFileError
-from lakefs_gc.formats.json_object import read_json_object
+from lakefs_gc.errors import ApprovalError
+from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
 from lakefs_gc.storage.location import StoreLocation
@@ -55,9 +54,26 @@ def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
     }
 
 
-@dataclass(frozen=True)
-class Restored:
+@record
+class RestoreStart(DurableRecord):
+    """The note that a restore has begun, of the objects whose address or path begins with ``prefix``."""
+
+    kind = "the note of a restore"
+    version_keys = MappingProxyType({1: None})
+    sorted_fields = False
+
+    began_at: Time
+    prefix: str
+
+
+@record
+class Restored(DurableRecord):
     """How many different objects of a mark are back, after all restores since its last sweep, and their bytes."""
+
+    kind = "the end of a restore"
+    version_keys = MappingProxyType({1: None})
+    remedy = "Restore the mark again"
+    sorted_fields = False
 
     objects: int
     size_bytes: int
@@ -71,11 +87,7 @@ def restored(store: ObjectStore, note: str) -> Restored | None:
     key = note.removesuffix(_NOTE) + _ENDED
     if not store.stat_many([key]):
         return None
-    content = read_json_object(store.read(key), key, "the end of a restore", remedy="restore the mark again")
-    try:
-        return Restored(int(content["objects"]), int(content["size_bytes"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(key, f"not the end of a restore: {error}", remedy="restore the mark again") from None
+    return Restored.from_json(store.read(key), key)
 
 
 def record_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> Restored:
@@ -90,7 +102,7 @@ def record_end(spark: SparkSession, store: StoreLocation, mark_id: str, records:
     back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
     (counted,) = back.agg(F.count("*").alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("size")).collect()
     total = Restored(counted["objects"], counted["size"])
-    namespace.put(f"{records.removesuffix('-')}{_ENDED}", json.dumps(asdict(total), indent=2).encode())
+    namespace.put(f"{records.removesuffix('-')}{_ENDED}", total.to_json())
     return total
 
 
@@ -112,7 +124,7 @@ def begin_restore(
     killed, or stands still.
     """
     key = f"{MarkPaths.of(mark_id).restores}{at:%Y%m%dT%H%M%S%f}"
-    store.put(key + _NOTE, json.dumps({"began_at": at.isoformat(), "prefix": prefix}, indent=2).encode())
+    store.put(key + _NOTE, RestoreStart(at, prefix).to_json())
     while under_way := _under_way(files := _ledger_files(store, mark_id)):
         age_seconds = (store.now() - max(under_way.values())).total_seconds()
         if age_seconds > DEAD_AFTER_SECONDS:

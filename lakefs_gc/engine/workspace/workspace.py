@@ -6,10 +6,9 @@ manifest is removed first and written last. So a stage that did not end has no m
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from lakefs_gc.engine.spark.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles
 from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest, MarkOfRun
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.engine.workspace.run_folders import (
     LISTING,
@@ -33,14 +33,11 @@ from lakefs_gc.engine.workspace.run_folders import (
     run_folders,
 )
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError, StorageError
-from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
-
-_START_ANEW = "start a new run"
 
 Clock = Callable[[], datetime]
 
@@ -69,46 +66,6 @@ class StageOutput:
     inputs: Mapping[str, str] = field(default_factory=dict)
     partition_by: str = ""
     in_parts: bool = False
-
-
-@dataclass(frozen=True)
-class DatasetManifest:
-    """How one materialization of a stage came about.  Times are UTC, on this machine's clock.
-
-    ``files`` are its data: name below its folder ``data`` to size in bytes.
-    """
-
-    stage: str
-    run_key: str
-    materialization_id: str
-    began_at: datetime
-    ended_at: datetime
-    rows: int
-    facts: dict[str, Any]
-    inputs: dict[str, str]
-    files: dict[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> bytes:
-        content = asdict(self) | {"began_at": self.began_at.isoformat(), "ended_at": self.ended_at.isoformat()}
-        return json.dumps(content, indent=2, sort_keys=True).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes, file: str) -> DatasetManifest:
-        """Raises ``CorruptFileError`` for what is no manifest, ``InputOrderError`` for that of an older version."""
-        content = read_json_object(data, file, "a manifest of a stage", remedy=_START_ANEW)
-        if "materialization_id" in content and "files" not in content:
-            raise InputOrderError(f"{file} was written by an older lakefs-gc", remedy=_START_ANEW)
-        try:
-            times = {name: datetime.fromisoformat(content[name]) for name in ("began_at", "ended_at")}
-            manifest = cls(**{**content, **times})
-            sizes = [manifest.rows, *manifest.files.values()]
-            if not all(type(size) is int for size in sizes) or not isinstance(manifest.facts, dict):
-                raise TypeError("rows and sizes are whole numbers, and facts have names")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFileError(file, f"not a manifest of a stage: {error}", remedy=_START_ANEW) from None
-        if manifest.to_json() != data:  # byte for byte as it was written, or somebody else wrote it
-            raise CorruptFileError(file, "this manifest of a stage was changed", remedy=_START_ANEW)
-        return manifest
 
 
 @dataclass(frozen=True)
@@ -302,18 +259,17 @@ class Workspace:
 
     def record_mark(self, run_key: str, mark_id: str, digest: str) -> None:
         """Remember the digest of a mark that was made from the stages of this run."""
-        content = {"mark_id": mark_id, "digest": digest}
-        self._store().put(f"{run_key}/{MARK_RECORD}", json.dumps(content, indent=2).encode())
+        self._store().put(f"{run_key}/{MARK_RECORD}", MarkOfRun(mark_id, digest).to_json())
 
     def has_made(self, run_key: str, mark_id: str, digest: str) -> bool:
         """Whether the stages of this run are those that a mark with this very digest was made from."""
         key = f"{run_key}/{MARK_RECORD}"
         try:
-            content = read_json_object(self._store().read(key), key, "the record of a mark")
+            recorded = MarkOfRun.from_json(self._store().read(key), key)
         except (ObjectNotFoundError, CorruptFileError) as error:
             logger.info("the mark %s is not known here: %s", mark_id, error.message)
             return False
-        return (content.get("mark_id"), content.get("digest")) == (mark_id, digest)
+        return recorded == MarkOfRun(mark_id, digest)
 
     def remove(self, run_key: str) -> None:
         """Remove all files of a run, including its manifests."""

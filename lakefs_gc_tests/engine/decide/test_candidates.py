@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.decide import missing as missing_stage
 from lakefs_gc.engine.decide import unmatched as unmatched_stage
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import DatasetManifest, StageOutput, utc_now
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient

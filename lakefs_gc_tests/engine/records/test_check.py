@@ -17,7 +17,6 @@ from lakefs_gc.engine.records.check import (
     Severity,
     current_name,
     failed_checks,
-    former_name,
 )
 
 
@@ -55,5 +54,3 @@ def test_a_former_name_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixtu
         with caplog.at_level(logging.WARNING):
             assert current_name(former, "an override") == current
         assert f"an override uses the former check name {former}: use {current}" in caplog.messages[-1]
-        assert former_name(current) == former
-    assert former_name("share_of_bytes") == "share_of_bytes"

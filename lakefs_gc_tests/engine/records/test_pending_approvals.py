@@ -17,7 +17,7 @@ from lakefs_gc.engine.records.approval import (
     Approval,
 )
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
-from lakefs_gc.engine.records.mark import MarkPaths, digest_of
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.pending_approvals import pending_approvals
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -39,8 +39,8 @@ class Namespace:
         os.utime(self.folder / key, (at.timestamp(), at.timestamp()))
 
     def mark(self, mark_id: str, *, run_key: str = "") -> None:
-        mark = replace(MARK, mark_id=mark_id, run={"run_key": run_key or f"lake/run-{mark_id}"})
-        self.put(MarkPaths.of(mark_id).manifest, replace(mark, digest=digest_of(mark)).to_json(), NOW)
+        mark = replace(MARK, mark_id=mark_id, run=MARK.run | {"run_key": run_key or f"lake/run-{mark_id}"})
+        self.put(MarkPaths.of(mark_id).manifest, mark.sealed().to_json(), NOW)
 
     def approve(self, mark_id: str, via: str = VIA_COMMAND_LINE, at: datetime = NOW, repository: str = "lake") -> None:
         approval = Approval(mark_id, repository, "sha256:abc", "ann", via, at)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.records.mark import MarkPaths, digest_of
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
@@ -375,7 +375,7 @@ def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repos
         parts=(replace(part, sha256=hashlib.sha256(content).hexdigest(), size_bytes=info.size_bytes),),
         candidate_bytes=info.size_bytes,
     )
-    forged = replace(forged, digest=digest_of(forged))
+    forged = forged.sealed()
     repository.store.put(MarkPaths.of(mark.mark_id).manifest, forged.to_json())
     read = collector.read_mark(mark.mark_id)
     assert marked(repository, read) == {live}, "nothing in the mark's own files shows it"

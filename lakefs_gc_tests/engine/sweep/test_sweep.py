@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, read_ledger
-from lakefs_gc.engine.records.mark import Mark, MarkPaths, digest_of
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep.deletion import DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import read_result
@@ -99,7 +99,7 @@ def forged(repository: LakeRepository, mark: Mark, *addresses: str) -> Mark:
     repository.store.put(key, content)
     part = replace(mark.parts[0], key=key, objects=len(addresses), sha256=hashlib.sha256(content).hexdigest())
     changed = replace(mark, parts=(*mark.parts, part), candidates=mark.candidates + len(addresses))
-    changed = replace(changed, digest=digest_of(changed))
+    changed = changed.sealed()
     repository.store.put(MarkPaths.of(mark.mark_id).manifest, changed.to_json())
     return changed
 

@@ -26,7 +26,7 @@ from lakefs_gc.engine.records.backup_location import (
     require_backup,
 )
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
-from lakefs_gc.engine.records.mark import Mark, MarkPart, digest_of
+from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.undo.backup import RECORD, read_contents
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -361,7 +361,7 @@ def test_a_policy_can_require_a_backup(spark: SparkSession, repository: LakeRepo
 
     changed = replace(mark, candidates=mark.candidates - 1)
     with pytest.raises(BackupError, match="but the mark is"):
-        require_backup(required, replace(changed, digest=digest_of(changed)))
+        require_backup(required, changed.sealed())
     paths = BackupPaths("lake", mark.mark_id)
     manifest = place.store.read(paths.manifest)
     place.store.put(paths.manifest, manifest.replace(b'"copied": 5', b'"copied": 4'))

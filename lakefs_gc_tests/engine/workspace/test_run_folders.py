@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.engine.workspace.workspace import DatasetManifest, Workspace
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc_tests.support.faulty_store import LevelledS3
 

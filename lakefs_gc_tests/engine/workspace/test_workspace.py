@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from lakefs_gc.engine.spark import parts, schemas
 from lakefs_gc.engine.spark.parts import PART, write_parts
 from lakefs_gc.engine.workspace import workspace as workspace_module
-from lakefs_gc.engine.workspace.workspace import Dataset, DatasetManifest, StageOutput, Workspace
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc_tests.support.failing_worker import fail

@@ -12,7 +12,7 @@ from dagster._core.definitions.metadata import normalize_metadata
 from dagster._core.definitions.metadata.external_metadata import metadata_map_from_external
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.workspace.workspace import DatasetManifest
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.emr_job import pipes_metadata, run_job
 from lakefs_gc.pipeline.metadata import stage_metadata, table
