@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced
+from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced_objects
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.stored_marks import open_mark
@@ -150,7 +150,7 @@ def test_an_older_cutoff_keeps_what_is_newer(
         for cut in expected["cutoffs"]:
             run = replace(GCRun.of(listing.manifest), cutoff=datetime.fromisoformat(cut["cutoff"]))
             output = unmatched(context, run, listing=listing, **inputs)
-            found = {row["address"] for row in unreferenced(output.dataframe).collect()}
+            found = {row["address"] for row in unreferenced_objects(output.dataframe).collect()}
             assert found == set(cut["delete"]), cut["label"]
 
 

@@ -18,7 +18,7 @@ from lakefs_gc.engine.collect.listing.root_names import unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, unreferenced
+from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -47,7 +47,7 @@ def candidates(
     check_inputs(run.run_key, listing, active_ranges, unmatched, kept)
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
-    garbage = unreferenced(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    garbage = unreferenced_objects(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
     return StageOutput(
         dataframe=_with_reason(context, run, garbage, active_ranges),
         began_at=began_at,

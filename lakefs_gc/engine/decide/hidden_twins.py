@@ -98,13 +98,13 @@ class TwinSearch:
         return self.context.workspace.keep(self.context.spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
-def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
+def find_twins(unreferenced: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects; ``size`` may be ``ANY_SIZE``. They are
-    read several times, so pass a DataFrame that is stored. ``heads_before`` are the heads of all branches before the
-    server listed what is uncommitted. The server omits an object because of the head at that time, which is this one or
-    the current one. A branch whose head moved twice meanwhile is covered by the second look before any delete.
+    ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
+    a DataFrame that is stored. ``heads_before`` are the heads of all branches before the server listed what is
+    uncommitted. The server omits an object because of the head at that time, which is this one or the current one. A
+    branch whose head moved twice meanwhile is covered by the second look before any delete.
     """
     spark = search.context.spark
     heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
@@ -112,7 +112,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
     if not branches:
         return _none(spark)
     with driver_errors():
-        wanted_sizes = suspects.select("size")
+        wanted_sizes = unreferenced.select("size")
         sizes = filter_of(wanted_sizes)
         if sizes is None:
             return _none(spark)
@@ -125,7 +125,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
         paths = search.keep("paths", same_size.select(*_PATHS.names), _PATHS, **measures)
         if not paths.manifest.rows:
             return _none(spark)
-        alike = suspects.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
+        alike = unreferenced.join(paths.dataframe, "size", "left_semi").withColumn("md5", F.lit(""))
         lookups = _lookups(head_ranges, paths, branches, search.max_lookups)
         if lookups is None:
             contents = search.keep("contents", _with_md5(alike, search), _CONTENTS)
@@ -139,7 +139,7 @@ def find_twins(suspects: DataFrame, heads_before: Heads, search: TwinSearch) -> 
             alike = _alike(contents.dataframe, narrowed.dataframe)
             lookups = _lookups(head_ranges, narrowed, branches, search.max_lookups)
         if paths.manifest.facts["any_size"]:
-            alike = suspects.withColumn("md5", F.lit(""))
+            alike = unreferenced.withColumn("md5", F.lit(""))
         if lookups is None:
             logger.warning(
                 "repository %s: more than %s paths may show an unreferenced object "
@@ -232,10 +232,10 @@ def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
 # -- which of these paths to look up ---------------------------------------------------------------------------
 
 
-def _with_md5(suspects: DataFrame, search: TwinSearch) -> DataFrame:
+def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``_CONTENTS``."""
     return (
-        suspects.select("address", "size")
+        unreferenced.select("address", "size")
         .repartition(search.context.cores * _TASKS_PER_CORE)
         .mapInArrow(_ask_for_md5(search.run.store), _CONTENTS)
     )

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import find_left_out
-from lakefs_gc.engine.decide.unmatched import hiding_any_size, unreferenced
+from lakefs_gc.engine.decide.unlisted_changes import find_omitted
+from lakefs_gc.engine.decide.unmatched import hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -28,14 +28,14 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     began_at = context.clock()
     check_inputs(run.run_key, uncommitted, unmatched)
     check_made_from(unmatched, uncommitted)
-    suspects = unreferenced(unmatched.dataframe)
+    unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched))
     staged = uncommitted.manifest.facts
-    twins = find_twins(suspects, staged["heads"], search)
-    left_out = find_left_out(suspects, staged["listed"], staged["heads"], search)
-    protected = protected_paths(context, run, suspects)
+    twins = find_twins(unreferenced, staged["heads"], search)
+    omitted = find_omitted(unreferenced, staged["listed"], staged["heads"], search)
+    protected = protected_paths(context, run, unreferenced)
     return StageOutput(
-        dataframe=twins.unionByName(left_out).unionByName(protected),
+        dataframe=twins.unionByName(omitted).unionByName(protected),
         began_at=began_at,
         facts={"path_prefixes": list(context.safety.protect.path_prefixes)},
         measures={

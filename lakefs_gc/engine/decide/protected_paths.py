@@ -27,10 +27,10 @@ _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
 
 
-def protected_paths(context: RunContext, run: GCRun, suspects: DataFrame) -> DataFrame:
+def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) -> DataFrame:
     """Return which unreferenced objects a commit has below a protected prefix. Columns: ``schemas.KEPT``.
 
-    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. Reads every range in the namespace,
+    ``unreferenced`` has columns ``address`` and ``size``. Reads every range in the namespace,
     whichever commit it belongs to. A damaged range fails the run, because what it protects is unknown (rule 12).
     """
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
@@ -42,7 +42,7 @@ def protected_paths(context: RunContext, run: GCRun, suspects: DataFrame) -> Dat
         .repartition(context.cores * _TASKS_PER_CORE)
         .mapInArrow(_read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
     )
-    return suspects.join(addresses, "address", "left_semi").select(
+    return unreferenced.join(addresses, "address", "left_semi").select(
         "address", "size", F.lit(schemas.PROTECTED).alias("why")
     )
 

@@ -65,16 +65,16 @@ class _Changes:
         self.alike += alike[: self._limit - len(self.alike)]
 
 
-def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
+def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``suspects`` (columns ``address``, ``size``) are the unreferenced objects. ``listed`` is how many rows the server's
-    list of uncommitted addresses has for these ``branches``; None if that is unknown.
+    ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
+    addresses has for these ``branches``; None if that is unknown.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
     with driver_errors():
-        wanted = filter_of(suspects.select("size"))
+        wanted = filter_of(unreferenced.select("size"))
         if wanted is None:
             return nothing
         read = map_unordered(lambda branch: _changes(branch, wanted, search), branches, _CALLS_AT_ONCE)
@@ -92,13 +92,13 @@ def find_left_out(suspects: DataFrame, listed: int | None, branches: Iterable[st
                 f"{search.max_lookups:,}",
             )
             sizes = sorted(set[int]().union(*(changes.sizes for changes in by_branch)))
-            alike = suspects
+            alike = unreferenced
             if ANY_SIZE not in sizes:
                 rows = local_rows(spark, [(size,) for size in sizes], "size long")
-                alike = suspects.join(rows, "size", "left_semi")
+                alike = unreferenced.join(rows, "size", "left_semi")
             return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
         shown, unanswered = look_up(lookups, search)
-        return kept_of(spark, suspects.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
+        return kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
 
 
 def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:

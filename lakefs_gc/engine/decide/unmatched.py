@@ -132,7 +132,7 @@ def unmatched(
     )
 
 
-def unreferenced(rows: DataFrame) -> DataFrame:
+def unreferenced_objects(rows: DataFrame) -> DataFrame:
     """Return the rows of ``schemas.UNMATCHED`` that are objects of lakeFS in the store. Columns: ``STORE_LISTING``."""
     return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
 

@@ -30,7 +30,7 @@ from lakefs_gc.engine.collect.references.foreign_references import (
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import find_left_out
+from lakefs_gc.engine.decide.unlisted_changes import find_omitted
 from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, hiding_any_size, refuse_unproved_emptiness
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
@@ -147,10 +147,10 @@ class SecondLook:
         self._found: list[DataFrame] = []
         self._looks = 0
 
-    def __call__(self, suspects: DataFrame) -> DataFrame:
-        """Return every address that is referenced now and may be one of ``suspects``. Column: ``address``.
+    def __call__(self, objects: DataFrame) -> DataFrame:
+        """Return every address that is referenced now and may be one of ``objects``. Column: ``address``.
 
-        ``suspects`` (columns ``address`` and ``size``, which may be null) are the objects to delete. They are read
+        ``objects`` (columns ``address`` and ``size``, which may be null) are the objects to delete. They are read
         several times, so pass a DataFrame that is stored. The result may have an address several times.
 
         Raises what the stages raise, and ``SafetyError`` for what cannot be read and is not accepted.
@@ -181,13 +181,13 @@ class SecondLook:
                 accepted=self._accepted.others,
             ),
         )
-        sized, any_size = self._sized(suspects)
+        sized, any_size = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         facts = staged.manifest.facts
         twins = find_twins(sized, facts["heads"], search)
-        left_out = find_left_out(sized, facts["listed"], facts["heads"], search)
+        omitted = find_omitted(sized, facts["listed"], facts["heads"], search)
         protected = protected_paths(context, run, sized)
-        kept = self._keep("kept", StageOutput(twins.unionByName(left_out).unionByName(protected), context.clock()))
+        kept = self._keep("kept", StageOutput(twins.unionByName(omitted).unionByName(protected), context.clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
@@ -212,14 +212,14 @@ class SecondLook:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
             self._found = [self._keep_as(self._name("found"), output).dataframe]
 
-    def _sized(self, suspects: DataFrame) -> tuple[DataFrame, ValueFilter | None]:
-        """Return ``suspects`` with their sizes, and the sizes of entries that may hide one of any size.
+    def _sized(self, objects: DataFrame) -> tuple[DataFrame, ValueFilter | None]:
+        """Return ``objects`` with their sizes, and the sizes of entries that may hide one of any size.
 
         The store is asked where the mark, made by another tool, has no size. An object that does not exist is omitted,
         unless its versions are to be deleted: then its size is ``ANY_SIZE``, and any entry may hide it.
         """
-        known = suspects.where(F.col("size").isNotNull()).select("address", "size")
-        unknown = suspects.where(F.col("size").isNull()).select("address")
+        known = objects.where(F.col("size").isNotNull()).select("address", "size")
+        unknown = objects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():
             return known, self._any_size
         with_versions = self._context.settings.sweep.delete_versions

@@ -78,7 +78,7 @@ def sweep(
     """
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up)
-    rounds = passes.rounds_left(strangers_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
+    rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
             passes.sweep_round(objects)
@@ -150,11 +150,11 @@ class _Passes:
         """Return the records of the ledger, of one pass or of all. Columns: ``schemas.SWEEP``."""
         return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
 
-    def rounds_left(self, *, strangers_too: bool) -> Iterator[DataFrame]:
+    def rounds_left(self, *, unrecognized_too: bool) -> Iterator[DataFrame]:
         """Return the marked objects without a final outcome. Columns: ``_MARKED``; ``recorded`` is null or an outcome.
 
         Raises ``MarkError`` if the mark's parts do not hold the objects that its manifest counts, or hold an address
-        that is never collected. That includes names that lakeFS did not generate, unless ``strangers_too``.
+        that is never collected. That includes names that lakeFS did not generate, unless ``unrecognized_too``.
         """
         marked = read_marked(self._context.spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
         if self._not_backed_up is not None:
@@ -166,7 +166,7 @@ class _Passes:
         is_left = F.col("recorded").isNull() | ~F.col("recorded").isin(*_DONE)
         measures = {
             "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
-            "strangers": F.count_if(has_unrecognized_name()),
+            "unrecognized": F.count_if(has_unrecognized_name()),
             "left": F.count_if(is_left),
         }
         everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
@@ -182,10 +182,10 @@ class _Passes:
                 f"Mark {self._mark.mark_id} has {misplaced:,} addresses that are never collected",
                 remedy=_NEW_MARK,
             )
-        if strangers := not strangers_too and everything.manifest.facts["strangers"]:
+        if unrecognized := not unrecognized_too and everything.manifest.facts["unrecognized"]:
             raise MarkError(
-                f"Mark {self._mark.mark_id} has {strangers:,} objects at the root of the namespace whose names lakeFS "
-                "did not generate. They may belong to another application",
+                f"Mark {self._mark.mark_id} has {unrecognized:,} objects at the root of the namespace whose names "
+                "lakeFS did not generate. They may belong to another application",
                 remedy="Do not sweep this mark. Run `lakefs-gc mark`, which does not mark such objects",
             )
         return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
@@ -212,8 +212,8 @@ class _Passes:
             parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
             yield from (part for part in parts if rounds == 1 or not part.isEmpty())
 
-    def sweep_round(self, suspects: DataFrame) -> None:
-        """Take second looks and delete, until each of ``suspects`` (columns ``_MARKED``, not empty) has an outcome.
+    def sweep_round(self, objects: DataFrame) -> None:
+        """Take second looks and delete, until each of ``objects`` (columns ``_MARKED``, not empty) has an outcome.
 
         Raises ``StaleLookError`` if a second look was too old before any delete could begin, and ``ApprovalError`` once
         the mark is being restored.
@@ -223,13 +223,13 @@ class _Passes:
             self.looks += 1
             # A look may miss what becomes referenced while it runs, so its age counts from its first call.
             until = self._store.now().timestamp() + self._settings.max_look_age_minutes * 60
-            referenced = self._look(suspects).select("address").distinct()
+            referenced = self._look(objects).select("address").distinct()
             verdict = (
                 F.when(F.col("live"), F.lit(ledger.RESURRECTED))
                 .when(F.col("unbacked"), F.lit(ledger.NOT_BACKED_UP))
                 .otherwise(F.lit(DELETE))
             )
-            judged = suspects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
+            judged = objects.join(referenced.withColumn("live", F.lit(True)), "address", "left")
             output = StageOutput(
                 judged.select(
                     "address",
@@ -246,11 +246,11 @@ class _Passes:
             if not self._delete(plan, sequence, until):
                 return
             done = self.recorded(sequence).where(F.col("outcome") != ledger.INTENT).select("address")
-            left = suspects.join(done, "address", "left_anti")
+            left = objects.join(done, "address", "left_anti")
             kept = self._keep_marked(f"sweep_round_{self.looks % 2}", left)
             if not kept.manifest.rows:
                 return
-            suspects = kept.dataframe
+            objects = kept.dataframe
 
     def _refuse_slow_look(self, until: float) -> None:
         if self._store.now().timestamp() > until:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.unlisted_changes import find_left_out
+from lakefs_gc.engine.decide.unlisted_changes import find_omitted
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
 
 
@@ -30,7 +30,7 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    return {row["address"]: row["why"] for row in find_left_out(rows, listed, ["main", "dev"], search).collect()}
+    return {row["address"]: row["why"] for row in find_omitted(rows, listed, ["main", "dev"], search).collect()}
 
 
 def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:
