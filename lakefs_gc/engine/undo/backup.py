@@ -96,19 +96,19 @@ class BackupResult:
 
 
 def backup(
-    context: RunContext, store: StoreLocation, mark: Mark, place: StoreLocation, *, run_key: str
+    context: RunContext, store: StoreLocation, mark: Mark, location: StoreLocation, *, run_key: str
 ) -> tuple[StageOutput, BackupResult]:
     """Copy the objects of a mark. Columns of the result: ``schemas.BACKUP``, one row for each marked object.
 
-    ``store`` is the namespace, ``place`` comes from ``open_backup_location``. Raises ``MarkError`` before
+    ``store`` is the namespace, ``location`` comes from ``open_backup_location``. Raises ``MarkError`` before
     the first copy if the mark's parts do not hold the objects that its manifest counts.
     """
     spark, clock, cores = context.spark, context.clock, context.cores
     began_at = clock()
     paths = BackupPaths(mark.repository, mark.mark_id)
-    target = context.open_store(place)
+    target = context.open_store(location)
     note_backup_start(target, mark, clock)
-    recorded = _read_records(spark, place, paths, cores)
+    recorded = _read_records(spark, location, paths, cores)
     _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
     with driver_errors():
@@ -116,15 +116,15 @@ def backup(
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")
             .sortWithinPartitions("address")
-            .mapInArrow(_copy(store, place, paths, context.settings.backup.copies_at_once), "objects long")
+            .mapInArrow(_copy(store, location, paths, context.settings.backup.copies_at_once), "objects long")
             .agg(F.sum("objects"))
             .collect()
         )
         # Only the objects of this mark: the location may have records of an earlier mark with the same id.
-        outcomes = _read_records(spark, place, paths, cores).join(plan.select("address"), "address", "left_semi")
+        outcomes = _read_records(spark, location, paths, cores).join(plan.select("address"), "address", "left_semi")
         result = _result(mark, outcomes)
         if not result.objects[FAILED]:
-            parts = _write_contents(place, paths, outcomes, mark.candidates)
+            parts = _write_contents(location, paths, outcomes, mark.candidates)
             manifest = _manifest(mark, parts, result, clock)
             target.put(paths.manifest, manifest.to_json())
             result = replace(result, backup=manifest)
@@ -134,7 +134,7 @@ def backup(
                 mark.repository,
                 f"{manifest.objects:,}",
             )
-    facts = {"mark_id": mark.mark_id, "digest": mark.digest, "place": f"{place.folder_url}{paths.folder}"}
+    facts = {"mark_id": mark.mark_id, "digest": mark.digest, "place": f"{location.folder_url}{paths.folder}"}
     return StageOutput(outcomes, began_at, facts), result
 
 
@@ -186,8 +186,8 @@ class _Record:
 
 
 @worker
-def _copy(batches: Batches, store: StoreLocation, place: StoreLocation, paths: BackupPaths, at_once: int) -> Batches:
-    namespace, target = worker_store(store), worker_store(place)
+def _copy(batches: Batches, store: StoreLocation, location: StoreLocation, paths: BackupPaths, at_once: int) -> Batches:
+    namespace, target = worker_store(store), worker_store(location)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     for chunk in _chunks(batches):
@@ -272,27 +272,28 @@ def _parquet(batch: pa.RecordBatch) -> bytes:
 # -- the records ----------------------------------------------------------------------------------------------
 
 
-def _read_records(spark: SparkSession, place: StoreLocation, paths: BackupPaths, cores: int) -> DataFrame:
+def _read_records(spark: SparkSession, location: StoreLocation, paths: BackupPaths, cores: int) -> DataFrame:
     """Return the last record of each address. Columns: ``schemas.BACKUP``."""
-    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(place, paths.records), "file string")
+    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(location, paths.records), "file string")
     fields = schemas.BACKUP.fieldNames()
     records = files.repartition(cores).mapInArrow(
-        _read_files(place), f"{', '.join(f'{f.name} {f.dataType.simpleString()}' for f in schemas.BACKUP)}, file string"
+        _read_files(location),
+        f"{', '.join(f'{f.name} {f.dataType.simpleString()}' for f in schemas.BACKUP)}, file string",
     )
     last = records.groupBy("address").agg(F.max_by(F.struct(*fields[1:]), F.col("file")).alias("last"))
     return last.select("address", "last.*")
 
 
 @worker
-def _list_files(batches: Batches, place: StoreLocation, folder: str) -> Batches:
+def _list_files(batches: Batches, location: StoreLocation, folder: str) -> Batches:
     for _ in batches:
-        for listed in worker_store(place).list(folder):
+        for listed in worker_store(location).list(folder):
             yield pa.record_batch([listed.column("address")], names=["file"])
 
 
 @worker
-def _read_files(batches: Batches, place: StoreLocation) -> Batches:
-    for key, content in worker_store(place).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
+def _read_files(batches: Batches, location: StoreLocation) -> Batches:
+    for key, content in worker_store(location).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         for batch in read_records(key, content).to_batches():
             yield batch.append_column("file", pa.repeat(key, batch.num_rows))
 
@@ -305,18 +306,20 @@ def read_records(key: str, content: bytes) -> pa.Table:
 # -- the manifest ---------------------------------------------------------------------------------------------
 
 
-def _write_contents(place: StoreLocation, paths: BackupPaths, outcomes: DataFrame, rows: int) -> tuple[MarkPart, ...]:
+def _write_contents(
+    location: StoreLocation, paths: BackupPaths, outcomes: DataFrame, rows: int
+) -> tuple[MarkPart, ...]:
     if not rows:
         return ()
     ordered = outcomes.repartitionByRange(-(-rows // _ROWS_PER_PART), "address").sortWithinPartitions("address")
     written = ordered.mapInArrow(
-        _write_part(place, paths), "key string, objects long, size_bytes long, sha256 string"
+        _write_part(location, paths), "key string, objects long, size_bytes long, sha256 string"
     ).collect()
     return tuple(sorted((MarkPart(**row.asDict()) for row in written), key=lambda part: part.key))
 
 
 @worker
-def _write_part(batches: Batches, place: StoreLocation, paths: BackupPaths) -> Batches:
+def _write_part(batches: Batches, location: StoreLocation, paths: BackupPaths) -> Batches:
     filled = [batch for batch in batches if batch.num_rows]
     if not filled:
         return
@@ -331,7 +334,7 @@ def _write_part(batches: Batches, place: StoreLocation, paths: BackupPaths) -> B
         size_bytes=pc.sum(batch.column("size"), min_count=0).as_py(),
         sha256=hashlib.sha256(content).hexdigest(),
     )
-    worker_store(place).put(part.key, content)
+    worker_store(location).put(part.key, content)
     yield pa.RecordBatch.from_pylist([asdict(part)])
 
 

@@ -20,7 +20,7 @@ from lakefs_gc.storage.location import StoreLocation
 _CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
 
 
-def backed_up(spark: SparkSession, backup: Backup, place: StoreLocation) -> DataFrame:
+def backed_up(spark: SparkSession, backup: Backup, location: StoreLocation) -> DataFrame:
     """Return the contents of a backup, one row for each object of its mark.
 
     Columns: ``address``, ``size`` (bytes), ``outcome``, ``proof``, ``checksum``, ``error``. Reading the rows raises
@@ -31,7 +31,7 @@ def backed_up(spark: SparkSession, backup: Backup, place: StoreLocation) -> Data
         [(part.key, part.objects, part.size_bytes, part.sha256) for part in backup.parts],
         "key string, objects long, size_bytes long, sha256 string",
     )
-    return parts.repartition(max(1, len(backup.parts))).mapInArrow(_read_parts(place), _CONTENT)
+    return parts.repartition(max(1, len(backup.parts))).mapInArrow(_read_parts(location), _CONTENT)
 
 
 def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | None:
@@ -46,7 +46,7 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
 
 
 @worker
-def _read_parts(batches: Batches, place: StoreLocation) -> Batches:
+def _read_parts(batches: Batches, location: StoreLocation) -> Batches:
     for batch in batches:
         for row in batch.to_pylist():
-            yield from read_contents(worker_store(place), MarkPart(**row)).to_batches()
+            yield from read_contents(worker_store(location), MarkPart(**row)).to_batches()

@@ -119,7 +119,7 @@ class RestoreResult:
 def restore(
     context: RunContext,
     backup: Backup,
-    place: StoreLocation,
+    location: StoreLocation,
     store: StoreLocation,
     *,
     run_key: str,
@@ -147,7 +147,7 @@ def restore(
         )
     began_at = context.clock()
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
-    contents = backed_up(spark, backup, place)
+    contents = backed_up(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = (*spellings(namespace, store.url), *server_folders)
     commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
@@ -155,7 +155,7 @@ def restore(
     where_shown = located.where(F.col("address").isNotNull())
     wanted = _wanted(copies, where_shown, prefix)
     outcomes = wanted.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-        _bring_back(place, store, backup.paths.objects), _OUTCOME_SQL
+        _restore_objects(location, store, backup.paths.objects), _OUTCOME_SQL
     )
     done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     with driver_errors():
@@ -170,7 +170,7 @@ def restore(
             f"A sweep of mark {backup.mark_id} ended a delete during this restore, so restored objects may be gone",
             remedy="Restore again: the sweep has stopped",
         )
-    _keep_result(context.open_store(place), backup, result, prefix, context.clock())
+    _keep_result(context.open_store(location), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result
 
@@ -194,14 +194,14 @@ class _Copy:
 
 
 @worker
-def _bring_back(batches: Batches, place: StoreLocation, store: StoreLocation, objects: str) -> Batches:
-    source, namespace = worker_store(place), worker_store(store)
+def _restore_objects(batches: Batches, location: StoreLocation, store: StoreLocation, objects: str) -> Batches:
+    source, namespace = worker_store(location), worker_store(store)
     for batch in batches:
         for start in range(0, batch.num_rows, _OBJECTS_PER_BATCH):
             chunk = [_Copy(**row) for row in batch.slice(start, _OBJECTS_PER_BATCH).to_pylist()]
             rows, unavailable = [], []
             for copy, (outcome, error) in map_unordered(
-                lambda copy: _bring_one_back(source, namespace, objects, copy), chunk, _COPIES_AT_ONCE
+                lambda copy: _restore_one(source, namespace, objects, copy), chunk, _COPIES_AT_ONCE
             ):
                 message = error.message if isinstance(error, LakeFSGCError) else error
                 rows.append({**asdict(copy), "outcome": outcome, "error": message})
@@ -211,7 +211,7 @@ def _bring_back(batches: Batches, place: StoreLocation, store: StoreLocation, ob
             yield pa.RecordBatch.from_pylist(rows, schema=_OUTCOME)
 
 
-def _bring_one_back(
+def _restore_one(
     source: ObjectStore, namespace: ObjectStore, objects: str, copy: _Copy
 ) -> tuple[str, LakeFSGCError | str]:
     address, key = copy.address, objects + copy.address
@@ -311,8 +311,8 @@ def _read_through_lakefs(server: LakeFSClient, namespace: ObjectStore, repositor
     return ""
 
 
-def _keep_result(place: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, at: datetime) -> None:
+def _keep_result(location: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, at: datetime) -> None:
     """Write the result beside the backup, so that a later search for an object shows that it was restored."""
     content = asdict(result) | {"ended_at": at.isoformat(), "prefix": prefix}
     key = f"{backup.paths.folder}restores/{at:%Y-%m-%dT%H-%M-%S-%f}.json"
-    place.put(key, json.dumps(content, indent=2).encode())
+    location.put(key, json.dumps(content, indent=2).encode())

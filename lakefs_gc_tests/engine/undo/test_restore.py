@@ -24,9 +24,9 @@ from lakefs_gc.engine.undo.backup import _copy_one, _Planned
 from lakefs_gc.engine.undo.restore import (
     OUTCOMES,
     RestoreResult,
-    _bring_back,
-    _bring_one_back,
     _Copy,
+    _restore_objects,
+    _restore_one,
     restore,
 )
 from lakefs_gc.engine.workspace.workspace import utc_now
@@ -181,10 +181,10 @@ def test_a_place_that_is_down_ends_the_restore(
     places = StoreLocation("s3://bucket/backups"), StoreLocation(tmp_path.as_uri())
     copies = [{"address": f"data/s/{name}", "size": 3, "checksum": ""} for name in ("one", "two")]
     with pytest.raises(WorkerError) as failed:
-        list(_bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)])))
+        list(_restore_objects(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)])))
     assert isinstance(failed.value.__cause__, StoreUnavailableError)
     levelled_s3.faults.clear()
-    (outcomes,) = _bring_back(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)]))
+    (outcomes,) = _restore_objects(*places, "objects/")(iter([pa.RecordBatch.from_pylist(copies)]))
     assert outcomes["outcome"].to_pylist() == ["lost", "lost"]
 
 
@@ -266,7 +266,7 @@ def test_what_was_recorded_is_compared_before_anything_is_written(
     copy = _Copy("data/s/big", len(content), record.checksum)
 
     def back() -> str:
-        return _bring_one_back(source, namespace, paths.objects, copy)[0]
+        return _restore_one(source, namespace, paths.objects, copy)[0]
 
     namespace.delete_many(["data/s/big"])
     source.put(paths.objects + "data/s/big", changed)
@@ -285,7 +285,7 @@ def test_what_was_recorded_is_compared_before_anything_is_written(
 def test_a_copy_that_nobody_can_compare_is_not_written(checksum: str, tmp_path: Path) -> None:
     source, namespace = folder(tmp_path, "place"), folder(tmp_path, "namespace")
     source.put("objects/data/s/a", b"abc")
-    outcome, problem = _bring_one_back(source, namespace, "objects/", _Copy("data/s/a", 3, checksum))
+    outcome, problem = _restore_one(source, namespace, "objects/", _Copy("data/s/a", 3, checksum))
     assert outcome == "failed"
     assert isinstance(problem, BackupError)
     assert "cannot be verified" in problem.message
@@ -304,7 +304,7 @@ def test_the_same_object_written_meanwhile_is_no_conflict(tmp_path: Path) -> Non
     source.put("objects/data/s/a", b"abc")
     copy = _Copy("data/s/a", 3, f"md5:{hashlib.md5(b'abc').hexdigest()}")
     for meanwhile, outcome in ((b"abc", "already_there"), (b"abd", "conflict")):
-        assert _bring_one_back(source, namespace, "objects/", copy)[0] == outcome
+        assert _restore_one(source, namespace, "objects/", copy)[0] == outcome
         assert namespace.read("data/s/a") == meanwhile
         namespace.delete_many(["data/s/a"])
 
