@@ -1,12 +1,12 @@
 """All benchmarks by one command.
 
-    python -m lakefs_gc_tests.benchmarks                      the names, and what each measures
+    python -m lakefs_gc_tests.benchmarks                      list the names and descriptions
     python -m lakefs_gc_tests.benchmarks listing decode       run these
-        --out FOLDER                                          where <name>.json and <name>.svg go
-        --set objects=2e6 --set latency_ms=30                 other sizes than the usual
+        --out FOLDER                                          write <name>.json and <name>.svg there
+        --set objects=2e6 --set latency_ms=30                 change the default sizes
 
-A benchmark's ratios are to a baseline of the same run; figures of different runs compare only on a machine that does
-nothing else.
+A benchmark's ratios refer to a baseline of the same run. Figures of different runs are comparable only on an idle
+machine.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MODULES = (
     "driver_memory",
     "prepare_uncommitted",
 )
-"""Modules of this package that have a ``BENCHMARK``: add yours."""
+"""The modules of this package with a ``BENCHMARK``. Add new ones here."""
 
 
 def load(name: str) -> Benchmark:
-    """The benchmark of a module."""
+    """Return the benchmark of a module."""
     benchmark = importlib.import_module(f"{__package__}.{name}").BENCHMARK
     if not isinstance(benchmark, Benchmark):
         raise TypeError(f"{name}.BENCHMARK is no Benchmark")

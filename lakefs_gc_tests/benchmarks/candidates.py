@@ -1,6 +1,6 @@
-"""Matching what is stored with what is referenced: 20M listed, 18M committed, 1M staged, 1M garbage, unless asked.
+"""Match stored with referenced objects: by default 20M listed, 18M committed, 1M staged, 1M garbage.
 
-The baseline joins on the addresses themselves.  Ours is the stage ``unmatched`` as it runs in production.
+The baseline joins on the addresses themselves. The other case is the stage ``unmatched`` of lakefs-gc.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SERVER = ServerIdentity("", "")
 
 
 def write_tables(folder: Path, listed: int, committed: int, staged: int) -> None:
-    """The stages of a run as Parquet: objects by number, of which the first are committed and the next staged."""
+    """Write the stages of a run as Parquet: numbered objects, of which the first are committed and the next staged."""
     for stage, begin, end in (
         ("store_listing", 0, listed),
         ("committed", 0, committed),
@@ -47,7 +47,7 @@ def write_tables(folder: Path, listed: int, committed: int, staged: int) -> None
     ):
         (folder / stage).mkdir(parents=True)
         for first in range(begin, end, _ROWS_PER_FILE):
-            # In an order of its own: nothing arrives sorted.
+            # In random order, because the input is never sorted.
             numbers = np.random.default_rng(first).permutation(np.arange(first, min(first + _ROWS_PER_FILE, end)))
             batch = listing_of(Shape(), numbers)
             table = pa.Table.from_batches([batch.select(["address"]) if stage == "uncommitted" else batch])

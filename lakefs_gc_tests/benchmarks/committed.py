@@ -1,7 +1,7 @@
-"""Reading every range of the active commits, of a generated namespace in the real format on a local folder.
+"""Read every range of the active commits of a generated namespace, in the real format in a local folder.
 
-The baseline is the usual way: rows go from the workers through the JVM, which makes them distinct and writes them.
-Ours lets workers write; then with a cache of ranges that is empty, and with one that has them all.
+In the baseline, rows go from the workers through the JVM, which makes them distinct and writes them. In the other
+cases the workers write, without a cache of ranges, with an empty one, and with a complete one.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _CACHE_BYTES = 100 * 1024**3
 
 
 def run_of(folder: Path) -> GCRun:
-    """A run over a generated namespace."""
+    """Return a run over a generated namespace."""
     now = datetime(2026, 6, 1, tzinfo=UTC)
     store = StoreLocation(f"file://{folder}")
     return GCRun("bench/1", "bench", "local://bench/", store, now, now, 0, 0, "generated", ServerIdentity("", ""))
 
 
 def read_committed(folder: Path, work: Path, *, through_jvm: bool, cached: bool) -> dict[str, Figure]:
-    """Read metaranges, then ranges, in this process's Spark; what both took."""
+    """Read metaranges, then ranges, in this process's Spark. Return the usage of both."""
     resource = SparkResource(spark_config={"spark.driver.memory": "2g"})
     spark, cores, run = resource.session, resource.cores, run_of(folder)
     place = Workspace(f"file://{work}", max_range_cache_bytes=_CACHE_BYTES if cached else 0)
-    spark.range(cores).mapInArrow(lambda batches: batches, "id long").collect()  # workers have started
+    spark.range(cores).mapInArrow(lambda batches: batches, "id long").collect()  # so that the workers have started
     with watched() as usage:
         ranges = _active_ranges(spark, run, place, cores)
         middle = time.perf_counter()

@@ -1,7 +1,7 @@
-"""How many entries of a range are decoded in a second, on one core, checks included.
+"""The number of entries of a range that one core decodes per second, including checks.
 
-Without ``--set files=FOLDER`` it decodes a range that it writes itself: 50,000 entries, as lakeFS fills one.  One case
-for each set of columns: the best of many rounds, warm.
+Without ``--set files=FOLDER`` it decodes a range that it writes itself, with 50,000 entries like a full range of
+lakeFS. It has one case for each set of columns: the best of many rounds after a warm-up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def full_range() -> bytes:
-    """A range as a server writes it after as many uploads."""
+    """Return a range as a server writes it after this number of uploads."""
     slice_id = new_reversed_id(NOW)
     entries = []
     for i in range(ENTRIES):
@@ -42,14 +42,14 @@ def full_range() -> bytes:
 
 
 def ranges_in(places: Sequence[str]) -> list[bytes]:
-    """The content of each range among these files and folders."""
+    """Return the content of each range among these files and folders."""
     files = [file for place in places for file in ([Path(place)] if Path(place).is_file() else Path(place).iterdir())]
     contents = [file.read_bytes() for file in files if file.is_file() and not file.name.endswith((".json", "dummy"))]
     return [data for data in contents if table_kind(read_properties(data, "")) == TableKind.RANGE]
 
 
 def best_rate(ranges: Sequence[bytes], *, keys: bool, details: bool) -> float:
-    """Entries a second of the fastest round over all ranges."""
+    """Return the entries per second of the fastest round over all ranges."""
     fastest = float("inf")
     entries = 0
     until = time.perf_counter() + SECONDS_PER_MEASUREMENT

@@ -1,6 +1,6 @@
 """Peak memory of the driver while it marks repositories of growing size: it must not follow the number of objects.
 
-Each size runs in a process of its own, on the embedded server and a local folder of empty files, all of them garbage.
+Each size runs in a separate process, on the embedded server and a local folder of empty files, all of them garbage.
 Figures: objects listed and marked, peak resident memory of the driver's Python in MiB, the time in seconds.
 """
 

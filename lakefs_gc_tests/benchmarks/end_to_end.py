@@ -1,8 +1,8 @@
-"""A whole mark of a large repository: from the first request to its report, with all that a run has.
+"""A whole mark of a large repository, from the first request to its report, with all parts of a run.
 
-Objects are in a simulated S3 store, commits, branches and staged entries on the embedded server, each in a process of
-its own on the same machine: their processor time is a figure of its own.  The figures of a stage are seconds by the
-clock; of ``uncommitted_s`` the server takes ``server_s``, in which it prepares the list.
+Objects are in a simulated S3 store, and commits, branches and staged entries on the embedded server. Both run in
+separate processes on the same machine, with separate figures for their processor time. The figures of a stage are wall
+seconds. ``uncommitted_s`` includes ``server_s``, in which the server prepares the list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SLOTS = 100
 
 
 def shape_of(objects: int, commits: int) -> Shape:
-    """Nine of ten objects committed, one of twenty staged, one of twenty garbage."""
+    """Return a shape in which 90 % of the objects are committed, 5 % staged and 5 % garbage."""
     ranges = max(1, int(objects * _COMMITTED_SHARE) // _ENTRIES_PER_RANGE)
     staged = int(objects * _STAGED_SHARE)
     stale = objects - ranges * _ENTRIES_PER_RANGE - staged
@@ -42,7 +42,7 @@ def shape_of(objects: int, commits: int) -> Shape:
 
 
 def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory: str) -> dict[str, Figure]:
-    """Mark in this process, which has nothing running yet; stages by the events of Dagster's run."""
+    """Mark in this new process. The times of the stages are those of Dagster's events."""
     os.environ.update(
         LAKECTL_SERVER_ENDPOINT_URL=credentials.endpoint_url,
         LAKECTL_CREDENTIALS_ACCESS_KEY_ID=credentials.access_key_id,
@@ -50,7 +50,7 @@ def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory:
     )
     settings = Settings(work_url=work.as_uri(), spark={"spark.driver.memory": memory})
     server_before = cpu_seconds_of(sandbox_pid)
-    with DagsterInstance.ephemeral() as instance:  # whatever instance there is has nothing to do with it
+    with DagsterInstance.ephemeral() as instance:  # an existing instance is not used
         session = GCSession(settings, instance)
         with watched() as usage:
             facts = session.mark(f"{REPOSITORY}/1")
@@ -88,7 +88,7 @@ def measure(options: Options) -> Iterator[Case]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             repository = write_repository(folder, shape_of(objects, commits), number_of_branches)
-            os.sync()  # or the first files that the mark wants on disk wait for what was generated
+            os.sync()  # otherwise the first files of the mark wait until the generated files are on disk
             with (
                 repository.store(latency_ms) as simulated,
                 simulated.environment(),

@@ -1,8 +1,8 @@
 """The objects of a generated namespace as the keys of a simulated store: a file of addresses in byte order.
 
-``write_key_file`` writes it once; the simulated store maps it into memory, so that its size is no matter.  The numbers
-of the objects must be all of 0 to n - 1, as they are where every entry of a new version is a new object (``turnover``
-1): slices then have 50,000 objects each, the newest slice, which comes first, perhaps fewer.
+``write_key_file`` writes it once. The simulated store maps it into memory, so its size does not matter. The numbers of
+the objects must be 0 to n - 1 without gaps. This is the case if every entry of a new version is a new object
+(``turnover`` 1). Slices then have 50,000 objects each. Only the newest slice, which is the first, may have fewer.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _SIZES = 80_000_000
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A file of ``objects`` addresses of one length, without anything between them."""
+    """A file of ``objects`` addresses of the same length, without separators."""
 
     path: Path
     objects: int
 
     def keys(self, folder: str) -> GeneratedKeys:
-        """For a simulated store whose namespace is ``folder`` in its bucket."""
+        """Return the keys of a simulated store whose namespace is ``folder`` in its bucket."""
         return GeneratedKeys(self, folder)
 
 
 def write_key_file(path: Path, shape: Shape) -> KeyFile:
-    """Write the addresses of all objects of a shape.  Raises ``ValueError`` for a ``turnover`` other than 1."""
+    """Write the addresses of all objects of a shape. Raises ``ValueError`` for a ``turnover`` other than 1."""
     if shape.turnover != 1:
         raise ValueError("the numbers of the objects have gaps: turnover must be 1")
     objects = shape.ranges * shape.per_range + shape.staged + shape.stale
@@ -63,29 +63,29 @@ class GeneratedKeys:
         return int(self._addresses.size)
 
     def prefix_of(self, number: int) -> tuple[bytes, int, int]:
-        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        """Return the folder of a key, its number within that folder, and the number of keys in that folder."""
         prefix = self.folder + self._addresses[number][:_SLICE_PREFIX_BYTES]
         if number < self._in_first:
             return prefix, number, min(self._in_first, len(self))
         return prefix, (number - self._in_first) % OBJECTS_PER_SLICE, OBJECTS_PER_SLICE
 
     def key(self, number: int) -> bytes:
-        """The key with this number."""
+        """Return the key with this number."""
         return self.folder + bytes(self._addresses[number])
 
     def size_bytes(self, number: int) -> int:
         return _LEAST_SIZE_BYTES + number * 4099 % _SIZES
 
     def first(self, wanted: Callable[[bytes], bool]) -> int:
-        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        """Return the first number from which on all keys match, or ``len`` if no key matches."""
         return bisect_left(range(len(self)), True, key=lambda number: wanted(self.key(number)))
 
     def number_of(self, key: bytes) -> int | None:
-        """The number of a key; None for any other text."""
+        """Return the number of a key, or None for any other text."""
         number = self.first(lambda other: other >= key)
         return number if number < len(self) and self.key(number) == key else None
 
     def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
-        """The ``<Contents>`` elements of ascending numbers, as S3 writes them."""
+        """Yield the ``<Contents>`` elements of ascending numbers, as S3 writes them."""
         names = self._addresses[numbers].view(np.uint8).reshape(len(numbers), _ADDRESS.itemsize)
         yield contents_elements(self.folder, names, _LEAST_SIZE_BYTES + numbers * 4099 % _SIZES)

@@ -1,8 +1,8 @@
 """A generated namespace as a repository of the sandbox, with its objects in a simulated S3 store.
 
-Commits, branches and staged entries are written straight into the sandbox's database, as so many requests would take
-hours.  The first commit has no parent, each later one has the one before it; branches begin at commits spread over the
-whole history, and each has its share of the staged entries.
+Commits, branches and staged entries are written directly to the sandbox's database, because this number of requests
+would take hours. Each commit except the first has the previous one as its parent. Branches begin at commits across the
+whole history, and share the staged entries equally.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _YEAR_SECONDS = 365 * 86_400
 
 @dataclass(frozen=True)
 class GeneratedRepository:
-    """What was written: files below ``_lakefs/``, the keys of the store, and the sandbox's state."""
+    """The written repository: files below ``_lakefs/``, the keys of the store, and the sandbox's state."""
 
     namespace: Namespace
     keys: KeyFile
     state: Path
 
     def store(self, latency_ms: float) -> SimulatedStore:
-        """The store that has it all."""
+        """Return the store with all objects."""
         return SimulatedStore(self.keys, latency_ms=latency_ms, files=self.namespace.folder)
 
 
 def write_repository(folder: Path, shape: Shape, number_of_branches: int) -> GeneratedRepository:
-    """Write all of it below ``folder``."""
+    """Write the repository below ``folder``."""
     namespace = generate(folder / "namespace", shape)
     keys = write_key_file(folder / "keys", shape)
     repository = GeneratedRepository(namespace, keys, folder / "state")
@@ -88,11 +88,11 @@ def _write_refs(sandbox: Sandbox, namespace: Namespace, url: str, number_of_bran
 
 
 def _stage(sandbox: Sandbox, shape: Shape) -> None:
-    """Entries at new paths, a run of them on each branch."""
+    """Stage entries at new paths, a consecutive part on each branch."""
     tokens = [branch.staging_token for branch in sandbox.refs.branches(REPOSITORY)]
     first = shape.ranges * shape.per_range
     per_branch = -(-shape.staged // len(tokens))
-    # All alike but for their addresses, which are of one length: made once, and written over.
+    # The entries differ only in their addresses, which have the same length, so one template is overwritten.
     blank = "a" * len(addresses_of(shape, np.arange(1))[0].as_py())
     entry = Entry(blank, AddressType.RELATIVE, size_bytes=1, last_modified_ns=1_767_225_600 * 10**9, e_tag="e" * 32)
     template = record_of("", entry)
@@ -110,7 +110,7 @@ def _stage(sandbox: Sandbox, shape: Shape) -> None:
 
 @contextmanager
 def sandbox_process(state: Path) -> Iterator[tuple[ServerCredentials, int]]:
-    """The sandbox of a state, in a process of its own: how to reach it, and the id of the process."""
+    """Run a sandbox in a separate process. Yield its credentials and the id of the process."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(state, there), daemon=True)
     process.start()

@@ -1,12 +1,12 @@
-"""A namespace of any size in the real format, quickly: ranges, metaranges, a list of active commits, staged objects.
+"""Generate a namespace of any size in the real format: ranges, metaranges, active commits, staged objects.
 
     python -m lakefs_gc_tests.benchmarks.generator FOLDER [--entries 1000000 --ranges 2400 --commits 100 ...]
 
-What is written is what a lakeFS server would have written, down to ids and checksums, and the same for the same
-``Shape``.  Objects themselves are not written: ``Namespace.objects`` gives their rows, for a simulated store.
+The files are identical to those of a lakeFS server, including ids and checksums, and reproducible for the same
+``Shape``. The objects themselves are not written. ``Namespace.objects`` returns their rows for a simulated store.
 
-The repository has ``slots`` ranges at a time.  Each commit replaces some of them by their next *version*, in which one
-entry of ``turnover`` is a new object, so ranges share addresses, and commits share ranges, as in a real history.
+The repository has ``slots`` ranges at any time. Each commit replaces some of them by their next *version*, in which one
+of ``turnover`` entries is a new object. So ranges share addresses, and commits share ranges, as in a real history.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from lakefs_gc.storage.base import LISTING_SCHEMA
 OBJECTS_PER_SLICE = 50_000
 _EPOCH_S = 1_767_225_600  # 2026-01-01
 _CONTENTS = 1 << 14
-"""Different sizes and ETags: an identity is a SHA-256, so 16,384 of them are made once and used again and again."""
+"""The number of distinct sizes and ETags. An identity is a SHA-256, so 16,384 of them are computed once and reused."""
 _ALPHABET = np.frombuffer(b"0123456789abcdefghijklmnopqrstuv", np.uint8)
 _ADDRESS_BYTES = len("data/") + 20 + 1 + 20
 _KEY = b"events/p00000000/part-00000.parquet"
-_ROOM = 64  # copies run in steps of 16 bytes
+_ROOM = 64  # data is copied in steps of 16 bytes
 _FILES_PER_UNCOMMITTED_PAGE = 200_000
 _RANGES_PER_TASK = 500
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a namespace has: ``entries`` in all ranges together, of which ``ranges`` have an equal share.
+    """The content of a namespace: ``entries`` in total, divided equally among ``ranges``.
 
-    ``slots`` ranges make up one commit; ``turnover`` 1 makes every entry of a new version a new object, 10 one in ten.
-    ``staged`` and ``stale`` objects are referred to by the uncommitted list and by nobody.
+    One commit has ``slots`` ranges. With ``turnover`` 1 every entry of a new version is a new object, with 10 every
+    tenth. ``staged`` objects are in the uncommitted list, ``stale`` objects are unreferenced.
     """
 
     entries: int = 1_000_000
@@ -79,7 +79,7 @@ class Shape:
 
     @property
     def distinct(self) -> int:
-        """Different committed addresses."""
+        """Return the number of distinct committed addresses."""
         versions = -(-self.ranges // self.slots)
         of_version = [
             self.per_range if not v else len(range(v % self.turnover, self.per_range, self.turnover))
@@ -93,7 +93,7 @@ class Shape:
 
 @inlined
 def _mixed(number: int) -> np.uint64:
-    """64 bits that look random (SplitMix64)."""
+    """Return 64 pseudorandom bits (SplitMix64)."""
     value = np.uint64(number) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -102,7 +102,7 @@ def _mixed(number: int) -> np.uint64:
 
 @inlined
 def _write_xid(seconds: int, low: np.uint64, alphabet: Array, target: int) -> None:
-    """20 characters for 32 bits of time and 64 others; the last character holds the last bit."""
+    """Write the 20 characters of 32 bits of time and 64 other bits. The last character contains the last bit."""
     high = np.uint64(seconds)
     for i in range(20):
         shift = 91 - 5 * i  # of the 96 bits, 5 at a time from the top
@@ -119,7 +119,7 @@ def _write_xid(seconds: int, low: np.uint64, alphabet: Array, target: int) -> No
 
 @compiled
 def write_addresses(numbers: Array, seed: int, alphabet: Array, target: int, stride: int) -> None:
-    """The address of each object, ``stride`` bytes apart: those of 50,000 successive numbers share a slice."""
+    """Write the address of each object, ``stride`` bytes apart. 50,000 consecutive numbers share a slice."""
     for row in range(numbers.size):
         number = numbers[row]
         at = target + row * stride
@@ -143,7 +143,7 @@ def fill_entries(
     numbers: Array, seed: int, alphabet: Array, values: Array, value_bytes: int, address_offset: int, time_offset: int,
     rows: Array,
 ) -> None:  # fmt: skip
-    """The values of entries, from templates of the same length: their address and time are written over."""
+    """Write the values of entries from templates of the same length, in which address and time are overwritten."""
     target = address_of(rows)
     source = address_of(values)
     for row in range(numbers.size):
@@ -158,7 +158,7 @@ def fill_entries(
 
 @compiled
 def fill_keys(slot: int, template: Array, rows: Array) -> None:
-    """The logical paths of a slot, in order."""
+    """Write the logical paths of a slot in order."""
     target = address_of(rows)
     size = template.size - 64
     for row in range((rows.size - 64) // size):
@@ -182,9 +182,9 @@ def fill_block(
     keys: Array, key_bytes: int, values: Array, value_bytes: int, first: int, trailer: Array, block: Array,
     restart_points: Array,
 ) -> tuple[int, int]:  # fmt: skip
-    """Put entries into a block, from ``first`` on, until Pebble would close it: its size, and the entry after it.
+    """Write entries to a block from ``first`` on, until Pebble would close it. Return its size and the next entry.
 
-    Every 16th entry is a restart point, whose key is whole.
+    Every 16th entry is a restart point with a complete key.
     """
     start = address_of(block)
     target = start
@@ -246,15 +246,15 @@ def _template_entry(content: int, seed: int) -> Entry:
 def _templates(seed: int) -> _Templates:
     entries = [_template_entry(content, seed) for content in range(_CONTENTS)]
     values = [encode_value(entry_identity(entry), encode_entry(entry)) for entry in entries]
-    # Four more, never chosen: copies of the last one read beyond it.
+    # Four more that are never selected, because copies of the last one read beyond it.
     joined = np.frombuffer(b"".join(values + values[:4]), np.uint8)
-    # Behind the address: the tag and the length of the time, the tag of its seconds.
+    # After the address: the tag and the length of the time, the tag of its seconds.
     address_offset = values[0].index(b"a" * _ADDRESS_BYTES)
     return _Templates(joined, len(values[0]), address_offset, address_offset + _ADDRESS_BYTES + 3)
 
 
 def entry_numbers(shape: Shape, number: int) -> Array:
-    """Which objects the range has, in the order of its paths."""
+    """Return the numbers of the objects of a range, in the order of its paths."""
     version, slot = divmod(number, shape.slots)
     path = np.arange(shape.per_range, dtype=np.int64)
     changed = np.maximum(version - (version - path) % shape.turnover, 0)
@@ -263,7 +263,7 @@ def entry_numbers(shape: Shape, number: int) -> Array:
 
 
 def write_range_number(shape: Shape, number: int) -> WrittenTable:
-    """The range of that number; byte for byte what ``table_writer.write_range`` makes of the same entries."""
+    """Return the range with a number. Its bytes equal those of ``table_writer.write_range`` for the same entries."""
     templates, count, slot = _templates(shape.seed), shape.per_range, number % shape.slots
     value_bytes, key_bytes = templates.value_bytes, len(_KEY)
     values = np.empty(count * value_bytes + _ROOM, np.uint8)
@@ -321,7 +321,7 @@ def _table_id(keys: Array, key_bytes: int, values: Array, value_bytes: int, coun
 
 
 def _write_ranges(shape: Shape, folder: Path, begin: int, end: int) -> list[WrittenTable]:
-    """Write some ranges; what their metaranges say of them."""
+    """Write some ranges. Return their records in metaranges."""
     described = []
     for number in range(begin, end):
         table = write_range_number(shape, number)
@@ -335,7 +335,7 @@ def _write_ranges(shape: Shape, folder: Path, begin: int, end: int) -> list[Writ
 
 @dataclass(frozen=True)
 class Namespace:
-    """A namespace that was written: ``commits_file`` and ``uncommitted_folder`` are keys in it."""
+    """A written namespace. ``commits_file`` and ``uncommitted_folder`` are keys in it."""
 
     folder: Path
     shape: Shape
@@ -346,7 +346,7 @@ class Namespace:
 
     @property
     def numbers(self) -> Iterator[Array]:
-        """The numbers of all objects that the store has, some at a time: committed, staged, stale."""
+        """Yield the numbers of all objects of the store in parts: committed, staged, stale."""
         shape = self.shape
         for number in range(shape.ranges):
             objects = entry_numbers(shape, number)
@@ -357,14 +357,14 @@ class Namespace:
             yield np.arange(begin, min(begin + OBJECTS_PER_SLICE, loose + shape.staged + shape.stale))
 
     def objects(self) -> Iterator[pa.RecordBatch]:
-        """The rows of a listing of the store, in no order, as batches of ``LISTING_SCHEMA``."""
+        """Yield the rows of a listing of the store in random order, as batches of ``LISTING_SCHEMA``."""
         for numbers in self.numbers:
             if len(numbers):
                 yield listing_of(self.shape, numbers)
 
 
 def addresses_of(shape: Shape, numbers: Array) -> pa.StringArray:
-    """The address of each object."""
+    """Return the address of each object."""
     content = np.empty(numbers.size * _ADDRESS_BYTES + _ROOM, np.uint8)
     write_addresses(numbers, shape.seed, _ALPHABET, int(content.ctypes.data), _ADDRESS_BYTES)
     offsets = np.arange(0, (numbers.size + 1) * _ADDRESS_BYTES, _ADDRESS_BYTES, dtype=np.int32)
@@ -372,7 +372,7 @@ def addresses_of(shape: Shape, numbers: Array) -> pa.StringArray:
 
 
 def listing_of(shape: Shape, numbers: Array) -> pa.RecordBatch:
-    """What a listing says of these objects: sizes between 2 and 70 MB, a time in the first days of 2026."""
+    """Return the listing of these objects, with sizes between 2 and 70 MB and times in the first days of 2026."""
     times = pa.array((_EPOCH_S + numbers // 10_000) * 1_000_000 + 300_000)
     sizes = pa.array((1 << 21) + (numbers * 4099) % (1 << 26))
     return pa.RecordBatch.from_arrays(
@@ -381,7 +381,7 @@ def listing_of(shape: Shape, numbers: Array) -> pa.RecordBatch:
 
 
 def generate(folder: Path, shape: Shape, *, processes: int = 2) -> Namespace:
-    """Write a namespace below ``folder``, which must not have one yet."""
+    """Write a namespace below ``folder``, which must not contain one."""
     began = time.monotonic()
     metadata = folder / "_lakefs"
     metadata.mkdir(parents=True)
@@ -405,7 +405,7 @@ def generate(folder: Path, shape: Shape, *, processes: int = 2) -> Namespace:
 def _write_commits(
     shape: Shape, metadata: Path, described: list[WrittenTable]
 ) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Write a metarange for each commit; (commit id, metarange id) of all, and the last commit."""
+    """Write a metarange for each commit. Return all pairs (commit id, metarange id), and the last commit."""
     current: dict[int, WrittenTable] = {}
     commits = []
     born = 0
@@ -414,7 +414,7 @@ def _write_commits(
         until = max(1, shape.ranges * (number + 1) // shape.commits)
         for range_number in range(born, until):
             current[range_number % shape.slots] = described[range_number]
-        if until > born:  # else it has the tree of the commit before
+        if until > born:  # otherwise it has the tree of the previous commit
             metarange = write_metarange([current[slot] for slot in sorted(current)])
             (metadata / metarange.id).write_bytes(metarange.data)
         born = until
@@ -435,7 +435,7 @@ def _write_uncommitted(shape: Shape, folder: Path) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write a namespace, and say in one JSON line what it has and how long that took."""
+    """Write a namespace, and print its content and the duration as one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     for name, default in asdict(Shape()).items():

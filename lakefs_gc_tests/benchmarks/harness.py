@@ -1,7 +1,7 @@
-"""What every benchmark is made of: cases with figures, a watch on processor time and memory, fresh processes.
+"""The parts of a benchmark: cases with figures, measurement of processor time and memory, fresh processes.
 
-A benchmark is a module of this package with a ``BENCHMARK``; ``__main__`` lists their names.  Its ``measure`` yields a
-``Case`` for each row of the table.  Figures have their unit in the name: ``keys_per_s``, ``peak_mib``, ``requests``.
+A benchmark is a module of this package with a ``BENCHMARK``. ``__main__`` lists their names. Its ``measure`` yields a
+``Case`` for each row of the table. Figures have their unit in the name: ``keys_per_s``, ``peak_mib``, ``requests``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Case:
-    """One row: what was measured, its figures, and whether the others are compared with it."""
+    """One row: its name, its figures, and whether it is the baseline of the others."""
 
     name: str
     figures: Mapping[str, Figure]
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for: ``--set name=value``."""
+    """The options of the command line: ``--set name=value``."""
 
     values: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Options:
         return int(float(self.values.get(name, default)))
 
     def counts(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Several, written ``1e5,1e6``."""
+        """Return several numbers, written ``1e5,1e6``."""
         return tuple(int(float(part)) for part in self.values[name].split(",")) if name in self.values else default
 
     def text(self, name: str, default: str = "") -> str:
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """``compare`` is the figure that ratios and the plot are of; ``settings`` says what ``--set`` can change."""
+    """A benchmark. ``compare``: the figure of the ratios and the plot. ``settings``: the options of ``--set``."""
 
     title: str
     compare: str
@@ -66,11 +66,11 @@ class Benchmark:
 
 @dataclass
 class Usage:
-    """What a piece of work took.
+    """The resources that a piece of work used.
 
     ``cpu_seconds`` and ``peak_mib`` are by kind of process: ``driver`` (this one), ``jvm``, ``workers`` (Spark's Python
-    workers), ``other``.  Memory is the proportional set size of all processes of the kind together: pages that forked
-    workers share count once.
+    workers), ``other``. Memory is the sum of the proportional set sizes of all processes of a kind, so pages that
+    forked workers share count once.
     """
 
     wall_seconds: float = 0.0
@@ -79,11 +79,11 @@ class Usage:
 
     @property
     def client_cpu_seconds(self) -> float:
-        """Processor time of driver, JVM and workers."""
+        """Return the processor time of driver, JVM and workers."""
         return sum(seconds for kind, seconds in self.cpu_seconds.items() if kind != "other")
 
     def figures(self) -> dict[str, Figure]:
-        """As figures of a case."""
+        """Return the usage as figures of a case."""
         memory = {f"{kind}_peak_mib": round(mib) for kind, mib in sorted(self.peak_mib.items()) if kind != "other"}
         return {
             "wall_s": round(self.wall_seconds, 2),
@@ -94,7 +94,7 @@ class Usage:
 
 @contextmanager
 def watched() -> Iterator[Usage]:
-    """Measure what this process and its descendants take meanwhile; the ``Usage`` is complete afterwards."""
+    """Measure this process and its descendants during the block. The ``Usage`` is complete afterwards."""
     usage = Usage()
     watch = _Watch(usage)
     before = watch.look()
@@ -119,21 +119,21 @@ def watched() -> Iterator[Usage]:
         thread.join()
         after = watch.look()
         usage.cpu_seconds = {kind: seconds - before.get(kind, 0.0) for kind, seconds in after.items()}
-        usage.cpu_seconds["driver"] -= own_seconds  # what the watch itself took
+        usage.cpu_seconds["driver"] -= own_seconds  # the measurement itself
 
 
 class _Watch:
-    """Adds up processor time by process, so that of one that has ended stays, and keeps the peaks of memory."""
+    """Adds up processor time, including that of processes that have ended, and keeps the memory peaks."""
 
     def __init__(self, usage: Usage) -> None:
         self.usage = usage
         self.cpu_seconds: dict[int, tuple[str, float]] = {}
 
     def look(self) -> dict[str, float]:
-        """Processor seconds by kind until now."""
+        """Return the processor seconds by kind until now."""
         mib: dict[str, float] = {}
         for pid in _with_descendants(os.getpid()):
-            with suppress(OSError, ValueError, IndexError):  # it may have ended just now
+            with suppress(OSError, ValueError, IndexError):  # the process may have ended meanwhile
                 kind = _kind(pid)
                 self.cpu_seconds[pid] = kind, cpu_seconds_of(pid)
                 mib[kind] = mib.get(kind, 0.0) + _memory_mib(pid)
@@ -161,12 +161,12 @@ def _with_descendants(root: int) -> list[int]:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` after the name, which may hold anything: state, parent, ..."""
+    """Return the fields of ``/proc/<pid>/stat`` after the name, which may contain any character: state, parent, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Processor time of a process until now."""
+    """Return the processor time of a process until now."""
     fields = _stat_fields(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
@@ -188,6 +188,6 @@ def _memory_mib(pid: int) -> float:
 
 
 def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
-    """``function(*arguments)`` in a process of its own: peaks of memory and caches of another case are not in it."""
+    """Run ``function(*arguments)`` in a separate process, without the memory peaks and caches of other cases."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()

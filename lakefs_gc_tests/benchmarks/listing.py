@@ -1,9 +1,9 @@
-"""How many keys a second are listed from a simulated S3 store, against one sequential lister.
+"""The number of keys per second that are listed from a simulated S3 store, compared with one sequential lister.
 
-One process with threads (``storage.range_listing``) is measured by itself: what a core of client work does, and what
-listing at once gains at a latency, in many slices or in one.  Then the stage as Spark runs it: workers that write
-Parquet themselves, against the same rows written by the JVM.  On few cores the simulator shares them: its own
-processor time is a figure, too.
+The first cases measure one process with threads (``storage.range_listing``): the client work of one core, and the gain
+of concurrent listing with a latency, in many slices or in one. The others measure the stage in Spark: workers that
+write Parquet themselves, and the same rows written by the JVM. The simulator shares the cores, so its processor time is
+a separate figure.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore, StoreStats
 
 _OBJECTS_PER_SLICE = 20_000
-"""lakeFS begins a new slice after so many."""
+"""lakeFS begins a new slice after this number of objects."""
 _AT_ONCE = 16
 _LIMITS = ListingLimits(pages_per_range=100)
 
 
 def figures(keys: int, usage: Usage, before: StoreStats, after: StoreStats) -> dict[str, Figure]:
-    """The figures of a listing."""
+    """Return the figures of a listing."""
     requests = {name: count - before.requests.get(name, 0) for name, count in after.requests.items()}
     cpu_seconds = usage.client_cpu_seconds
     return {
@@ -54,7 +54,7 @@ def figures(keys: int, usage: Usage, before: StoreStats, after: StoreStats) -> d
 
 
 def sequentially(shape: KeyShape, latency_ms: float) -> dict[str, Figure]:
-    """One page after the other, in this process."""
+    """List one page after the other in this process."""
     with SimulatedStore(shape, latency_ms=latency_ms) as simulated, simulated.environment():
         store = open_store(simulated.location)
         slices = store.list_level("data/")[0]
@@ -65,7 +65,7 @@ def sequentially(shape: KeyShape, latency_ms: float) -> dict[str, Figure]:
 
 
 def by_threads(shape: KeyShape, latency_ms: float, requests_per_second: float = 0.0) -> dict[str, Figure]:
-    """By ranges, in this process."""
+    """List by ranges in this process."""
     simulated = SimulatedStore(shape, latency_ms=latency_ms, requests_per_second=requests_per_second)
     with simulated, simulated.environment():
         store = open_store(simulated.location)
@@ -77,7 +77,7 @@ def by_threads(shape: KeyShape, latency_ms: float, requests_per_second: float = 
 
 
 def by_spark(shape: KeyShape, latency_ms: float, *, through_jvm: bool) -> dict[str, Figure]:
-    """As Spark runs it, from the first request to the last file."""
+    """Run the stage in Spark, from the first request to the last file."""
     with (
         SimulatedStore(shape, latency_ms=latency_ms) as simulated,
         simulated.environment(),
@@ -100,7 +100,7 @@ def by_spark(shape: KeyShape, latency_ms: float, *, through_jvm: bool) -> dict[s
 
 
 def _through_jvm(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> int:
-    """What the stage did before: a slice is one thread's, and each row goes to the JVM, which writes Parquet."""
+    """Run the earlier form of the stage: one thread for each slice, and the JVM writes the rows as Parquet."""
     slices = spark.createDataFrame([(name,) for name in open_store(store).list_level("data/")[0]], "prefix string")
     listed = slices.repartition(cores * 4).mapInArrow(_list_slices(store), schemas.STORE_LISTING)
     listed.write.parquet(f"{folder}/data")

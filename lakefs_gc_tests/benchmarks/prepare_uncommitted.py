@@ -1,7 +1,7 @@
-"""Peak memory and time of the sandbox's preparation of staged entries: memory must not follow their number.
+"""Peak memory and time of the sandbox's preparation of staged entries. Memory must not grow with their number.
 
-Each size runs in a process of its own.  Entries are written straight into one branch's staging area.  Figures: entries
-prepared, pages, peak resident memory in MiB before the preparation and after it, seconds it took.
+Each size runs in a separate process. Entries are written directly to one branch's staging area. Figures: prepared
+entries, pages, peak resident memory in MiB before and after the preparation, duration in seconds.
 """
 
 from __future__ import annotations

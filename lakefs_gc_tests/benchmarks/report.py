@@ -1,4 +1,4 @@
-"""What becomes of the cases of a benchmark: a table, JSON and a plot (SVG)."""
+"""The output of a benchmark: a table, JSON and a plot (SVG)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROW_HEIGHT, _NAME_WIDTH, _BAR_WIDTH, _FIGURE_WIDTH = 26, 320, 420, 160
 
 
 def ratio(benchmark: Benchmark, case: Case, baseline: Case | None) -> float | None:
-    """How much better than the baseline; None where there is nothing to compare."""
+    """Return the improvement over the baseline, or None if they cannot be compared."""
     if baseline is None or benchmark.compare not in case.figures or benchmark.compare not in baseline.figures:
         return None
     own, theirs = float(case.figures[benchmark.compare]), float(baseline.figures[benchmark.compare])
@@ -32,7 +32,7 @@ def baseline_of(cases: Sequence[Case]) -> Case | None:
 
 
 def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
-    """One column for each figure, and the ratio to the baseline."""
+    """Return a table with one column for each figure, and the ratio to the baseline."""
     baseline = baseline_of(cases)
     names = list(dict.fromkeys(name for case in cases for name in case.figures))
     table = Table("case", *(name for name in names), *(["× baseline"] if baseline else []), title=benchmark.title)
@@ -48,7 +48,7 @@ def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
 
 
 def to_json(name: str, benchmark: Benchmark, cases: Sequence[Case]) -> bytes:
-    """Everything that was measured, and on what."""
+    """Return all measurements, and the description of the machine."""
     baseline = baseline_of(cases)
     content: dict[str, Any] = {
         "benchmark": name,
@@ -76,7 +76,7 @@ def to_json(name: str, benchmark: Benchmark, cases: Sequence[Case]) -> bytes:
 
 
 def to_svg(benchmark: Benchmark, cases: Sequence[Case]) -> str:
-    """A bar for each case, as long as its compared figure."""
+    """Return a bar chart of the compared figure, with one bar for each case."""
     shown = [case for case in cases if benchmark.compare in case.figures]
     longest = max((float(case.figures[benchmark.compare]) for case in shown), default=0.0) or 1.0
     width, height = _NAME_WIDTH + _BAR_WIDTH + _FIGURE_WIDTH, _ROW_HEIGHT * (len(shown) + 2)
@@ -102,7 +102,7 @@ def to_svg(benchmark: Benchmark, cases: Sequence[Case]) -> str:
 
 
 def write(name: str, benchmark: Benchmark, cases: Sequence[Case], folder: Path) -> None:
-    """``<name>.json`` and ``<name>.svg``."""
+    """Write ``<name>.json`` and ``<name>.svg``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_bytes(to_json(name, benchmark, cases))
     (folder / f"{name}.svg").write_text(to_svg(benchmark, cases), "utf-8")

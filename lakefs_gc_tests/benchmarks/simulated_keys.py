@@ -1,8 +1,8 @@
 """The keys of a simulated store: a formula instead of a list, so that a billion of them take no memory.
 
 A namespace has objects directly at its root (the old layout of lakeFS), then ``data/`` with slices of equal size, and
-then, if asked for, one slice that is larger than all others.  Each key has a number; numbers are in byte order of the
-keys, so that any page of any listing is a range of numbers, found by bisection.
+then an optional slice that is larger than all others. Each key has a number. Numbers are in the byte order of the keys,
+so that any page of any listing is a range of numbers, which bisection finds.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ _POWERS = 10 ** np.arange(_ID_DIGITS - 2, -1, -1, dtype=np.int64)
 
 
 class Keys(Protocol):
-    """What a simulated store lists: each key has a number, in the order of their bytes."""
+    """The keys of a simulated store. Each key has a number, in the byte order of the keys."""
 
     def __len__(self) -> int: ...
 
     def prefix_of(self, number: int) -> tuple[bytes, int, int]:
-        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        """Return the folder of a key, its number within that folder, and the number of keys in that folder."""
         ...
 
     def key(self, number: int) -> bytes:
-        """The key with this number."""
+        """Return the key with this number."""
         ...
 
     def size_bytes(self, number: int) -> int:
-        """The size of its object."""
+        """Return the size of its object."""
         ...
 
     def first(self, wanted: Callable[[bytes], bool]) -> int:
-        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        """Return the first number from which on all keys match, or ``len`` if no key matches."""
         ...
 
     def number_of(self, key: bytes) -> int | None:
-        """The number of a key; None for any other text."""
+        """Return the number of a key, or None for any other text."""
         ...
 
     def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
-        """The ``<Contents>`` elements of ascending numbers, URL-encoded as S3 writes them."""
+        """Yield the ``<Contents>`` elements of ascending numbers, URL-encoded as S3 writes them."""
         ...
 
 
 class KeySource(Protocol):
-    """Says which keys there are, in few bytes: it goes to the store's process."""
+    """A compact description of the keys, which is sent to the process of the store."""
 
     def keys(self, folder: str) -> Keys:
-        """For a namespace that is ``folder`` in its bucket."""
+        """Return the keys of a namespace that is ``folder`` in its bucket."""
         ...
 
 
 @dataclass(frozen=True)
 class KeyShape:
-    """How many objects are where.
+    """The distribution of the objects.
 
-    ``at_root`` lie directly at the root, ``slices`` × ``objects_per_slice`` in slices of ``data/``, ``in_one_slice``
-    in one more slice of its own.
+    ``at_root`` objects are directly at the root, ``slices`` × ``objects_per_slice`` in slices of ``data/``, and
+    ``in_one_slice`` in one additional slice.
     """
 
     slices: int = 0
@@ -81,7 +81,7 @@ class KeyShape:
         return self.at_root + self.slices * self.objects_per_slice + self.in_one_slice
 
     def keys(self, folder: str) -> SimulatedKeys:
-        """For a namespace that is ``folder`` in its bucket."""
+        """Return the keys of a namespace that is ``folder`` in its bucket."""
         return SimulatedKeys(self, folder)
 
 
@@ -96,7 +96,7 @@ class SimulatedKeys:
         return self.shape.objects
 
     def prefix_of(self, number: int) -> tuple[bytes, int, int]:
-        """Folder of a key, its number within that folder, and how many keys that folder has."""
+        """Return the folder of a key, its number within that folder, and the number of keys in that folder."""
         shape = self.shape
         if number < shape.at_root:
             return self.folder, number, shape.at_root
@@ -107,7 +107,7 @@ class SimulatedKeys:
         return self.folder + b"data/h%019d/" % 0, number - shape.slices * shape.objects_per_slice, shape.in_one_slice
 
     def key(self, number: int) -> bytes:
-        """The key with this number.  Linked addresses on a live server are as long as these."""
+        """Return the key with this number. Linked addresses on a real server have this length."""
         prefix, within, _ = self.prefix_of(number)
         return prefix + b"c%019d,%b" % (within, _SIGNATURE)
 
@@ -115,11 +115,11 @@ class SimulatedKeys:
         return _LEAST_SIZE + self.prefix_of(number)[1] % 9000
 
     def first(self, wanted: Callable[[bytes], bool]) -> int:
-        """The first number whose key is wanted, where all after it are wanted too; ``len`` if there is none."""
+        """Return the first number from which on all keys match, or ``len`` if no key matches."""
         return bisect_left(range(len(self)), True, key=lambda number: wanted(self.key(number)))
 
     def number_of(self, key: bytes) -> int | None:
-        """The number of a key; None for any other text."""
+        """Return the number of a key, or None for any other text."""
         folder, separator, name = key.rpartition(b"/")
         digits = name[1:_ID_DIGITS]
         if not digits.isdigit():
@@ -134,7 +134,7 @@ class SimulatedKeys:
         return number if number < len(self) and self.key(number) == key else None
 
     def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
-        """The ``<Contents>`` elements of ascending numbers, URL-encoded as S3 writes them, one text for each folder."""
+        """Yield the ``<Contents>`` elements of ascending numbers, URL-encoded as in S3, one text for each folder."""
         begin = 0
         while begin < len(numbers):
             prefix, within, of_folder = self.prefix_of(int(numbers[begin]))
@@ -145,7 +145,7 @@ class SimulatedKeys:
 
 
 def _elements(prefix: bytes, within: npt.NDArray[np.int64]) -> bytes:
-    """Elements of one folder's keys."""
+    """Return the elements of the keys of one folder."""
     row = b"c" + b"0" * (_ID_DIGITS - 1) + b"%2C" + _SIGNATURE
     names = np.tile(np.frombuffer(row, np.uint8), (len(within), 1))
     _write_digits(names, 1, within, _ID_DIGITS - 1)
@@ -153,9 +153,9 @@ def _elements(prefix: bytes, within: npt.NDArray[np.int64]) -> bytes:
 
 
 def contents_elements(prefix: bytes, names: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> bytes:
-    """``<Contents>`` elements of objects in one folder.
+    """Return the ``<Contents>`` elements of objects in one folder.
 
-    All are of one length: ``names`` has a row of bytes for each, and ``sizes`` are all of as many digits.
+    All have the same length: ``names`` has a row of bytes for each, and all ``sizes`` have the same number of digits.
     """
     before = _HEAD + prefix
     digits = len(str(int(sizes[0])))
@@ -167,6 +167,6 @@ def contents_elements(prefix: bytes, names: npt.NDArray[np.uint8], sizes: npt.ND
 
 
 def _write_digits(matrix: npt.NDArray[np.uint8], column: int, values: npt.NDArray[np.int64], digits: int) -> None:
-    used = min(digits, len(str(int(values.max()))))  # the rest are zeros already
+    used = min(digits, len(str(int(values.max()))))  # the other bytes are already zeros
     decimal = values[:, None] // _POWERS[-used:] % 10
     matrix[:, column + digits - used : column + digits] = decimal + ord("0")

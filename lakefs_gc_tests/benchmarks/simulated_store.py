@@ -1,15 +1,15 @@
-"""A simulated object store: S3's protocol, in a process of its own, with keys from a formula.
+"""A simulated object store: S3's protocol, in a separate process, with keys from a formula.
 
     with SimulatedStore(KeyShape(slices=1000, objects_per_slice=20_000), latency_ms=30) as store:
         with store.environment(): ...open_store(store.location)...
 
 It answers ListObjectsV2 (prefix, delimiter, start-after, continuation, max-keys), HEAD, GET, PUT, DELETE and
-DeleteObjects (an outcome for each key).  What is put lies in memory; of what is deleted among the formula's keys one
-bit is kept.  It checks no signature.  It counts its requests by operation and measures its own processor time, so that
-a benchmark can tell it apart; a page of 1000 keys costs it about 0.3 ms.
+DeleteObjects (an outcome for each key). Written objects are in memory. A deleted key of the formula takes one bit. It
+does not check signatures. It counts its requests by operation and measures its own processor time, so that a benchmark
+can subtract it. A page of 1000 keys takes about 0.3 ms.
 
-``latency_ms`` is how long each answer waits.  Over ``requests_per_second`` (a bucket of one second's tokens) it answers
-503 SlowDown, as S3 does.
+Each answer waits for ``latency_ms``. Above ``requests_per_second`` (a bucket of one second's tokens) it answers 503
+SlowDown, as S3 does.
 
 Source of the format: AWS S3 API reference.
 """
@@ -53,9 +53,9 @@ _CHUNK = 8192
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """What the store has and how it behaves.  0 requests per second is no limit.
+    """The content and the behaviour of the store. 0 requests per second means no limit.
 
-    ``files`` is a local folder whose files it has as well, by their paths, as if they had been put.
+    ``files``: a local folder whose files are also in the store, by their paths, as if they had been written to it.
     """
 
     source: KeySource
@@ -67,7 +67,7 @@ class StoreOptions:
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What the store did so far: requests by operation (``SlowDown`` counts those it refused), its own CPU seconds."""
+    """The requests of the store by operation (``SlowDown``: the rejected ones), and its own CPU seconds."""
 
     requests: dict[str, int]
     cpu_seconds: float
@@ -83,7 +83,7 @@ class _Answer:
 
 
 class SimulatedStore:
-    """The store in a process of its own; see the module."""
+    """The store in a separate process. See the module."""
 
     def __init__(
         self,
@@ -104,20 +104,20 @@ class SimulatedStore:
             target=_serve, args=(self.options, there), daemon=True
         )
         self._process.start()
-        there.close()  # so that a process that ends at once is an end of the pipe
+        there.close()  # so that the pipe ends if the process ends immediately
         self.endpoint = f"http://127.0.0.1:{here.recv()}"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Not SIGTERM: Dagster makes it do what SIGINT does, and that is ignored in what a shell runs in the background.
+        # Not SIGTERM, because Dagster treats it like SIGINT, which background processes of a shell ignore.
         self._process.kill()
         self._process.join()
 
     @contextmanager
     def environment(self) -> Iterator[None]:
-        """This store in the environment, for this process and those that it starts."""
+        """Set the environment variables of this store, for this process and its child processes."""
         before = dict(os.environ)
         os.environ.update(
             AWS_ENDPOINT_URL_S3=self.endpoint, AWS_ACCESS_KEY_ID="simulated", AWS_SECRET_ACCESS_KEY="simulated"
@@ -188,7 +188,7 @@ class _Bucket:
         return self._read(key, head=method == b"HEAD")
 
     def _admitted(self) -> bool:
-        """Whether there is a token for one more request."""
+        """Return whether a token for another request is available."""
         limit = self.options.requests_per_second
         if not limit:
             return True
@@ -213,7 +213,7 @@ class _Bucket:
     # -- single objects
 
     def _live(self, key: bytes) -> int | None:
-        """The number of a key of the formula that is not deleted."""
+        """Return the number of a key of the formula that is not deleted."""
         number = self.keys.number_of(key)
         return None if number is None or self.deleted[number >> 3] >> (number & 7) & 1 else number
 
@@ -257,7 +257,7 @@ class _Bucket:
     # -- listings
 
     def _list(self, query: dict[str, str]) -> bytes:
-        """A page.  The token is the last key that was given, or the last sub-prefix and all that lies below it."""
+        """Return a page. The token is the last returned key, or everything below the last returned sub-prefix."""
         prefix, most = query.get("prefix", "").encode(), min(_PAGE_KEYS, int(query.get("max-keys", _PAGE_KEYS)))
         after = unquote_to_bytes(query.get("continuation-token", "")) or query.get("start-after", "").encode()
         below = _end_of(after) if after.endswith(b"/") and "continuation-token" in query else b""
@@ -319,14 +319,14 @@ class _Bucket:
         return put.stat().st_size if isinstance(put, Path) else len(put)
 
     def _run_end(self, begin: int, end: int, put: list[bytes], *, delimited: bool) -> int:
-        """Up to where the formula's keys go on without one that was put, or (with a delimiter) a sub-prefix."""
+        """Return the end of the formula's keys before the next written key or (with a delimiter) sub-prefix."""
         if delimited:
             _, within, of_folder = self.keys.prefix_of(begin)
             end = min(end, begin - within + of_folder)
         return min(end, self.keys.first(lambda key: key > put[0])) if put else end
 
     def _next_live(self, begin: int, end: int, most: int) -> tuple[npt.NDArray[np.int64], int]:
-        """The next numbers that are not deleted, at most so many, and where to go on."""
+        """Return the next numbers that are not deleted, up to a maximum, and the number to continue with."""
         found: list[npt.NDArray[np.int64]] = []
         count = 0
         while begin < end and count < most:
@@ -414,5 +414,5 @@ def _content_element(key: bytes, size_bytes: int) -> bytes:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """The least text that sorts after everything with this prefix, for a prefix of UTF-8."""
+    """Return the smallest text that sorts after all texts with this UTF-8 prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b""

@@ -1,7 +1,7 @@
-"""Sweeping a mark in a simulated S3 store, from an approved mark to the summary: what the deletes take by themselves.
+"""Sweep a mark in a simulated S3 store, from an approved mark to the summary. Only the deletes are measured.
 
-Nothing is referenced, so looks cost nothing here.  The baseline makes one request at a time in each task; the others
-find out how many at once the store gains by.
+Nothing is referenced, so second looks cost nothing here. The baseline sends one request at a time in each task. The
+other cases adapt the number of concurrent requests to the store.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SERVER = ServerIdentity("", "")
 
 
 def swept(objects: int, latency_ms: float, requests_per_second: float, requests_at_once: int) -> dict[str, Figure]:
-    """List, mark all that is there, and sweep it; the figures are the sweep's."""
+    """List and mark all objects, and sweep them. The figures are those of the sweep."""
     shape = KeyShape(slices=max(1, objects // _OBJECTS_PER_SLICE), objects_per_slice=min(objects, _OBJECTS_PER_SLICE))
     simulated = SimulatedStore(shape, latency_ms=latency_ms, requests_per_second=requests_per_second)
     cores = os.cpu_count() or 1

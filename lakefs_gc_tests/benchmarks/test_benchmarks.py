@@ -1,4 +1,4 @@
-"""The runner of the benchmarks: measures what it says, and shows it."""
+"""The runner of the benchmarks measures correctly, and writes the results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def benchmark(*, higher_is_better: bool = True) -> Benchmark:
     return Benchmark("A title", "keys_per_s", lambda options: iter(CASES), higher_is_better=higher_is_better)
 
 
-def test_ratios_say_how_much_better() -> None:
+def test_ratios_show_the_improvement() -> None:
     assert report.ratio(benchmark(), CASES[1], CASES[0]) == 2.5
     assert report.ratio(benchmark(higher_is_better=False), CASES[1], CASES[0]) == 0.4
     assert report.ratio(benchmark(), CASES[1], None) is None
 
 
-def test_table_json_and_plot(tmp_path: Path) -> None:
+def test_results_are_written_as_table_json_and_plot(tmp_path: Path) -> None:
     console = Console(width=120, record=True, quiet=False, file=(tmp_path / "console").open("w"))
     console.print(report.to_table(benchmark(), CASES))
     text = console.export_text()
@@ -44,11 +44,11 @@ def test_table_json_and_plot(tmp_path: Path) -> None:
     assert bars[1] == pytest.approx(2.5 * bars[0])
 
 
-# It stays a while: what ends between two looks at the processes is not seen.
+# It runs for a while, because a process that ends between two measurements is not seen.
 _CHILD = "import time; x = bytearray(100_000_000); sum(range(20_000_000)); time.sleep(2)"
 
 
-def test_processor_time_and_memory_of_all_processes() -> None:
+def test_processor_time_and_memory_of_all_processes_are_measured() -> None:
     with watched() as usage:
         subprocess.run([sys.executable, "-c", _CHILD], check=True)
         burn_until = time.process_time() + 0.3
@@ -64,7 +64,7 @@ def test_each_module_has_a_benchmark() -> None:
     assert all(command.load(name).title for name in command.MODULES)
 
 
-def test_a_case_in_a_fresh_process() -> None:
+def test_a_case_can_run_in_a_fresh_process() -> None:
     assert in_fresh_process(measure_one, 1000)["prepared"] == 1000
 
 

@@ -1,4 +1,4 @@
-"""The repository that a whole mark is measured on has what its shape says, and the mark finds the garbage of it."""
+"""The repository of the benchmark of a whole mark has its shape, and the mark finds its garbage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
 
 OBJECTS, COMMITS, BRANCHES = 61_000, 40, 7
 STALE = 3_950
-"""What ranges of 2,000 entries leave of a tenth, without the staged half."""
+"""The stale objects that ranges of 2,000 entries leave of a tenth, without the staged half."""
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +54,15 @@ def test_the_store_has_the_files_of_the_namespace(repository: GeneratedRepositor
     assert store.stat_many([files[0]])[files[0]].size_bytes == 3
 
 
-def test_objects_that_have_gaps_are_no_key_file(tmp_path: Path) -> None:
+def test_object_numbers_with_gaps_cannot_become_a_key_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="turnover"):
         write_key_file(tmp_path / "keys", Shape(turnover=2))
 
 
 @pytest.mark.of_ci
-def test_a_mark_finds_what_is_stale(repository: GeneratedRepository, simulated: SimulatedStore, tmp_path: Path) -> None:
+def test_a_mark_lists_exactly_the_stale_objects(
+    repository: GeneratedRepository, simulated: SimulatedStore, tmp_path: Path
+) -> None:
     with sandbox_process(repository.state) as (credentials, pid):
         figures = in_fresh_process(marked, tmp_path, credentials, pid, "1g")
     assert (figures["listed"], figures["marked"]) == (OBJECTS, STALE)

@@ -1,4 +1,4 @@
-"""What the generator writes is what the writer of tables, and a lakeFS server, would have written."""
+"""The generator writes the same files as the table writer and a lakeFS server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakefs_gc_tests.benchmarks.generator import Shape, addresses_of, entry_numb
 
 
 @pytest.mark.parametrize(("per_range", "turnover"), [(1, 1), (17, 3), (2_000, 10), (30_000, 1)])
-def test_ranges_are_those_of_the_table_writer(per_range: int, turnover: int) -> None:
+def test_ranges_equal_those_of_the_table_writer(per_range: int, turnover: int) -> None:
     shape = Shape(entries=per_range * 6, ranges=6, slots=2, turnover=turnover)
     table = write_range_number(shape, 5)
     entries: list[tuple[bytes, bytes, Entry]] = []
@@ -37,7 +37,7 @@ def test_ranges_are_those_of_the_table_writer(per_range: int, turnover: int) -> 
     assert {entry.address_type for _, _, entry in entries} == {AddressType.RELATIVE}
 
 
-def test_a_namespace_has_what_its_shape_says(tmp_path: Path) -> None:
+def test_a_namespace_has_the_content_of_its_shape(tmp_path: Path) -> None:
     shape = Shape(entries=12_000, ranges=120, slots=12, commits=10, turnover=4, staged=300, stale=200)
     namespace = generate(tmp_path / "one", shape, processes=1)
     commits = read_active_commits((namespace.folder / namespace.commits_file).read_bytes(), "commits")

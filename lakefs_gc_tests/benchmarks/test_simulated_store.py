@@ -1,4 +1,4 @@
-"""The simulated store answers as a plain sorted list of the same keys would."""
+"""The simulated store answers like a sorted list of the same keys."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def test_numbers_are_in_the_order_of_the_keys() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "data/", "data/h", "data/g0000000000000000001/", "c", "none/"])
-def test_lists_what_is_there(store: ObjectStore, prefix: str) -> None:
+def test_a_listing_returns_the_existing_keys(store: ObjectStore, prefix: str) -> None:
     everything = [name for name in names() if name.startswith(prefix)]
     assert listed(store, prefix) == everything
     for after in ("data/g0000000000000000001/c0000000000000000999", "zzz", everything[7] if everything else "c1"):
         assert listed(store, prefix, after) == [name for name in everything if name > after]
 
 
-def test_one_level(store: ObjectStore) -> None:
+def test_a_listing_of_one_level_returns_keys_and_prefixes(store: ObjectStore) -> None:
     sub_prefixes, objects = store.list_level()
     assert (sub_prefixes, objects["address"].to_pylist()) == (["data/"], names()[:1200])
     slices = [f"data/g{number:019d}/" for number in range(3)] + ["data/h" + "0" * 19 + "/"]
     assert store.list_level("data/")[0] == slices
 
 
-def test_pages_of_a_wanted_size(simulated: SimulatedStore) -> None:
+def test_pages_have_the_requested_size(simulated: SimulatedStore) -> None:
     client: Any = new_clients()[1]
     pages = client.get_paginator("list_objects_v2").paginate(
         Bucket=BUCKET, Prefix="namespace/", Delimiter="/", PaginationConfig={"PageSize": 500}
@@ -74,7 +74,7 @@ def test_pages_of_a_wanted_size(simulated: SimulatedStore) -> None:
     assert first["Contents"][0]["Size"] == 1000
 
 
-def test_what_is_put_lies_between(store: ObjectStore) -> None:
+def test_written_keys_are_listed_in_order(store: ObjectStore) -> None:
     keys = ["_lakefs/retention/x", "data/g0000000000000000001/c0000000000000000500", "data/h/ü b%20", "zz"]
     for key in keys:
         store.put(key, key.encode())
@@ -84,7 +84,7 @@ def test_what_is_put_lies_between(store: ObjectStore) -> None:
     assert listed(store, "_lakefs/") == ["_lakefs/retention/x"]
 
 
-def test_deleted_is_gone(simulated: SimulatedStore, store: ObjectStore) -> None:
+def test_deleted_keys_are_not_listed(simulated: SimulatedStore, store: ObjectStore) -> None:
     gone = names()[1100:3500] + names()[-1000:]
     store.put("new", b"")
     deletions = store.delete_many([*gone, "new", "never-there"])
@@ -97,7 +97,7 @@ def test_deleted_is_gone(simulated: SimulatedStore, store: ObjectStore) -> None:
         store.read(gone[0])
 
 
-def test_size_is_the_same_everywhere(store: ObjectStore) -> None:
+def test_list_head_and_get_report_the_same_size(store: ObjectStore) -> None:
     name = names()[3000]
     (row,) = [row for batch in store.list(name) for row in batch.to_pylist()]
     info = store.stat_many([name])[name]
@@ -105,7 +105,7 @@ def test_size_is_the_same_everywhere(store: ObjectStore) -> None:
     assert info.last_modified == row["last_modified"]
 
 
-def test_throttles_and_counts() -> None:
+def test_requests_are_throttled_and_counted() -> None:
     shape = KeyShape(slices=30, objects_per_slice=2)
     with SimulatedStore(shape, requests_per_second=20) as simulated, simulated.environment():
         store = open_store(simulated.location)

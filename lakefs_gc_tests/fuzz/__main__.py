@@ -1,7 +1,7 @@
 """Search for inputs that break a parser: ``python -m lakefs_gc_tests.fuzz TARGET [TARGET ...] --seconds N``.
 
 With several targets (or ``all``) each runs in a process of its own, one after the other, and gets its part of the time.
-Prints how many inputs each has seen.  Ends with 1 when something was found.
+Prints how many inputs each has seen. Ends with 1 when something was found.
 """
 
 from __future__ import annotations

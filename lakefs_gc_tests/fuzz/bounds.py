@@ -1,6 +1,6 @@
 """``python -m lakefs_gc_tests.fuzz.bounds``: the interpreted targets on the corpus and on damaged files.
 
-Prints ``kept`` when no access to memory left its buffer.  A process of its own: see ``interpreted``.
+Prints ``kept`` when no access to memory left its buffer. A process of its own: see ``interpreted``.
 """
 
 from __future__ import annotations

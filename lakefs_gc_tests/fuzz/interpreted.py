@@ -2,7 +2,7 @@
 
 Code that numba has compiled cannot be instrumented by a fuzzer, and reads what lies behind a buffer without a word.
 Here the same functions run as Python: memory is only reached by ``memory.load_N`` and its like, so those are replaced
-by ones that know which buffers there are.  An access outside of all of them raises ``OutOfBoundsError``.
+by ones that know which buffers there are. An access outside of all of them raises ``OutOfBoundsError``.
 
 Works only before ``lakefs_gc.formats.sstable.blocks`` is imported, so a process is either interpreted or compiled.
 """
@@ -91,7 +91,7 @@ def _copy(target: Any, source: Any, size: Any) -> None:
 
 
 def interpret() -> None:
-    """Switch this process over.  Checksums count as right: the fuzzer is to get behind them."""
+    """Switch this process over. Checksums count as right: the fuzzer is to get behind them."""
     if "lakefs_gc.formats.sstable.blocks" in sys.modules:
         raise RuntimeError("the decoder is imported, and compiled, already")
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "LAKEFS_GC_PORTABLE_CRC": "1"}

@@ -18,7 +18,7 @@ _FILE = "fuzzed"
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """The table with the checksum of each block that can be found, so that what is behind them is reached."""
+    """Return the table with the checksum of each block that can be found, so that what is behind them is reached."""
     changed = bytearray(data)
     footer = data[-FOOTER_BYTES:]
     with suppress(Exception):  # whatever is too broken to be found stays as it is
@@ -71,7 +71,7 @@ def _values(table: bytes, place: tuple[int, int]) -> list[bytes]:
 def rows_by_hand(data: bytes) -> list[tuple[Any, ...]]:
     """Key, address, its type, size, microseconds, ETag and content type of each entry, decoded in plain Python.
 
-    Raises what the decoders of single messages raise.  Metadata are not looked at, as ``read_range`` does not.
+    Raises what the decoders of single messages raise. Metadata are not looked at, as ``read_range`` does not.
     """
     rows = []
     pairs = read_pairs(data, _FILE)

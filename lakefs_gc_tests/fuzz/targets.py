@@ -1,11 +1,11 @@
 """The parsers of files that come from outside: how to feed each, what it may refuse with, and what must hold.
 
-A target's ``read`` gets any bytes.  It may raise the target's ``refusals``; any other error, a crash or a hang is a
-finding, and so is a ``Finding`` that it raises itself because two ways to read the same bytes differ.  What a
+A target's ``read`` gets any bytes. It may raise the target's ``refusals``; any other error, a crash or a hang is a
+finding, and so is a ``Finding`` that it raises itself because two ways to read the same bytes differ. What a
 *sealed* target accepts must say the same as one of its seeds: its files carry checksums or a digest over all that
 matters, so a changed one is refused, or the change is in what nobody reads.
 
-numba's compiled code cannot be instrumented.  Targets of the decoder therefore come twice: compiled, where the fuzzer
+numba's compiled code cannot be instrumented. Targets of the decoder therefore come twice: compiled, where the fuzzer
 is guided by the Python code around it only, and *interpreted*, where the very same functions run as Python, every
 access to memory is checked, and coverage guides through them (see ``interpreted``; nothing is compiled in such a
 process).
@@ -77,7 +77,7 @@ class Finding(AssertionError):  # noqa: N818 - it is what it is
 
 @dataclass(frozen=True)
 class Target:
-    """One parser.  ``seeds`` are good files; ``read`` gives what a file says, to be compared with ``==``."""
+    """One parser. ``seeds`` are good files; ``read`` gives what a file says, to be compared with ``==``."""
 
     name: str
     read: Callable[[bytes], Any]
@@ -87,7 +87,7 @@ class Target:
     interpreted: bool = False
 
     def run(self, data: bytes) -> Any:
-        """What the file says, or ``REFUSED``.  Any error that comes out is a finding."""
+        """Return what the file says, or ``REFUSED``. Any error that comes out is a finding."""
         try:
             said = self.read(data)
         except self.refusals:
@@ -166,7 +166,7 @@ def _read_range(data: bytes) -> Any:
 
 
 def _forged_range(data: bytes) -> Any:
-    """With right checksums.  What is accepted is what the decoders of single messages make of the same bytes."""
+    """With right checksums. What is accepted is what the decoders of single messages make of the same bytes."""
     forged = tables.with_right_checksums(data)
     rows = _range_rows(forged)
     try:
@@ -316,7 +316,7 @@ def _csv_seeds() -> list[bytes]:
 
 
 def _read_page(data: bytes) -> Any:
-    """The quick way and the XML parser agree on each page that is XML."""
+    """Return the quick way and the XML parser agree on each page that is XML."""
     page = parse_page(data, "ns/")
     page.objects.validate(full=True)
     quick = _read_quickly(data, "ns/")
@@ -335,7 +335,7 @@ def _read_page(data: bytes) -> Any:
 
 
 def _listed(batch: pa.RecordBatch) -> list[list[Any]]:
-    """The columns, times as numbers: Arrow's go beyond the year 9999."""
+    """Return the columns, times as numbers: Arrow's go beyond the year 9999."""
     return [column.to_pylist() for column in (batch["address"], batch["size"], batch["last_modified"].cast(pa.int64()))]
 
 

@@ -1,4 +1,4 @@
-"""Each parser on the corpus, and on a fixed series of damaged files.  For the search see ``lakefs_gc_tests.fuzz``."""
+"""Each parser on the corpus, and on a fixed series of damaged files. For the search see ``lakefs_gc_tests.fuzz``."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate, sweep_sensor
 from lakefs_gc_tests.support.materializations import (
     mark_id_of,
     record_approval,
-    record_by_hand,
+    record_manually,
     record_mark,
     record_sweep,
 )
@@ -105,7 +105,7 @@ def test_immediate_policy_sweeps_every_mark_once(instance: DagsterInstance) -> N
 def test_what_a_policy_may_sweep_was_fixed_when_the_mark_was_made(instance: DagsterInstance) -> None:
     """A cursor that was reset, or a policy that is new, brings old marks to light: they were made for a person."""
     record_mark(instance, FIRST, policy="manual")
-    record_by_hand(instance, "mark", OTHER)
+    record_manually(instance, "mark", OTHER)
     record_mark(instance, SECOND, policy="after", delay_hours=24)
     for settings in (IMMEDIATELY, AFTER):
         requests, cursor, _ = evaluate(instance, SensorCursor(), settings, in_hours(23))
@@ -230,11 +230,11 @@ def test_mark_made_during_a_tick_is_seen_in_the_next(
 def test_materialization_reported_by_hand_neither_sweeps_nor_stops_the_sensor(
     instance: DagsterInstance, asset: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    record_by_hand(instance, asset, FIRST)
+    record_manually(instance, asset, FIRST)
     requests, cursor, _ = evaluate(instance, SensorCursor(), IMMEDIATELY, now())
     assert requests == []
     record_approval(instance, SECOND, record_mark(instance, SECOND))
-    record_by_hand(instance, asset, SECOND)
+    record_manually(instance, asset, SECOND)
     assert swept(evaluate(instance, cursor, MANUAL, now())[0]) == [SECOND]
     assert "left out" in caplog.text
 

@@ -1,7 +1,7 @@
 """Many random histories: ``python -m lakefs_gc_tests.properties --histories N --seed S [--jobs J] [--log FILE]``.
 
-Runs the seeds S, S+1, ...; each draws its history and its move.  Ends with 1 when something happened that must never
-happen, and says how to repeat it.
+Runs the seeds S, S+1, ... Each seed determines its history and its move. Ends with 1 and the command that repeats the
+seed if a history violates a property.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakefs_gc_tests.properties.moves import MOVES
 from lakefs_gc_tests.properties.seeded import run_history
 
 _PER_PROCESS = 200
-"""Then a new process with a new Java takes over: what both keep of plans and patches does not grow for hours."""
+"""The number of seeds after which a new process with a new JVM begins, so that their memory does not grow for hours."""
 SPARK_CONFIG = {
     "spark.master": "local[1]",
     "spark.driver.memory": "1g",
@@ -33,12 +33,12 @@ SPARK_CONFIG = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.python.daemon.module": "lakefs_gc_tests.support.impatient_daemon",
 }
-"""For a handful of rows: one task at a time, and nothing that takes longer to prepare than to run."""
+"""Settings for a few rows: one task at a time, and no optimization that takes longer than the run."""
 _MODULE = "lakefs_gc_tests.properties"
 
 
 def main() -> int:
-    """Exit code 1 for a violation."""
+    """Run the histories. Return exit code 1 for a violation."""
     parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", description=__doc__)
     parser.add_argument("--histories", type=int, default=10, help="how many")
     parser.add_argument("--seed", type=int, default=1, help="of the first")
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: str) -> int:
-    """Each job has every ``jobs``-th seed, ``_PER_PROCESS`` in a process."""
+    """Run the seeds in processes. Each job has every ``jobs``-th seed, with ``_PER_PROCESS`` seeds in one process."""
     jobs = min(jobs, histories)
     left = {job: range(first + job, first + histories, jobs) for job in range(jobs)}
     running: dict[int, subprocess.Popen[bytes]] = {}
@@ -84,7 +84,7 @@ def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: st
 def _run(seeds: range, log: Path, move: str) -> int:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # Spark's workers find this package where it is; no configuration of a checkout is theirs, or ours.
+    # Spark's workers import this package from its folder. The configuration of a checkout is not used.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     for name in ("DAGSTER_HOME", "LAKEFS_GC_CONFIG"):
         os.environ.pop(name, None)
@@ -94,7 +94,7 @@ def _run(seeds: range, log: Path, move: str) -> int:
         spark = start_spark(SPARK_CONFIG | {"spark.local.dir": folder})
         for seed in seeds:
             outcome = run_history(spark, seed, MOVES, move)
-            with log.open("ab") as file:  # one write: jobs share the file
+            with log.open("ab") as file:  # one write, because jobs share the file
                 file.write(json.dumps(outcome.to_json()).encode() + b"\n")
             if outcome.violation:
                 violations += 1

@@ -1,4 +1,4 @@
-"""A collector whose stages are the real assets, materialized one by one or several in a Dagster run."""
+"""A collector whose stages are the real assets, materialized one by one or several in one Dagster run."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
 
 OVERRIDABLE = {"share_of_objects", "share_of_bytes", "rules_not_looser", "committed_data_found"}
-"""Checks that may fail when all is well: in a small repository much is garbage, or all, and users change their rules.
-"""
+"""Checks that may fail without an error: in a small repository most objects may be garbage, and users change rules."""
 MEANWHILE = {"no_head_object_marked"}
-"""Checks that may fail when users work while a run is under way: what was garbage is on a branch again."""
+"""Checks that may fail if users work during a run, because a branch references garbage again."""
 
 WARNINGS = {"server_list_is_complete"}
-"""Checks that only warn and may fail: the sandbox leaves out commits as lakeFS does, by the order of their ids."""
+"""Warnings that may occur: the sandbox omits commits by the order of their ids, as lakeFS does."""
 
 MARGIN_SECONDS = 1.5
-"""Slices that were older than this are taken over by the next run."""
+"""The next run copies the listing of slices that were older than this."""
 
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
 class AssetCollector(Collector):
-    """What somebody does who materializes one asset after the other; the environment names the lakeFS server."""
+    """A person who materializes one asset after the other. The environment has the address of the lakeFS server."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class AssetCollector(Collector):
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": objects_per_look, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
-        # Uploads of a test take no time.
+        # Uploads in a test take no time.
         listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
         self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})
         self._prepare()
@@ -60,8 +59,8 @@ class AssetCollector(Collector):
         self._instance.add_dynamic_partitions(str(gc_runs.name), [self.run_key])
 
     def materialize(self, *stages: str) -> None:
-        """All of them in one Dagster run."""
-        if stages:  # Dagster takes an empty selection for all assets
+        """Materialize all these assets in one Dagster run."""
+        if stages:  # Dagster treats an empty selection as all assets
             self._run(*stages)
 
     def collect_and_mark(self) -> Mark:
@@ -69,7 +68,7 @@ class AssetCollector(Collector):
         return self.mark()
 
     def mark(self, also_on: Set[str] = frozenset()) -> Mark:
-        """Raises ``AssertionError`` for a failed check that has no reason to fail; ``also_on`` may."""
+        """Make a mark. Raise ``AssertionError`` for an unexpected failed check. The checks in ``also_on`` may fail."""
         mark_id, passed = self._make_mark()
         mark = self.read_mark(mark_id)
         on = {check.name for check in mark.checks if check.blocks_sweep}
@@ -79,23 +78,23 @@ class AssetCollector(Collector):
         return mark
 
     def _make_mark(self) -> tuple[str, bool]:
-        """Id of the mark, and whether no check failed."""
+        """Make a mark. Return its id, and whether all checks passed."""
         result = self._run("mark", raise_on_error=False)
         [event] = result.asset_materializations_for_node("mark")
         return str(event.metadata["mark_id"].value), result.success
 
     def sweep_mark(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
-        """Approve and sweep; ``swept`` has the outcomes.  ``before_look`` is what else happens before each look."""
+        """Approve and sweep. ``swept`` gets the outcomes. ``before_look`` is called before each second look."""
         self.give_approval(mark, [check.name for check in mark.checks if not check.passed])
         self.sweep_approved(mark, before_look)
 
     def give_approval(self, mark: Mark, overrides: Sequence[str]) -> None:
-        """What the asset ``sweep_approval`` writes."""
+        """Approve a mark as the asset ``sweep_approval`` does."""
         seen = {"mark_id": mark.mark_id, "digest": mark.digest, "approved_by": "ada"}
         self._run("sweep_approval", config=seen | {"overrides": [*overrides], "why": "a test"})
 
     def sweep_approved(self, mark: Mark, before_look: Callable[[], object] = lambda: None) -> None:
-        """Sweep what is approved, or not; ``swept`` has the outcomes."""
+        """Sweep a mark, approved or not. ``swept`` gets the outcomes."""
         with _interleaved(before_look):
             self._run("sweep", config={"mark_id": mark.mark_id})
         rows = self.workspace.read(self.spark, self.run_key, "sweep", schemas.SWEEP).dataframe.collect()

@@ -1,4 +1,4 @@
-"""A repository with a random past, and collectors that work on it at the same time, for a state machine to drive."""
+"""A repository with a random history, and concurrent collectors, driven by a state machine."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _STATED_SIZE = 100
 
 
 class History:
-    """One repository, what may happen to it, and what must be true of it at any time.
+    """One repository, its possible operations, and its invariants.
 
-    ``other`` is a repository that refers to objects of this one.
+    ``other`` is a repository that references objects of this one.
 
-    Operations that the server refuses (nothing to commit, a dirty branch, a conflict) are no operations.
+    Operations that the server rejects (nothing to commit, a dirty branch, a conflict) do not count.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class History:
         self.lake.__exit__(None, None, None)
 
     def do(self, operation: Operation) -> None:
-        """One operation, unless the server refuses it."""
+        """Run one operation, and ignore a rejection by the server."""
         with suppress(ApiException):
             operation(self)
 
@@ -91,7 +91,7 @@ class History:
         self.repository.put(path, content, branch=branch, age_hours=age_hours)
 
     def link(self, branch: str, path: str, content: str) -> None:
-        """Upload by a link token, and let the object grow old once it is linked."""
+        """Upload with a link token, and make the object old after it is linked."""
         staging = self.client.staging_api
         location = staging.get_physical_address("lake", branch, path)
         key = str(location.physical_address).removeprefix(self.repository.namespace).removeprefix(self._folder)
@@ -106,7 +106,7 @@ class History:
         self.client.objects_api.copy_object("lake", branch, path, body)
 
     def stage_garbage(self, branch: str, path: str, number: int) -> None:
-        """Refer to an object that nobody refers to, as its content: what a lakeFS server lets anybody do."""
+        """Stage an unreferenced object by its address, which a lakeFS server permits."""
         keys = sorted(self.repository.objects() - self.reachable())
         if keys:
             key = keys[number % len(keys)]
@@ -122,7 +122,7 @@ class History:
             self.repository.stage(path, key, branch=branch, size_bytes=_STATED_SIZE, checksum="stated")
 
     def stage_by_folder(self, branch: str, path: str, number: int) -> None:
-        """Refer to any object as a lakeFS server with a local store does: by its folder."""
+        """Stage any object by the server's folder, as a lakeFS server with a local store does."""
         keys = sorted(self.repository.objects())
         if keys:
             key = keys[number % len(keys)]
@@ -149,7 +149,7 @@ class History:
         self.commits.append(made.id)
 
     def import_outside(self, branch: str, path: str) -> None:
-        """Import what lies outside every namespace: a commit of its own."""
+        """Import objects from outside every namespace, in a separate commit."""
         file = self._outside / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("imported")
@@ -163,7 +163,7 @@ class History:
             self.commits.append(status.commit.id)
 
     def share(self, branch: str, number: int) -> None:
-        """Another repository refers to an object of this one by its full address, in a commit of its own."""
+        """Reference an object of this repository by its full address in a commit of another repository."""
         keys = sorted(self._shown(branch))
         if keys:
             key = keys[number % len(keys)]
@@ -193,12 +193,12 @@ class History:
         self.client.repositories_api.delete_gc_rules("lake")
 
     def litter(self) -> None:
-        """Upload and delete, without a commit."""
+        """Upload and delete an object without a commit."""
         self.upload("main", "litter", "litter", 48)
         self.repository.delete("litter")
 
     def upload_again(self, branch: str, number: int) -> None:
-        """The content that a path has at the head, once more: the server does not list that as uncommitted."""
+        """Upload the content of a path at the head again. The server does not list that as uncommitted."""
         head = dict(self.server.branch_heads("lake"))[branch]
         page = self.client.objects_api.list_objects("lake", head, amount=1000)
         if page.results:
@@ -210,7 +210,7 @@ class History:
             self.upload(branch, path, self.repository.read(path, head).decode(), 48)
 
     def pass_time(self, hours: int = 24) -> None:
-        """Every object is so much older, and what listings say of it, but in runs that are under way."""
+        """Make every object older in the store and in listings, except in the listings of running runs."""
         for key, info in self.repository.store.stat_many(sorted(self.repository.objects())).items():
             age_hours = (datetime.now(UTC) - info.last_modified).total_seconds() / 3600
             self.repository.age(key, age_hours + hours)
@@ -228,14 +228,14 @@ class History:
             aged = pc.subtract(table.column(column), pa.scalar(timedelta(hours=hours), pa.duration("us")))
             pq.write_table(table.set_column(column, table.schema.field(column), aged), file)
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum, if Spark wrote it
-        # The manifest knows how long its files are.
+        # The manifest contains the sizes of its files.
         manifest = self.lake.folder / "work" / run_key / "store_listing" / "manifest.json"
         if manifest.exists():
             made = DatasetManifest.from_json(manifest.read_bytes(), str(manifest))
             sizes = {name: (manifest.parent / "data" / name).stat().st_size for name in made.files}
             written = manifest.stat()
             manifest.write_bytes(replace(made, files=sizes).to_json())
-            os.utime(manifest, ns=(written.st_atime_ns, written.st_mtime_ns))  # by it runs are told apart
+            os.utime(manifest, ns=(written.st_atime_ns, written.st_mtime_ns))  # distinguishes the runs
 
     # -- what collectors do
 
@@ -249,7 +249,7 @@ class History:
         return collector
 
     def step(self, number: int, stages: int) -> None:
-        """The next stages of one of the collectors; after the last one the mark."""
+        """Run the next stages of one of the collectors, and the mark after the last stage."""
         if not self.collectors:
             return
         number %= len(self.collectors)
@@ -258,14 +258,14 @@ class History:
             try:
                 collector.materialize(*STAGES[done : done + stages])
             except Failure as failure:
-                # Right if what a branch shows is newer than the run; the run in the end must not say so.
+                # Correct if the objects that a branch shows are newer than the run. The final run must not report this.
                 if done <= STAGES.index("active_ranges") or "No committed object was read" not in str(failure):
                     raise
                 self.outdated += 1
                 self._age_listing(collector.run_key)
                 return
             if not done:
-                self._hours_owed[collector.run_key] = 0  # it has just listed
+                self._hours_owed[collector.run_key] = 0  # the run has just listed
         if done + stages <= len(STAGES):
             self.collectors.append((collector, done + stages))
         else:
@@ -279,7 +279,7 @@ class History:
             self._age_listing(collector.run_key)
 
     def sweep(self, number: int, before_looks: Iterable[Operation]) -> None:
-        """Sweep one of the marks, early, late or again, while other things happen."""
+        """Sweep one of the marks, early, late or again, during other operations."""
         if not self.marks:
             return
         collector, mark = self.marks[number % len(self.marks)]
@@ -316,7 +316,7 @@ class History:
     # -- what must be true
 
     def reachable(self) -> set[str]:
-        """Keys that some branch shows, or some active commit, or another repository."""
+        """Return the keys that a branch, an active commit or another repository references."""
         heads = dict(self.server.branch_heads("lake"))
         refs = self._active(heads)
         shown = {key for branch in heads for key in self._shown(branch)} | self._shared
@@ -343,7 +343,7 @@ class History:
         return {key for entry in page.results for key in self._files(str(entry.physical_address))}
 
     def _files(self, url: str) -> set[str]:
-        """Keys that a full address may mean, by the file system's own reading of its path."""
+        """Return the keys that a full address may stand for, as the file system resolves its path."""
         root, base = os.path.realpath(self.repository.folder), os.path.realpath(self.lake.folder / "objects")
         below = url.partition("://")[2]
         readings = {below, unquote(below), below.partition("?")[0], unquote(below.partition("?")[0])}
@@ -353,7 +353,7 @@ class History:
         return {os.path.relpath(path, root) for path in paths if path.startswith(root + "/")}
 
     def finish(self, *, both_modes: bool) -> None:
-        """Once all is quiet, a run leaves no garbage; in ``both_modes`` a clean run after it would find the same."""
+        """Assert that a final run leaves no garbage. In ``both_modes``, a full listing has the same result."""
         while self.collectors:
             self.interrupt()
         self.pass_time(hours=48)
@@ -373,15 +373,15 @@ class History:
         self._count_swept(collector)
         now = self.repository.objects()
         assert not reachable & (there - now), f"reachable, and gone: {sorted(reachable & (there - now))}"
-        # What the server has copied of late it lists for a while, whatever became of it.
+        # The server lists recent copies for a while, even if they were deleted.
         garbage = now - reachable - collector.addresses("uncommitted")
-        if self.server.retention_rules("lake") is None:  # whatever a file in the namespace names counts, then
+        if self.server.retention_rules("lake") is None:  # then every reference in a file of the namespace counts
             garbage -= self._named_by_metadata()
         assert not garbage, f"garbage, and still there: {self._seen_by(collector, garbage)}"
         assert collector.manifest("kept").facts["shielded"] == 0
 
     def _seen_by(self, collector: AssetCollector, keys: set[str]) -> dict[str, list[str]]:
-        """Which stages have each of the objects, for a message."""
+        """Return the stages that contain each of the objects, for a message."""
         mode = str(collector.manifest("store_listing").facts["mode"])
         having = {stage: collector.addresses(stage) for stage in STAGES if stage not in ("active_ranges", "missing")}
         return {

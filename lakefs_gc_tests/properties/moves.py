@@ -1,4 +1,4 @@
-"""The moves: what happens to a repository, its neighbours and its collector beside what users do."""
+"""The moves: events in a repository, other repositories and the collector, besides the operations of users."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _mark(h: SeededHistory, collector: AssetCollector, also_on: set[str] | None 
 
 
 def _usual_overrides(mark: Mark) -> list[str]:
-    """What a person overrides in a test; never what is unknown of other repositories."""
+    """The checks that a person overrides in a test. An unknown other repository is never overridden."""
     return [check.name for check in mark.checks if not check.passed and check.name != _OTHERS]
 
 
 def _swept(h: SeededHistory, collector: AssetCollector, mark: Mark) -> None:
-    """Sweep what is approved; nothing live is lost."""
+    """Sweep the approved mark, and assert that no live object is lost."""
     with h.nothing_live_is_lost():
         collector.sweep_approved(mark)
     h._count_swept(collector)
@@ -71,7 +71,7 @@ def _swept(h: SeededHistory, collector: AssetCollector, mark: Mark) -> None:
 
 
 def folders(h: SeededHistory) -> list[str]:
-    """Entries name objects by every spelling of the server's folder; the collector reaches the files by a link."""
+    """Entries name objects by every spelling of the server's folder. The collector reads the files through a link."""
     folder, base = str(h.repository.folder), h.lake.folder
     (base / "mounted").symlink_to(base / "objects")
     (base / "objects" / "alias").symlink_to(h.repository.folder)
@@ -94,7 +94,7 @@ def folders(h: SeededHistory) -> list[str]:
         size = (h.repository.folder / key).stat().st_size
         try:
             repository.stage(f"spelled-{number}", spelled[name] + key, size_bytes=size)
-        except ApiException:  # the server takes no such address: nothing has it then
+        except ApiException:  # the server rejects such an address, so nothing references it
             continue
         used.append(name)
         named.add(key)
@@ -122,7 +122,7 @@ def _is_told(h: SeededHistory) -> bool:
 
 
 def neighbours(h: SeededHistory) -> list[str]:
-    """Another repository has imported an object of this one, and cannot be read."""
+    """Another repository imported an object of this one, and cannot be read."""
     h.share("main", h.random.randint(0, 50))
     for key in sorted(h.repository.objects() - h.reachable())[:1]:
         h.other.stage("imported", h.repository.namespace + key)
@@ -157,7 +157,7 @@ def neighbours(h: SeededHistory) -> list[str]:
     else:
         mark = _mark(h, collector)
         collector.give_approval(mark, _usual_overrides(mark))
-        # What was seen for the mark is not read again: there is something new.
+        # There is something new, because ranges that were read for the mark are not read again.
         [key, *_] = sorted(marked(h.repository, mark)) or sorted(h.repository.objects())
         h.other.stage("later", h.repository.namespace + key)
         h.other.commit()
@@ -170,7 +170,7 @@ def neighbours(h: SeededHistory) -> list[str]:
 
 
 def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
-    """Make the other repository unreadable; gives what mends it."""
+    """Make the other repository unreadable. Return a function that repairs it."""
     folder, aside = h.other.folder, h.lake.folder / "aside"
     metadata = folder / "_lakefs"
     if how == "gone":
@@ -198,7 +198,7 @@ def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
 
 
 def metadata(h: SeededHistory) -> list[str]:
-    """A range or a metarange is gone, cut short, changed, or behind a symbolic link; or a slice of data is."""
+    """A range, a metarange or a slice of data is missing, truncated, changed, or behind a symbolic link."""
     how = h.random.choice(("gone", "truncated", "changed", "linked", "slice linked"))
     head = dict(h.server.branch_heads("lake"))["main"]
     of_head = h.server.metarange_of("lake", head)
@@ -262,7 +262,7 @@ def metadata(h: SeededHistory) -> list[str]:
 
 
 def rewritten_marks(h: SeededHistory) -> list[str]:
-    """Between mark and sweep somebody rewrites the mark to name what is live, or parts of it are lost."""
+    """Between mark and sweep, the mark is rewritten to list live objects, or parts of it are lost."""
     collector = h.collector()
     mark = _mark(h, collector)
     paths, store = MarkPaths.of(mark.mark_id), h.repository.store
@@ -314,7 +314,7 @@ def rewritten_marks(h: SeededHistory) -> list[str]:
 
 
 def clocks(h: SeededHistory) -> list[str]:
-    """This machine's clock is off from the store's, in the mark or in the sweep."""
+    """This machine's clock differs from the store's, in the mark or in the sweep."""
     seconds = h.random.choice((-1, 1)) * h.random.choice((10, 200, 290, 320, 4000, 100_000))
     over = abs(seconds) > 300
     h.drawn = [f"clocks: {seconds} s"]
@@ -351,7 +351,7 @@ def _approved(store: ObjectStore, mark: Mark, via: str, overrides: dict[str, str
 
 
 def approvals(h: SeededHistory) -> list[str]:
-    """An approval that another installation wrote, or that is for something else; a sweep without the mark's work."""
+    """An approval of another installation or of another mark, or a sweep without the workspace of the mark."""
     collector = h.collector()
     mark = _mark(h, collector)
     how = h.random.choice(
@@ -393,7 +393,7 @@ def approvals(h: SeededHistory) -> list[str]:
 
 
 def killed(h: SeededHistory) -> list[str]:
-    """A sweep dies between a delete and its outcome; the next one counts exactly, and all comes back."""
+    """A sweep dies between a delete and its outcome. The next sweep counts exactly, and a restore brings all back."""
     with_backup = h.random.random() < 0.5
     place = Backups(StoreLocation((h.lake.folder / "backups").as_uri()))
     (h.lake.folder / "backups").mkdir()
@@ -434,7 +434,7 @@ def killed(h: SeededHistory) -> list[str]:
         how += ", some are kept"
     if with_backup:
         gone = there - now
-        # A restore waits minutes for a delete whose end is unknown; here it has waited.
+        # A restore waits minutes for a delete without a known end. Here this time has passed.
         for key in keys_below(h.repository.store, MarkPaths.of(mark.mark_id).ledger):
             h.repository.age(key, hours=1)
         result = restore(
@@ -519,7 +519,7 @@ def server(h: SeededHistory) -> list[str]:
 
 
 def workspace(h: SeededHistory) -> list[str]:
-    """A file of the workspace is gone or cut short, between two stages or between mark and sweep."""
+    """A file of the workspace is missing or truncated, between two stages or between mark and sweep."""
     stage, how = h.random.choice(STAGES), h.random.choice(("gone", "truncated", "empty"))
     when = h.random.choice(("mark", "sweep"))
     h.drawn = [f"workspace: {how}, {when}"]
@@ -557,7 +557,7 @@ def workspace(h: SeededHistory) -> list[str]:
 
 
 def meanwhile(h: SeededHistory) -> list[str]:
-    """Users at work before each look of a sweep, on a mark that may be swept again."""
+    """Users change the repository before each second look of a sweep, and the mark may be swept again."""
     collector = h.collector()
     h.marks.append((collector, _mark(h, collector)))
     h._count_hidden(collector)
@@ -581,4 +581,4 @@ MOVES: dict[str, Move] = {
     "server": Move(server),
     "workspace": Move(workspace),
 }
-"""By the name of each; a seed draws one."""
+"""The moves by name. A seed selects one."""

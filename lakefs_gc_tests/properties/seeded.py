@@ -1,4 +1,4 @@
-"""A history from one number: a repository with a random past, one move, and the collector at work around it."""
+"""A history from one seed: a repository with a random past, one move, and a collector before and after it."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ logger = logging.getLogger(__name__)
 _WITH_DAGSTER = 0.1
 _WITH_A_LAST_RUN = 0.25
 _PATHS = ("a", "b", "dir/c")
-_CONTENTS = ("one", "two", "three")  # two of a size, so that sizes alone do not tell them apart
+_CONTENTS = ("one", "two", "three")  # two contents of each size, so that sizes do not distinguish them
 _AGES_DAYS = (0, 5, 15, 40)
 
 
 class ViolationError(AssertionError):
-    """Something that must never happen."""
+    """A property is violated."""
 
 
 @dataclass
 class Outcome:
-    """What became of one history.  ``errors`` counts the clear errors that ended a run, by class."""
+    """The result of one history. ``errors`` counts the errors that ended a run, by class."""
 
     seed: int
     outcome: str = "whole"
@@ -61,7 +61,7 @@ class Outcome:
 
 
 class SeededHistory(History):
-    """A history whose operations are drawn from ``random``; ``settings`` are those of the next collector."""
+    """A history whose operations are selected by ``random``. ``settings``: the settings of the next collector."""
 
     def __init__(
         self, spark: SparkSession, folder: Path, instance: DagsterInstance, seed: int, options: SandboxOptions
@@ -84,7 +84,7 @@ class SeededHistory(History):
         return collector
 
     def collector(self, *, mounts: dict[str, str] | None = None, **safety: object) -> AssetCollector:
-        """A collector with settings of its own."""
+        """Return a collector with its own settings."""
         before = self.settings
         parameters = SafetyParameters.model_validate(self.settings.safety.model_dump(exclude_unset=True) | safety)
         changes = {"safety": parameters} | ({"mounts": mounts} if mounts is not None else {})
@@ -97,12 +97,12 @@ class SeededHistory(History):
     # -- what users do
 
     def users(self, at_least: int, at_most: int) -> None:
-        """A few operations of users."""
+        """Run a few operations of users."""
         for _ in range(self.random.randint(at_least, at_most)):
             self.do(self.operation())
 
     def operation(self) -> Operation:
-        """One that any user may do at any time."""
+        """Run one operation that a user may do at any time."""
         r = self.random
         branch, other, path = r.choice(self.branches), r.choice(self.branches), r.choice(_PATHS)
         content, days, number = r.choice(_CONTENTS), r.choice(_AGES_DAYS), r.randint(0, 50)
@@ -133,7 +133,7 @@ class SeededHistory(History):
         return chosen
 
     def begin_past(self) -> None:
-        """What has happened before the first run; there is garbage in the end, and a committed object on main."""
+        """Create the past before the first run. It ends with garbage, and with a committed object on main."""
         self.repository.keep_days(10)
         self.users(6, 14)
         for number in range(2):
@@ -146,11 +146,11 @@ class SeededHistory(History):
     # -- the collector
 
     def mark_with(self, collector: AssetCollector, also_on: Set[str] | None = None) -> Mark:
-        """Run all stages, users at work between some of them."""
+        """Run all stages, with operations of users between some of them."""
         cut = self.random.randint(1, len(STAGES))
         collector.materialize(*STAGES[:cut])
         if self.random.random() < 0.5:
-            # Outdated is what has nothing committed at first; main has something here.
+            # An empty committed set is possible at first, but main has a commit here.
             self.users(1, 2)
         collector.materialize(*STAGES[cut:])
         mark = collector.mark(also_on or frozenset())
@@ -161,10 +161,10 @@ class SeededHistory(History):
     def nothing_live_is_lost(
         self, *, without: set[str] | None = None, also: set[str] | None = None
     ) -> Iterator[set[str]]:
-        """Whatever happens inside, what was reachable when it began and was there is there in the end.
+        """Assert that every existing reachable object still exists at the end of the block.
 
-        Gives the live keys; ``without`` are keys for which a person has answered, ``also`` keys of objects that entries
-        name in ways that ``reachable`` does not read.
+        Yield the live keys. ``without``: keys that a person has accepted as lost. ``also``: keys of objects that
+        entries reference in ways that ``reachable`` does not read.
         """
         live = ((self.reachable() | (also or set())) - (without or set())) & self.repository.objects()
         try:
@@ -176,7 +176,7 @@ class SeededHistory(History):
 
     @contextmanager
     def may_fail(self, *kinds: type[LakeFSGCError]) -> Iterator[list[LakeFSGCError]]:
-        """Only with one of these, which is counted and given."""
+        """Run a step that may fail with one of these errors. Count and return the error."""
         caught: list[LakeFSGCError] = []
         try:
             yield caught
@@ -189,7 +189,7 @@ class SeededHistory(History):
 
     @contextmanager
     def must_fail(self, *kinds: type[LakeFSGCError]) -> Iterator[None]:
-        """With one of these, and nothing at all is deleted."""
+        """Run a step that must fail with one of these errors, without deleting anything."""
         before = self.repository.objects()
         with self.may_fail(*kinds) as caught:
             yield
@@ -201,7 +201,7 @@ class SeededHistory(History):
 
 @contextmanager
 def clock_off_by(seconds: float) -> Iterator[None]:
-    """The collector's machine has another time than the store's."""
+    """Run the block with a clock of the collector's machine that differs from the store's."""
 
     def shifted() -> datetime:
         return utc_now() + timedelta(seconds=seconds)
@@ -215,10 +215,10 @@ def clock_off_by(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Move:
-    """What happens to a repository, its neighbours and its collector beside what users do.
+    """An event in a repository, other repositories or the collector, besides the operations of users.
 
-    ``make`` takes a history with a past, and gives the names of what it has drawn.  It raises ``AssertionError`` when
-    something live is gone, or the collector goes on where it could not look.
+    ``make`` gets a history with a past, and returns the names of its random choices. It raises ``AssertionError`` if a
+    live object is lost, or if the collector continues after it could not read something.
     """
 
     make: Callable[[SeededHistory], list[str]]
@@ -227,13 +227,13 @@ class Move:
 
 
 def move_of(seed: int, moves: Mapping[str, Move]) -> str:
-    """The name of the move that a seed draws: each comes as often as the others."""
+    """Return the name of the move of a seed. All moves have the same frequency."""
     names = sorted(moves)
     return names[seed % len(names)]
 
 
 def run_history(spark: SparkSession, seed: int, moves: Mapping[str, Move], name: str = "") -> Outcome:
-    """The history of a seed.  ``name``: of the move to make, and not the one that the seed draws."""
+    """Run the history of a seed. ``name``: a move that replaces the one of the seed."""
     began, outcome = time.monotonic(), Outcome(seed)
     name = name or move_of(seed, moves)
     outcome.moves.append(name)
@@ -251,7 +251,7 @@ def run_history(spark: SparkSession, seed: int, moves: Mapping[str, Move], name:
                 outcome.moves.append("finish")
                 history.finish(both_modes=False)
         except Exception as error:
-            # Whatever it is, a clear error was allowed where it is, and is caught there.
+            # Every allowed error is caught where it is allowed.
             drawn = history.drawn if history is not None else []
             logger.exception("seed %d, %s: %s", seed, name, "; ".join(drawn))
             outcome.moves += [detail for detail in drawn if detail not in outcome.moves]

@@ -1,7 +1,7 @@
-"""Random histories with collectors at work in the middle of them: never is a reachable object gone.
+"""Random histories with concurrent collectors: no reachable object is ever deleted.
 
-``LAKEFS_GC_TESTS_HISTORIES`` says how many (1 by default, 25 where ``CI`` is set), ``LAKEFS_GC_TESTS_SEED`` where
-they begin.
+``LAKEFS_GC_TESTS_HISTORIES``: the number of histories (1 by default, 25 if ``CI`` is set).
+``LAKEFS_GC_TESTS_SEED``: the first seed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.env
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 12
 _RUNS = 2
-"""How many are begun at most before the last one, and how many sweeps."""
+"""The maximum number of runs before the last one, and of sweeps."""
 _BOTH_MODES_EVERY = 5
 
 logger = logging.getLogger(__name__)
 
 paths = st.sampled_from(["a", "b", "dir/c"])
-# Two of a size, so that sizes alone do not tell them apart.
+# Two contents of each size, so that sizes do not distinguish them.
 contents = st.sampled_from(["one", "two", "three"])
 numbers = st.integers(0, 50)
 ages_days = st.sampled_from([0, 5, 15, 40])
@@ -48,7 +48,7 @@ def pick(names: list[str], number: int) -> str:
 
 
 def operations() -> st.SearchStrategy[Operation]:
-    """What users may do, with all that it needs."""
+    """Return the operations of users, with their arguments."""
     branches = numbers
 
     def on(history: History, number: int) -> str:
@@ -87,7 +87,7 @@ def operations() -> st.SearchStrategy[Operation]:
 
 
 def comebacks() -> st.SearchStrategy[Operation]:
-    """What users may do; more often than not, what was garbage is of use again."""
+    """Return the operations of users. Most of them reference garbage again."""
     stage = st.builds(lambda b, p, n: lambda h: h.stage_garbage(pick(h.branches, b), p, n), numbers, paths, numbers)
     branch = st.builds(lambda n: lambda h: h.create_branch(pick(h.commits, n)), numbers)
     revert = st.builds(lambda b, n: lambda h: h.revert(pick(h.branches, b), pick(h.commits, n)), numbers, numbers)
@@ -110,7 +110,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(several=st.lists(operations(), min_size=8, max_size=16), age_days=ages_days, twin=st.booleans())
     def past(self, several: list[Operation], age_days: int, twin: bool) -> None:
-        """Whatever happened, then some garbage; some histories begin with an object that no list of the server has."""
+        """Run random operations, then create garbage. Some begin with an object that is in no list of the server."""
         for operation in [*several, History.litter, lambda h: h.commit("main", age_days), History.litter]:
             self.history.do(operation)
         if twin:
@@ -147,7 +147,7 @@ class Histories(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         history = self.history
-        # Hypothesis ends some before they are whole, and does not count them; they are checked all the same.
+        # Hypothesis aborts some histories and does not count them. They are checked nevertheless.
         self.seen["histories cut short"] += sys.exception() is not None
         try:
             history.finish(both_modes=self.seen["histories"] % _BOTH_MODES_EVERY == 0)
@@ -170,7 +170,7 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.long(150)
-def test_no_reachable_object_is_ever_gone(spark: SparkSession) -> None:
+def test_no_reachable_object_is_ever_deleted(spark: SparkSession) -> None:
     Histories.spark, Histories.seen = spark, Counter()
     run_state_machine_as_test(
         seeded(_SEED)(Histories),

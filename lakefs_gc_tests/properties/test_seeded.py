@@ -11,13 +11,13 @@ from lakefs_gc_tests.properties.seeded import move_of, run_history
 SEEDS = {seed: move_of(seed, MOVES) for seed in range(11, 22)}
 
 
-def test_the_seeds_have_each_move() -> None:
+def test_the_seeds_cover_each_move() -> None:
     assert set(SEEDS.values()) == set(MOVES)
 
 
 @pytest.mark.long(10)
 @pytest.mark.parametrize("seed", SEEDS, ids=SEEDS.get)
-def test_nothing_live_is_lost_and_what_cannot_be_looked_at_ends_the_run(spark: SparkSession, seed: int) -> None:
+def test_no_live_object_is_lost_and_a_failed_read_ends_the_run(spark: SparkSession, seed: int) -> None:
     outcome = run_history(spark, seed, MOVES)
     assert outcome.moves[0] == SEEDS[seed]
     assert not outcome.violation, f"python -m lakefs_gc_tests.properties --histories 1 --seed {seed}"

@@ -117,7 +117,7 @@ class Ledger:
     failures: list[str] = field(default_factory=list)
 
     def allowed(self, key: Key) -> set[str | None]:
-        """What may be at a path: for a write in flight, before or after it."""
+        """Return what may be at a path: for a write in flight, before or after it."""
         return {self.written.get(key)} | ({self.in_flight[key]} if key in self.in_flight else set())
 
 

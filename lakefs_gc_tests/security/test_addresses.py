@@ -89,11 +89,11 @@ class Neighbourhood:
             self.around.put(key, b"a victim")
 
     def outside(self) -> set[str]:
-        """All keys that are not the repository's."""
+        """Return all keys that are not the repository's."""
         return {key for key in self._keys() if not key.startswith("lake/")}
 
     def inside(self) -> set[str]:
-        """The keys of the repository's objects."""
+        """Return the keys of the repository's objects."""
         return {key for key in self._keys() if key.startswith("lake/") and not key.startswith("lake/_lakefs/")}
 
     def _keys(self) -> set[str]:

@@ -68,7 +68,7 @@ def policies() -> list[dict[str, Any]]:
 
 
 def statements(policy: dict[str, Any], places: dict[str, str]) -> list[Statement]:
-    """The statements of a policy, with the page's example names replaced by those of the test."""
+    """Return the statements of a policy, with the page's example names replaced by those of the test."""
     found = []
     for number, statement in enumerate(policy.get("Statement") or policy["statement"]):
         fields = {name.lower(): value for name, value in statement.items()}

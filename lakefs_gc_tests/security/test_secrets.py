@@ -23,7 +23,7 @@ def _hidden(secret: str, content: bytes) -> bool:
 
 
 def _contents(file: Path) -> Iterator[bytes]:
-    """The file, and what is packed in it."""
+    """Yield the file, and what is packed in it."""
     content = file.read_bytes()
     yield content
     if content[:2] == b"\x1f\x8b":

@@ -37,7 +37,7 @@ _MODULES = {"pickle", "marshal", "shelve", "cloudpickle", "joblib", "dill"}
 
 
 def offences(source: str) -> Iterator[str]:
-    """What a source does that could execute what it reads, and on which line."""
+    """Yield what a source does that could execute what it reads, and on which line."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             modules = [node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]

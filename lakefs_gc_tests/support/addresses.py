@@ -1,4 +1,4 @@
-"""Addresses of objects by what the rules for addresses must say of them."""
+"""Addresses of objects, grouped by the expected result of the address rules."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ UNRECOGNIZED = [
     "_lakefs.txt",
     "dummy\n",
     "data.txt",
-    "0f8fad5b-d9cb-469f-a165-70867728950e",  # a UUID as lakeFS never writes it
+    "0f8fad5b-d9cb-469f-a165-70867728950e",  # a UUID in a form that lakeFS never writes
     HEX.upper(),
     HEX[:-1],
     f"{HEX}0",
@@ -83,7 +83,7 @@ UNRECOGNIZED = [
     f"{HEX}.csv",
     f"{HEX}-1",
     f"{HEX}_ids",
-    f"{XID[:-1]}1",  # an xid ends in one bit
+    f"{XID[:-1]}1",  # the last character of an xid has only one bit
     f"{XID}-00001",
     f"{XID},{'a' * 43}",
     "datasetnamingcatalog",  # a word

@@ -1,10 +1,10 @@
-"""The assets and jobs of the code location, as people know them."""
+"""The expected assets and jobs of the code location."""
 
 from __future__ import annotations
 
 from dagster import AssetSpec, Definitions
 
-# Asset: group, kinds, and what it is made from.
+# Asset: group, kinds, and dependencies.
 GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
     "store_listing": ("collect", {"spark", "s3"}, set()),
     "uncommitted": ("collect", {"spark", "lakefs"}, {"store_listing"}),

@@ -1,4 +1,4 @@
-"""Backups in tests: ``back_up`` a mark as the asset does."""
+"""Backups in tests: ``back_up`` backs up a mark as the asset does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakefs_gc_tests.support.collector import Collector
 
 @dataclass
 class BackedUp:
-    """The result of a backup, and address to row."""
+    """The result of a backup, and its rows by address."""
 
     result: BackupResult
     rows: dict[str, dict[str, str]]
@@ -35,7 +35,7 @@ class BackedUp:
 
 @dataclass
 class Backups:
-    """A place for backups: an empty folder or prefix."""
+    """A backup location: an empty folder or prefix."""
 
     location: StoreLocation
 
@@ -63,7 +63,7 @@ class Backups:
         return BackedUp(result, {row["address"]: row.asDict() for row in rows})
 
     def copies(self, mark: Mark) -> dict[str, bytes]:
-        """Address to content of every copy."""
+        """Return the content of every copy by address."""
         folder = BackupPaths(mark.repository, mark.mark_id).objects
         keys = [key for batch in self.store.list(folder) for key in batch.column("address").to_pylist()]
         return {key.removeprefix(folder): content for key, content in self.store.read_many(keys)}

@@ -1,4 +1,4 @@
-"""Backs a mark up in a process of its own, for a test to kill: ``python -m ... FILE`` with what to do as JSON."""
+"""Back up a mark in a separate process that a test can kill: ``python -m ... FILE``, with the task as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from lakefs_gc_tests.support.no_server import no_server
 
 
 def main(file: Path) -> None:
-    """Keys: ``store``, ``repository``, ``namespace``, ``mark_id``, ``place``, ``work_url``, ``run_key``, ``spark``."""
+    """Run the task in a file.
+
+    Keys: ``store``, ``repository``, ``namespace``, ``mark_id``, ``place``, ``work_url``, ``run_key``, ``spark``.
+    """
     task = json.loads(file.read_text("utf-8"))
     store = StoreLocation(task["store"])
     context = RunContext(

@@ -25,7 +25,7 @@ def write_client_mark(
     said: int | None = None,
     cutoff: datetime = CUTOFF,
 ) -> None:
-    """As lakeFS's client leaves it: Spark's own files, with the one column."""
+    """Write a mark as lakeFS's client writes it: Spark's own files with one column."""
     folder = layout if layout == COMMITTED else f"{layout}deleted/"
     for number, addresses in enumerate(parts):
         buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""The code location: run its jobs in this process, in a real Dagster instance, and read what they show."""
+"""The code location: run its jobs in this process, in a real Dagster instance, and read the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN = "lake/first"
 
 
 def all_assets(settings: str) -> JobDefinition:
-    """A job of every asset, as Dagster makes it anew for each run that is not in process."""
+    """Return a job of all assets, as Dagster creates it again for each run in another process."""
     definitions = build_definitions(Settings.model_validate_json(settings))
     job = define_asset_job("all_assets", AssetSelection.all())
     return Definitions.merge(definitions, Definitions(jobs=[job])).resolve_job_def("all_assets")
@@ -42,7 +42,7 @@ def all_assets(settings: str) -> JobDefinition:
 
 @dataclass
 class CodeLocation:
-    """What Dagster loads, and the instance that it runs in."""
+    """The definitions that Dagster loads, and the instance that runs them."""
 
     settings: Settings
     definitions: Definitions
@@ -54,7 +54,7 @@ class CodeLocation:
         return cls(settings, build_definitions(settings), instance, SensorCursor())
 
     def run(self, job: str, run_key: str, **ops: dict[str, Any]) -> ExecuteInProcessResult:
-        """Run a job for a partition; its failure is in the result."""
+        """Run a job for a partition. A failure is in the result."""
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         return self.definitions.resolve_job_def(job).execute_in_process(
             run_config={"ops": {op: {"config": config} for op, config in ops.items()}},
@@ -64,7 +64,7 @@ class CodeLocation:
         )
 
     def approve(self, run_key: str, **config: Any) -> ExecuteInProcessResult:
-        """What somebody does who has looked at the mark of a partition."""
+        """Approve the mark of a partition as a person who has reviewed it."""
         wanted = AssetRecordsFilter(asset_key=AssetKey("mark"), asset_partitions=[run_key])
         (record,) = self.instance.fetch_materializations(wanted, limit=1).records
         assert record.asset_materialization is not None
@@ -72,7 +72,7 @@ class CodeLocation:
         return self.run("gc_approve", run_key, sweep_approval=seen | config)
 
     def materialize(self, run_key: str, *assets: str, tags: dict[str, str] | None = None) -> ExecuteInProcessResult:
-        """What the Materialize button does with a selection."""
+        """Materialize a selection as the button "Materialize" does."""
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         return self.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             partition_key=run_key,
@@ -83,7 +83,7 @@ class CodeLocation:
         )
 
     def re_execute(self, run_id: str, **ops: dict[str, Any]) -> JobExecutionResult:
-        """What "Re-execute from failure" does, and Dagster's daemon where runs are tried again."""
+        """Re-execute a run from its failure, as the button does, and as Dagster's daemon does for run retries."""
         run = self.instance.get_run_by_id(run_id)
         assert run is not None
         settings = self.settings.model_dump_json(exclude_unset=True)
@@ -97,7 +97,7 @@ class CodeLocation:
             return result
 
     def sweeps_by_sensor(self, settings: SweepSettings | None = None) -> list[ExecuteInProcessResult]:
-        """One tick of the sensor, and the runs that it asks for."""
+        """Return the runs that one tick of the sensor requests."""
         requests, self.cursor, _ = evaluate(
             self.instance, self.cursor, settings or self.settings.sweep, utc_now().timestamp()
         )
@@ -112,7 +112,7 @@ def _keys(definitions: Definitions) -> list[Any]:
 
 
 def materialized(result: ExecuteInProcessResult) -> dict[str, AssetMaterialization]:
-    """What a run materialized, by asset."""
+    """Return the materializations of a run by asset."""
     return {
         event.asset_key.path[-1]: event.materialization
         for event in result.get_asset_materialization_events()
@@ -121,12 +121,12 @@ def materialized(result: ExecuteInProcessResult) -> dict[str, AssetMaterializati
 
 
 def values(materialization: AssetMaterialization) -> dict[str, Any]:
-    """Metadata as plain values."""
+    """Return metadata as plain values."""
     return {name: value.value for name, value in materialization.metadata.items()}
 
 
 def failure_of(result: ExecuteInProcessResult | JobExecutionResult, step: str) -> dict[str, Any]:
-    """The failure of a step as the UI shows it: its description, and its metadata."""
+    """Return the failure of a step as the UI shows it: its description, and its metadata."""
     assert not result.success
     (event,) = [event for event in result.get_step_failure_events() if event.step_key == step]
     data = event.step_failure_data.user_failure_data
@@ -135,7 +135,7 @@ def failure_of(result: ExecuteInProcessResult | JobExecutionResult, step: str) -
 
 
 def assert_numbers_plot(materialization: AssetMaterialization, *names: str) -> None:
-    """Dagster plots whole and decimal numbers over runs, and nothing else; and no value is left to machines."""
+    """Assert that all numbers are of a type that Dagster plots over runs."""
     for name in names:
         assert isinstance(materialization.metadata[name], IntMetadataValue | FloatMetadataValue), name
     assert not any(isinstance(value, JsonMetadataValue) for value in materialization.metadata.values())

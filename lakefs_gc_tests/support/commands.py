@@ -1,4 +1,4 @@
-"""Commands of ``lakefs-gc``, run in this process.  A conftest imports the fixture ``run`` where its tests use it."""
+"""Commands of ``lakefs-gc`` in this process. A conftest imports the fixture ``run`` if its tests use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakefs_gc.cli import main
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended."""
+    """The result of a command."""
 
     exit_code: int
     out: str

@@ -1,4 +1,4 @@
-"""A Dagster instance on disk.  A conftest imports the fixture where its tests use it."""
+"""A Dagster instance on disk. A conftest imports the fixture if its tests use it."""
 
 from __future__ import annotations
 

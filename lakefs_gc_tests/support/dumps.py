@@ -1,4 +1,4 @@
-"""The dumps of the golden SSTables, made by lakeFS's own code, in this project's terms."""
+"""The dumps of the golden SSTables, which lakeFS's own code wrote, as objects of this project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ADDRESS_TYPES = {
 
 
 def tables(kind: str, *, entity: bool = False) -> list[str]:
-    """Paths in ``formats`` of all recorded and written tables of a kind: ``ranges`` or ``metaranges``."""
+    """Return the paths in ``formats`` of all recorded and written tables of a kind, ``ranges`` or ``metaranges``."""
     index = json.loads(golden_file("formats", "index.json"))
     return [
         item["file"]
@@ -38,7 +38,7 @@ def table_id(path: str) -> str:
 
 
 def dump(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Header (table and user properties) and rows of the dump of a table."""
+    """Return the header (table and user properties) and the rows of the dump of a table."""
     return parse_dump(golden_file("formats", str(PurePosixPath(path).with_suffix(".jsonl"))))
 
 
@@ -48,7 +48,7 @@ def parse_dump(content: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def dumped_entry(row: dict[str, Any]) -> Entry:
-    """The entry that a row of a range's dump shows."""
+    """Return the entry that a row of a range's dump shows."""
     return Entry(
         address=row["address"],
         address_type=_ADDRESS_TYPES[row["address_type"]],
@@ -61,7 +61,7 @@ def dumped_entry(row: dict[str, Any]) -> Entry:
 
 
 def dumped_time_ns(text: str) -> int:
-    """Nanoseconds since 1970 of an RFC 3339 time in UTC, with up to nine decimals."""
+    """Return the nanoseconds since 1970 of an RFC 3339 time in UTC with up to nine decimals."""
     match = re.fullmatch(r"([^.]+?)(?:\.(\d+))?Z", text)
     assert match, text
     return to_ns(datetime.fromisoformat(match[1]).replace(tzinfo=UTC)) + int((match[2] or "0").ljust(9, "0"))

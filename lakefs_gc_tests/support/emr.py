@@ -1,4 +1,4 @@
-"""EMR as moto simulates it, and the jobs that moto does not run: their command lines, as processes."""
+"""EMR, simulated by moto. The jobs, which moto does not run, are run as processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECONDS = 120
 
 @dataclass
 class Job:
-    """A job as EMR got it: the command, and the variables that its driver gets."""
+    """A submitted job: the command, and the environment variables of its driver."""
 
     command: list[str]
     environment: dict[str, str]
@@ -42,7 +42,7 @@ class Job:
 
 @dataclass
 class EMR:
-    """moto, and a thread that runs what was submitted to it."""
+    """moto, and a thread that runs the submitted jobs."""
 
     folder: Path
     application_id: str
@@ -68,18 +68,18 @@ class EMR:
         self.stop()
 
     def stop(self) -> None:
-        """Run no more jobs: what is submitted from now on waits."""
+        """Stop running jobs. Jobs that are submitted from now on wait."""
         self._stopped.set()
         self._thread.join(SECONDS)
 
     @property
     def states(self) -> list[str]:
-        """The state of each job and of each cluster, but for the job that the fixture has begun with."""
+        """Return the state of each job and of each cluster, except the first job of the fixture."""
         job_runs = [job_run for found in self._serverless.job_runs.values() for job_run in found]
         return [each.state for each in [*job_runs[1:], *self._clusters.clusters.values()]]
 
     def settings(self, lake: Lake, kind: str, **request: Any) -> Settings:
-        """Those of the lake, with jobs on EMR; Spark is told to run on this machine."""
+        """Return the settings of the lake with jobs on EMR. Spark runs on this machine."""
         serverless = {"applicationId": self.application_id, "executionRoleArn": ROLE}
         cluster = {"ReleaseLabel": "emr-7.9.0", "ServiceRole": ROLE, "JobFlowRole": ROLE, "Instances": INSTANCES}
         return Settings.model_validate(
@@ -106,7 +106,7 @@ class EMR:
                         job_run.state_details = f"exit code {ended}"
                         job_run.state = "FAILED" if ended else "SUCCESS"
             for cluster in list(self._clusters.clusters.values()):
-                if cluster.state == "WAITING":  # moto's way of saying that the steps may run
+                if cluster.state == "WAITING":  # the state in which moto would run the steps
                     [step] = cluster.steps
                     cluster.state = "RUNNING"
                     ended = self._ended(cluster_job(cluster.id, step.args))
@@ -114,7 +114,7 @@ class EMR:
                     cluster.state = "TERMINATED_WITH_ERRORS" if ended else "TERMINATED"
 
     def _ended(self, job: Job) -> int:
-        """Run a job; its exit code."""
+        """Run a job. Return its exit code."""
         self.jobs.append(job)
         environment = os.environ | job.environment | {"JAVA_HOME": str(ensure_java()), "HOME": str(self.folder)}
         environment["PATH"] = f"{Path(pyspark.__file__).parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -138,7 +138,7 @@ SPARK = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "1",
     "spark.sql.codegen.wholeStage": "false",
-    # A short life: what it logs, and compiling well, cost more than the work.
+    # The process is short: logging and optimized compilation would take longer than the work.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dlog4j2.level=ERROR",
     "spark.log.level": "ERROR",
 }
@@ -148,7 +148,7 @@ INSTANCES = {"MasterInstanceType": "m5.xlarge", "InstanceCount": 1}
 
 
 def serverless_job(spark_submit: dict[str, Any]) -> Job:
-    """As EMR Serverless starts it: the driver gets ``spark.emr-serverless.driverEnv.*``."""
+    """Return a job as EMR Serverless starts it: the driver gets ``spark.emr-serverless.driverEnv.*``."""
     options = shlex.split(spark_submit["sparkSubmitParameters"])
     prefix = "spark.emr-serverless.driverEnv."
     variables = [option.removeprefix(prefix).partition("=") for option in options if option.startswith(prefix)]
@@ -157,7 +157,7 @@ def serverless_job(spark_submit: dict[str, Any]) -> Job:
 
 
 def cluster_job(cluster_id: str, command: list[str]) -> Job:
-    """As YARN starts it in deploy mode cluster: the driver gets ``spark.yarn.appMasterEnv.*``."""
+    """Return a job as YARN starts it in deploy mode cluster: the driver gets ``spark.yarn.appMasterEnv.*``."""
     described: Any = boto3.client("emr").describe_cluster(ClusterId=cluster_id)["Cluster"]
     prefix = "spark.yarn.appMasterEnv."
     properties = [c["Properties"] for c in described["Configurations"] if c["Classification"] == "spark-defaults"]
@@ -168,6 +168,6 @@ def cluster_job(cluster_id: str, command: list[str]) -> Job:
 
 
 def failure(result: ExecuteInProcessResult) -> Any:
-    """Why a run failed, as the UI shows it."""
+    """Return the reason of a failed run as the UI shows it."""
     [event] = [event for event in result.all_events if event.is_step_failure]
     return event.step_failure_data.user_failure_data

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass
 class FakeClock:
-    """A clock that stands still until ``advance`` moves it."""
+    """A clock that changes only by ``advance``."""
 
     now: datetime = field(default_factory=lambda: datetime(2026, 7, 1, 12, tzinfo=UTC))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A Java home whose ``java`` only tells its version, as real ones do: on standard error."""
+    """Return a Java home whose ``java`` only prints its version to standard error, as real ones do."""
     (home / "bin").mkdir(parents=True)
     command = home / "bin" / "java"
     command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")

@@ -1,8 +1,8 @@
-"""A small S3 server over real sockets whose answers a test can spoil.
+"""A small S3 server over real sockets whose answers a test can replace.
 
-It speaks just what the store uses (ListObjectsV2, GET, HEAD, PUT, DELETE, DeleteObjects), checks no
-signature, and records each request.  A test puts a function into ``faults``: it gets the request and returns
-the answer to give instead, or None.
+It implements only the requests of the store (ListObjectsV2, GET, HEAD, PUT, DELETE, DeleteObjects), does not check
+signatures, and records each request. A test adds a function to ``faults``. The function gets the request and returns
+another answer, or None.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 @dataclass(frozen=True)
 class Request:
-    """``operation`` as S3 names it; ``keys`` are those of a bulk delete, else the one of the path."""
+    """A request. ``operation``: S3's name. ``keys``: the keys of a bulk delete, or the key of the path."""
 
     operation: str
     keys: tuple[str, ...]
@@ -114,11 +114,11 @@ class FaultyS3:
         return Answer(body=self.objects[key], headers=facts)
 
     def last_modified(self, key: str) -> datetime:
-        """The true time of what is written for lakeFS or the collector; data is old, so that it may be garbage."""
+        """Return the real time for files of lakeFS and the collector. Data objects are old and may be garbage."""
         return self.written_at.get(key, _OLD) if "/_lakefs/" in key else _OLD
 
     def page(self, query: dict[str, str]) -> str:
-        """A page as AWS writes it: keys URL-encoded, a token where there is more."""
+        """Return a page as AWS writes it: with URL-encoded keys, and a token if more pages follow."""
         after = query.get("continuation-token") or query.get("start-after", "")
         prefix = query.get("prefix", "")
         names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
@@ -152,7 +152,7 @@ class FaultyS3:
                     name = "ListObjectsV2"
                 announced = int(self.headers.get("Content-Length") or 0)
                 body = self.rfile.read(announced)
-                if len(body) < announced:  # the client is dead, and no store keeps half of what was sent
+                if len(body) < announced:  # the client has died, and a store discards an incomplete upload
                     self.close_connection = True
                     return
                 headers = {header.lower(): value for header, value in self.headers.items()}
@@ -173,13 +173,13 @@ class FaultyS3:
                     self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:
-                """Not on the test's output."""
+                """Do not write to the output of the test."""
 
         return Handler
 
 
 def deleted(keys: tuple[str, ...], failures: dict[str, tuple[str, str]] | None = None) -> Answer:
-    """The answer to DeleteObjects: ``keys`` gone but for ``failures``, which have a code and a message."""
+    """Return the answer to DeleteObjects: ``keys`` are deleted, except ``failures`` with a code and a message."""
     failures = failures or {}
     gone = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys if key not in failures)
     errors = "".join(

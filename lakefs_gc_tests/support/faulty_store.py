@@ -1,4 +1,4 @@
-"""Namespaces in an S3 server that counts requests and fails when told to, for this process and Spark's workers."""
+"""Namespaces in an S3 server that counts requests and fails on demand, for this process and Spark's workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lakefs_gc_tests.support.collector import LakeRepository
 from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, deleted
 
 WORKER_KEY = "worker"
-"""Access key id of Spark's workers, which tells their requests from those of the driver and of the sandbox."""
+"""Access key id of Spark's workers, which distinguishes their requests from those of the driver and the sandbox."""
 
 
 class LevelledS3(FaultyS3):
-    """Also answers listings of one level."""
+    """A server that also answers listings of one level."""
 
     def page(self, query: dict[str, str]) -> str:
         if query.get("delimiter") != "/":
@@ -41,17 +41,17 @@ class LevelledS3(FaultyS3):
 
 @dataclass(frozen=True)
 class StoreInS3:
-    """The server, and a place in it for a lake."""
+    """The server, and a location in it for a lake."""
 
     server: LevelledS3
     location: StoreLocation
 
     def key(self, repository: LakeRepository, key: str) -> str:
-        """A key of a repository as the server has it."""
+        """Return a key of a repository in the server."""
         return repository.location.folder_url.removeprefix("s3://bucket/") + key
 
     def refuse_to_delete(self, repository: LakeRepository, key: str) -> None:
-        """Answer AccessDenied for this object from now on, alone or among others; ``faults.clear()`` ends it."""
+        """Answer AccessDenied to each delete of this object until ``faults.clear()``, also in bulk deletes."""
         stubborn = self.key(repository, key)
 
         def refuse(request: Request) -> Answer | None:
@@ -66,7 +66,7 @@ class StoreInS3:
         self.server.faults.append(refuse)
 
     def reads_by_workers(self) -> list[str]:
-        """Keys that Spark's workers have read whole, one for each request."""
+        """Return the keys that Spark's workers have read completely, one for each request."""
         return [
             request.keys[0]
             for request in self.server.requests
@@ -75,7 +75,7 @@ class StoreInS3:
 
 
 def credentials(server: LevelledS3, name: str) -> dict[str, str]:
-    """The environment of a process whose requests are to be known by ``name``, their access key id."""
+    """Return the environment of a process whose requests have ``name`` as their access key id."""
     return {
         "AWS_ENDPOINT_URL_S3": server.endpoint,
         "AWS_ACCESS_KEY_ID": name,
@@ -86,7 +86,7 @@ def credentials(server: LevelledS3, name: str) -> dict[str, str]:
 
 @pytest.fixture
 def levelled_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
-    """An S3 server of our own, which this process uses."""
+    """An S3 server that this process uses."""
     server = LevelledS3()
     with server:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
@@ -98,8 +98,8 @@ def levelled_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[LevelledS3]:
 
 @pytest.fixture
 def store_in_s3(spark: SparkSession, levelled_s3: LevelledS3, monkeypatch: pytest.MonkeyPatch) -> StoreInS3:
-    """The same, which new Spark workers use, too."""
+    """An S3 server that this process and new Spark workers use."""
     for name, value in credentials(levelled_s3, WORKER_KEY).items():
-        # What Spark gives to the workers of each function that is made from now on.
+        # The environment that Spark passes to the workers of each new function.
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     return StoreInS3(levelled_s3, StoreLocation("s3://bucket/lakes/"))

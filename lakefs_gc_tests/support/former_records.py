@@ -1,4 +1,4 @@
-"""Records as earlier versions of lakefs-gc wrote them, made from those of this one."""
+"""Records in the form of earlier versions of lakefs-gc, made from records of this version."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def s3_client(server: SandboxServer, **fields: Any) -> Any:
 
 
 def refusal(status: int, call: Callable[..., Any], **fields: Any) -> str:
-    """The code of a call that must be refused with this status."""
+    """Return the error code of a call that must fail with this status."""
     with pytest.raises(ClientError) as caught:
         call(**fields)
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status

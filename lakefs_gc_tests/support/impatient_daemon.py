@@ -1,9 +1,9 @@
 """The process that starts Spark's Python workers (``spark.python.daemon.module``), in tests.
 
-Its workers pause a twentieth of the time before they ask a store again: a store that is down for good in a test ends
-the run after a second, and not after 13 to 60.  How often they ask stays as it is.
+Its workers pause a twentieth of the usual time before they repeat a request. A store that is permanently down in a test
+then ends the run after a second, not after 13 to 60. The number of attempts is unchanged.
 
-A worker dies in the middle of a delete where a test asks for it: with ``KILL_FILE`` two folders above a local store.
+A worker dies in the middle of a delete if ``KILL_FILE`` exists two folders above a local store.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.retry import RetryPolicy
 
 KILL_FILE = "kill-in-delete"
-"""Holds how many objects are deleted before the end; the worker that dies removes it."""
+"""Contains the number of objects to delete before the worker dies. The dying worker removes the file."""
 
 _patient = RetryPolicy.pause_seconds
 _delete_many = LocalStore.delete_many
 
 
 def pause_seconds(self: RetryPolicy, failures: int) -> float:
-    """Stands for ``RetryPolicy.pause_seconds``."""
+    """Replace ``RetryPolicy.pause_seconds``."""
     return _patient(self, failures) / 20
 
 
 def delete_many(self: LocalStore, keys: Sequence[str], window: DeleteWindow | None = None) -> Deletions:
-    """Stands for ``LocalStore.delete_many``."""
+    """Replace ``LocalStore.delete_many``."""
     kill = self.folder.parent.parent / KILL_FILE
     if not kill.exists():
         return _delete_many(self, keys, window)

@@ -49,7 +49,7 @@ def encoded(table: pa.Table, file_format: str, *, header: bool = False) -> bytes
 
 
 def s3_table(keys: list[str], file_format: str) -> pa.Table:
-    """Columns as S3 writes them; the last key once more as an older version, and as a delete marker."""
+    """Return columns as S3 writes them. The last key also has an older version and a delete marker."""
     names = [*keys, keys[-1], "team/repo/data/deleted"]
     count = len(names)
     latest, marker = [*[True] * len(keys), False, True], [*[False] * (len(keys) + 1), True]
@@ -79,7 +79,7 @@ def s3_table(keys: list[str], file_format: str) -> pa.Table:
 
 
 class Report:
-    """An inventory folder, to be written as a vendor does, and spoiled."""
+    """An inventory folder that is written in a vendor's format, and can be damaged."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -108,7 +108,7 @@ class Report:
         self.put_manifest(f"{began_at:%Y-%m-%dT%H-%MZ}/manifest", manifest | changes)
 
     def write_s3_keys(self, namespace: str, keys: list[str], began_at: datetime) -> None:
-        """A Parquet report of keys below a namespace; each has its number for a size."""
+        """Write a Parquet report of keys below a namespace. The size of each object is its number."""
         bucket, folder = bucket_and_path(namespace)
         count = len(keys)
         table = pa.table(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the process and all that it started: its JVM, and Spark's workers in groups of their own."""
-    for _ in range(2):  # once more for what was born meanwhile
+    """Send SIGKILL to a process and its descendants: its JVM, and Spark's workers in their own process groups."""
+    for _ in range(2):  # again, for processes that were started meanwhile
         for pid in in_session(process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

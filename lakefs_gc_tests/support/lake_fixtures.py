@@ -1,4 +1,4 @@
-"""Fixtures of a lake on local files.  A conftest imports those that its tests use."""
+"""Fixtures of a lake on local files. A conftest imports the ones that its tests use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture(name="lake")
 def lake_of_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """A sandbox server on local files; the environment has its address and credentials."""
+    """A sandbox server on local files, with its address and credentials in the environment."""
     with Lake(tmp_path / "lake") as lake:
         name_server(lake, monkeypatch)
         yield lake
@@ -35,5 +35,5 @@ def name_server(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="repository")
 def repository_with_garbage(lake: Lake) -> LakeRepository:
-    """A repository with three live objects and two garbage ones."""
+    """A repository with three live objects and two garbage objects."""
     return with_garbage(lake.repository())

@@ -1,4 +1,4 @@
-"""A real HTTP proxy before a lakeFS server, whose answers a test can spoil."""
+"""A real HTTP proxy in front of a lakeFS server, whose answers a test can change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_FORWARDED = {"host", "connection", "content-length", "transfer-encoding", "
 
 @dataclass(frozen=True)
 class Asked:
-    """One request; ``path`` has its query; ``number`` counts from 1 those of its path without the query."""
+    """One request. ``path`` includes the query. ``number`` counts the requests for its path, from 1."""
 
     method: str
     path: str
@@ -24,13 +24,13 @@ class Asked:
     number: int
 
     def is_for(self, ending: str) -> bool:
-        """Whether the path, without its query, ends like this."""
+        """Return whether the path without its query ends with this text."""
         return self.path.partition("?")[0].endswith(ending)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer; ``cut_at`` closes the connection after so many bytes of the body."""
+    """An answer. ``cut_at``: close the connection after this number of bytes of the body."""
 
     status: int
     body: bytes
@@ -42,16 +42,16 @@ class Answered:
         return json.loads(self.body)
 
     def with_json(self, **fields: Any) -> Answered:
-        """The same answer with some fields changed."""
+        """Return the same answer with some fields changed."""
         return replace(self, body=json.dumps(self.json | fields).encode())
 
 
 Spoil = Callable[[Asked, Callable[..., Answered]], Answered | None]
-"""Gets the request, and what asks the real server (for this path or another); gives the answer to send, or None."""
+"""A function of the request and of a call to the real server. It returns the answer to send, or None."""
 
 
 class LakeFSProxy:
-    """``with LakeFSProxy(url) as proxy``: answers as the server does, but for what ``spoil`` gives instead."""
+    """``with LakeFSProxy(url) as proxy``: answers as the server does, unless ``spoil`` returns another answer."""
 
     def __init__(self, upstream: str) -> None:
         self.spoil: list[Spoil] = []
@@ -73,15 +73,15 @@ class LakeFSProxy:
         self._client.close()
 
     def count(self, ending: str) -> int:
-        """How many requests there were for paths that end like this."""
+        """Return the number of requests for paths that end with this text."""
         return sum(asked.is_for(ending) for asked in self.asked)
 
     def instead(self, ending: str, spoil: Callable[[Asked, Answered], Answered | None]) -> None:
-        """Spoil the real answers to requests for paths that end like this."""
+        """Change the real answers to requests for paths that end with this text."""
         self.spoil.append(lambda asked, real: spoil(asked, real()) if asked.is_for(ending) else None)
 
     def fail(self, ending: str, *answers: Answered) -> None:
-        """Give these answers, one after the other, and then the real ones."""
+        """Return these answers, one after the other, and then the real ones."""
         left = list(answers)
         self.spoil.append(lambda asked, real: left.pop(0) if left and asked.is_for(ending) else None)
 
@@ -122,11 +122,11 @@ class LakeFSProxy:
             do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815 - the names that http.server looks for
 
             def log_message(self, format: str, *args: object) -> None:
-                """Not on the test's output."""
+                """Do not write to the output of the test."""
 
         return Handler
 
 
 def refusal(status: int, message: str = "told by the test") -> Answered:
-    """An error as lakeFS words it."""
+    """Return an error in lakeFS's format."""
     return Answered(status, json.dumps({"message": message}).encode())

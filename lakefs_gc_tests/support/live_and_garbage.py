@@ -1,4 +1,4 @@
-"""A repository with live data, and garbage that each run must find again."""
+"""A repository with live data, and garbage that each run must find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts,
 
 @dataclass
 class Scene:
-    """A repository with live data, and garbage that each run has to find anew."""
+    """A repository with live data, and garbage that each run must find."""
 
     repository: LakeRepository
     live: dict[str, bytes] = field(default_factory=dict)
@@ -40,17 +40,17 @@ class Scene:
         assert not lost, f"{when}: live objects are gone: {sorted(lost)}"
 
     def collector(self, spark: SparkSession, server: LakeFSClient | None = None) -> Collector:
-        """A run that reads every range from the store."""
+        """Return a run that reads every range from the store."""
         settings = self.repository.lake.settings.model_copy(update={"max_range_cache_bytes": 0})
         return Collector(spark, self.repository, server=server, settings=settings)
 
     def run(self, collector: Collector, garbage: str, when: str = "") -> bool:
-        """A mark and its sweep.  Raises ``LakeFSGCError``, or has deleted the garbage and nothing else.
+        """Mark and sweep. Raise ``LakeFSGCError``, or delete exactly the garbage.
 
-        False when the store said of the garbage that it is not there, and it is: the next run finds it again.
+        Return False if the store reported garbage as missing although it exists. The next run finds it again.
         """
         mark = collector.collect_and_mark()
-        # The twin's elder is expendable: no head shows it, but its commit does.
+        # The older object of the twin has no head that shows it, only its commit.
         assert marked(self.repository, mark) == {garbage}, when
         result = collector.sweep(mark, retries=0)
         result.raise_if_incomplete()

@@ -18,7 +18,7 @@ def record_mark(
     policy: str = "immediately",
     delay_hours: float = 0.0,
 ) -> str:
-    """Record that ``mark`` was materialized; its digest.  ``policy`` is the one that it was made under."""
+    """Record a materialization of ``mark``, and return its digest. ``policy``: the sweep policy of the mark."""
     digest = digest or f"sha256:{run_key}"
     metadata: dict[str, str | int | float] = {
         "mark_id": mark_id_of(run_key),
@@ -32,17 +32,17 @@ def record_mark(
 
 
 def record_approval(instance: DagsterInstance, run_key: str, digest: str) -> None:
-    """Record that ``sweep_approval`` was materialized."""
+    """Record a materialization of ``sweep_approval``."""
     _record(instance, "sweep_approval", run_key, {"mark_id": mark_id_of(run_key), "digest": digest})
 
 
 def record_sweep(instance: DagsterInstance, run_key: str, digest: str) -> None:
-    """Record that ``sweep`` was materialized."""
+    """Record a materialization of ``sweep``."""
     _record(instance, "sweep", run_key, {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": 3})
 
 
-def record_by_hand(instance: DagsterInstance, asset: str, run_key: str) -> None:
-    """What the UI's "Report materialization events" leaves: no metadata of ours."""
+def record_manually(instance: DagsterInstance, asset: str, run_key: str) -> None:
+    """Record a materialization without metadata, as the UI's "Report materialization events" does."""
     _record(instance, asset, run_key, {})
 
 

@@ -1,4 +1,4 @@
-"""For stages that ask no lakeFS server."""
+"""A stand-in for stages that need no lakeFS server."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from lakefs_gc.lakefs.client import LakeFSClient
 
 
 def no_server() -> LakeFSClient:
-    """Raise ``AssertionError``: a stage that needs no server asked for one."""
+    """Raise ``AssertionError``, because the stage must not connect to a server."""
     raise AssertionError("this stage needs no lakeFS server")

@@ -1,4 +1,4 @@
-"""A store in memory that lists by pages, in the order of S3 or in that of stores that walk folders."""
+"""A store in memory that lists by pages, in the order of S3 or in the order of stores that walk folders."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def batch_of(keys: list[str]) -> pa.RecordBatch:
 class PagedStore(LocalStore):
     """``keys`` in pages of ``page_size``.
 
-    ``walks_folders``: a folder comes where its name without the slash belongs, with everything in it, as SeaweedFS has
-    it; ``start_after`` then is a place in that order, within one level.  ``shuffled``: in no order at all, as S3's
-    directory buckets.  ``forgets_start``: it does not know ``start_after``; what is before is left out here, as
-    ``S3Store`` does.  ``spoil`` may raise, or change the page with that number.
+    ``walks_folders``: a folder with its content is sorted by its name without the slash, as in SeaweedFS.
+    ``start_after`` is then a position in that order, within one level. ``shuffled``: in random order, as in S3's
+    directory buckets. ``forgets_start``: the store ignores ``start_after``, and earlier keys are omitted here, as in
+    ``S3Store``. ``spoil`` may raise, or change the page with a number.
     """
 
     lists_by_page = True
@@ -72,7 +72,7 @@ class PagedStore(LocalStore):
         return [name for page in pages for name in page.sub_prefixes], pa.concat_batches([p.objects for p in pages])
 
     def _level(self, prefix: str) -> list[str]:
-        """Objects and folders (with their slash) of a level."""
+        """Return the objects and folders (with their slash) of a level."""
         if prefix not in self.levels:
             below = (key[len(prefix) :] for key in self.keys if key.startswith(prefix))
             self.levels[prefix] = list({prefix + n + slash for n, slash, _ in (rest.partition("/") for rest in below)})

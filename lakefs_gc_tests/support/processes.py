@@ -1,4 +1,4 @@
-"""Runs of the command line as processes, to kill or to starve, and Spark's Python workers."""
+"""Runs of the command line as processes that tests kill or restrict, and Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 300
 
 @dataclass(frozen=True)
 class CommandLine:
-    """``lakefs-gc`` in a process of its own, with its Dagster instance and its workspace in ``folder``."""
+    """``lakefs-gc`` in a separate process, with its Dagster instance and its workspace in ``folder``."""
 
     lake: Lake
     folder: Path
@@ -61,7 +61,7 @@ class CommandLine:
         return [sys.executable, "-m", "lakefs_gc", *arguments]
 
     def run(self, *arguments: str, within: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-        """Run to the end; ``within`` is a command that runs it."""
+        """Run the command to its end. ``within``: a command that runs it."""
         return subprocess.run(
             [*within, *self.command(*arguments)],
             cwd=self.folder,
@@ -73,7 +73,7 @@ class CommandLine:
         )
 
     def json(self, *arguments: str) -> dict[str, Any]:
-        """What a command that ends well says."""
+        """Return the JSON output of a command that succeeds."""
         ended = self.run(*arguments, "--json")
         assert ended.returncode == 0, ended.stderr[-3000:]
         content: dict[str, Any] = json.loads(ended.stdout)
@@ -99,7 +99,7 @@ class CommandLine:
 
 
 def kill_workers(spark: SparkSession) -> int:
-    """SIGKILL to the Python workers of a session, but not to the daemon that forks them; how many there were."""
+    """Send SIGKILL to the Python workers of a session, but not to their daemon. Return the number of workers."""
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -1,7 +1,7 @@
-"""Recorded exchanges with a real lakeFS server, asked again of a sandbox and compared.
+"""Recorded exchanges with a real lakeFS server, repeated with a sandbox and compared.
 
-Ids, addresses and times differ between two servers: where both answers have one in the same place, they are noted as
-standing for each other, and later questions and answers are translated.  All else must be equal.
+Ids, addresses and times differ between two servers. If both answers have one in the same field, the pair is recorded,
+and later requests and answers are translated. Everything else must be equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_COMPARED = {"update_time"}.union(*(missing.fields for missing in MISSING))
 
 @dataclass
 class Replay:
-    """One scenario asked again; ``compared`` counts the exchanges that were, ``differences`` says what differed."""
+    """One repeated scenario. ``compared``: the number of compared exchanges. ``differences``: their differences."""
 
     scenario: str
     server: SandboxServer
@@ -43,7 +43,7 @@ class Replay:
     skipped: list[str] = field(default_factory=list)
 
     def run(self) -> Replay:
-        """Ask everything, in the order in which it was recorded."""
+        """Send all requests in the recorded order."""
         with httpx.Client(base_url=self.server.endpoint_url) as client:
             self._prepare(client)
             for exchange in recorded_exchanges(self.scenario):
@@ -52,21 +52,21 @@ class Replay:
         return self
 
     def translate(self, text: str) -> str:
-        """A text of the recording with what the sandbox has instead of its ids and addresses."""
+        """Return a text of the recording with the ids and addresses of the sandbox."""
         pattern = "|".join(re.escape(theirs) for theirs in sorted(self.known, key=len, reverse=True))
         return re.sub(pattern, lambda match: self.known[match[0]], text) if pattern else text
 
     # -- asking
 
     def _prepare(self, client: httpx.Client) -> None:
-        """What the recording takes for granted."""
+        """Prepare the state that the recording begins with."""
         body = {"name": "golden-bare", "storage_namespace": "local://golden/golden-bare"}
         response = client.post("/api/v1/repositories", params={"bare": "true"}, json=body, auth=self._auth())
         assert response.status_code == 201, response.text
         outside = self.server.sandbox.namespaces.store("local://golden-other/slices")
         for key in ("import/one", "import/two", "import/sub/three", "staged/four"):
             outside.put(key, key.encode())
-        # Commits of the old layout name trees that were put into the store by hand.
+        # Commits of the old layout name trees that were written to the store manually.
         store = self.server.sandbox.namespaces.store(f"local://golden/golden-{self.scenario}")
         for file, data in golden_files(self.scenario).items():
             if self.scenario == "old-layout" and re.fullmatch(r"namespace/_lakefs/[0-9a-f]{64}", file):
@@ -87,7 +87,7 @@ class Replay:
             self._ask_api(client, exchange)
 
     def _ask_gateway(self, exchange: dict[str, Any]) -> None:
-        """By boto3, which signs with the time of the recording: the sandbox's clock shows that."""
+        """Send a request with boto3, signed with the time of the recording, which is also the time of the sandbox."""
         call, params = exchange["method"].removeprefix("S3 gateway "), dict(exchange["params"])
         if "UploadId" in params:
             params["UploadId"] = self.known[params["UploadId"]]
@@ -135,7 +135,7 @@ class Replay:
             self._compare(where, expected, _parsed(response.text))
         self.compared += 1
         if "address used, never linked" in (exchange["note"] or ""):
-            # The client's own upload is in no recording of the server.
+            # The recording of the server does not contain the client's direct upload.
             namespace, _, key = response.json()["physical_address"].partition("/data/")
             self.server.sandbox.namespaces.store(namespace).put(f"data/{key}", b"never linked")
 
@@ -216,14 +216,14 @@ class Replay:
     def _learn(self, theirs: str, ours: str) -> None:
         self.known[theirs] = ours
         if "data/" in theirs:
-            # The address below the namespace too, and without the signature of a link.
+            # Also the address below the namespace, and without the signature of a link.
             theirs, ours = (text[text.index("data/") :] for text in (theirs, ours))
             self.known[theirs] = ours
             self.known[theirs.partition(",")[0]] = ours.partition(",")[0]
 
 
 def recorded_exchanges(scenario: str) -> list[dict[str, Any]]:
-    """All exchanges of a scenario, in order of time; its S3 addresses are local ones."""
+    """Return all exchanges of a scenario in the order of time, with local addresses instead of S3 addresses."""
     exchanges = []
     for file in ("api/build.jsonl", "api/exchanges.jsonl"):
         for line in golden_file(scenario, file).decode().splitlines():
@@ -254,7 +254,7 @@ def _parsed(body: str | None) -> Any:
 
 
 def _ordered(items: list[Any]) -> list[Any]:
-    """Rules come in any order."""
+    """Return an answer with sorted rules, because their order is not defined."""
     if items and isinstance(items[0], dict) and "branch_id" in items[0]:
         return sorted(items, key=lambda item: str(item["branch_id"]))
     return items
@@ -265,5 +265,5 @@ def _is_go_text(text: str) -> bool:
 
 
 def _cut(text: str) -> str:
-    """A message without what Go's libraries add to it."""
+    """Return a message without the additions of Go's libraries."""
     return re.sub(r"(failed to decode request body:|\nSchema:).*", r"", text, flags=re.S).strip()

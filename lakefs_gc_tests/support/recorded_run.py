@@ -1,8 +1,8 @@
-"""One whole run through the command line and the assets, on S3, as users have it, with everything recorded.
+"""One complete run through the command line and the assets, on S3, with all requests recorded.
 
-Its secrets are the real ones of the S3 server and the sandbox, and marked ones that are planted where users have them.
-One process runs everything, with a Dagster instance on disk and Spark's event log on.  Meanwhile the command lines of
-all its processes and all its requests are recorded.
+It has the real secrets of the S3 server and the sandbox, and additional known secrets in the places where users keep
+them. One process runs everything, with a Dagster instance on disk and Spark's event log. The command lines of all its
+processes and all its requests are recorded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What the process left: how each command ended, its output, its folder, and every command line that was seen."""
+    """The results of the process: each command with its output, the folder, and all observed command lines."""
 
     ended: list[dict[str, Any]]
     output: bytes
@@ -57,7 +57,7 @@ class RecordedRun:
 
 
 class _Watch(threading.Thread):
-    """Collects the command lines of a process and all that it starts, by their common session."""
+    """Collects the command lines of a process and its descendants, which share a session."""
 
     def __init__(self, session: int) -> None:
         super().__init__(daemon=True)
@@ -93,7 +93,7 @@ def _settings(folder: Path, backups: StoreLocation, spark_config: dict[str, str]
 
 
 def _steps(settings: str, environment: dict[str, str]) -> list[dict[str, Any]]:
-    """A run with an undo, then everything that goes wrong while somebody's secret is at hand."""
+    """Return the steps: a run with backup and restore, and then failures that could print a secret."""
     good = [
         ["doctor", "lake", "--json"],
         ["mark", "lake", "--min-age", "1s", "--json"],
@@ -128,7 +128,7 @@ def _steps(settings: str, environment: dict[str, str]) -> list[dict[str, Any]]:
 
 @contextmanager
 def record_run(s3_server: SeaweedFS, spark_config: dict[str, str], folder: Path) -> Iterator[RecordedRun]:
-    """Run all steps; inside, the environment and the servers of the run are still in use."""
+    """Run all steps. In the ``with`` block, the environment and the servers of the run are still active."""
     for name in ("home", "tmp", "events"):
         (folder / name).mkdir()
     name = f"security-{time.time_ns()}"

@@ -1,4 +1,4 @@
-"""A repository with three live objects and two that are garbage."""
+"""A repository with three live objects and two garbage objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP proxy before an S3 server that notes what each request needs: an IAM action and a resource."""
+"""An HTTP proxy in front of an S3 server that records the IAM action and the resource of each request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_OBJECT = {
 
 @dataclass(frozen=True)
 class Needed:
-    """What a request needs: the action, the resource's ARN, and for listings the prefix that is asked for."""
+    """The permission that a request needs: the action, the resource's ARN, and the prefix of a listing."""
 
     action: str
     resource: str
@@ -35,7 +35,7 @@ class Needed:
 
 
 def needs(method: str, path: str, headers: dict[str, str], body: bytes) -> list[Needed]:
-    """As the S3 API reference, *Required permissions*, has it, for requests in path style."""
+    """Return the required permissions of a request in path style, according to the S3 API reference."""
     url = urlsplit(path)
     query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
     bucket, _, key = unquote(url.path).removeprefix("/").partition("/")
@@ -66,7 +66,7 @@ def needs(method: str, path: str, headers: dict[str, str], body: bytes) -> list[
 
 
 class S3Recorder:
-    """``with S3Recorder(endpoint) as recorder``: passes everything on unchanged, signatures included."""
+    """``with S3Recorder(endpoint) as recorder``: forwards all requests unchanged, including signatures."""
 
     def __init__(self, endpoint: str) -> None:
         self.needed: set[Needed] = set()
@@ -93,7 +93,7 @@ class S3Recorder:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 recorder.needed.update(needs(self.command, self.path, headers, body))
-                # The host stays the client's: it is signed.
+                # The host header is signed, so it is not changed.
                 headers.pop("expect", None)
                 connection = http.client.HTTPConnection(recorder._upstream, timeout=60)
                 connection.request(self.command, self.path, body or None, headers)
@@ -113,6 +113,6 @@ class S3Recorder:
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - the names that http.server looks for
 
             def log_message(self, format: str, *args: object) -> None:
-                """Not on the test's output."""
+                """Do not write to the output of the test."""
 
         return Handler

@@ -19,7 +19,7 @@ ENTRY = Entry(
 
 
 def with_block(data: bytes, offset: int, size: int, content: bytes, compression: int = 0) -> bytes:
-    """A table with another content of one block, of the same size, and a checksum that fits."""
+    """Return a table in which one block has other content of the same size, and a matching checksum."""
     assert len(content) == size
     body = content + bytes([compression])
     block = body + struct.pack("<I", masked_crc32c(body))

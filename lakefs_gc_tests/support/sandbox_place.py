@@ -1,4 +1,4 @@
-"""A sandbox somewhere with one repository, and short ways to use it through the SDK."""
+"""A sandbox with one repository, and short methods to use it through the SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ StartSandbox = Callable[..., SandboxServer]
 
 @dataclass
 class Place:
-    """A sandbox somewhere, with one repository."""
+    """A sandbox with one repository."""
 
     server: SandboxServer
     client: SDKClient
@@ -62,7 +62,7 @@ class Place:
 
 
 def refused(status: int, call: Callable[..., Any], *args: Any, **fields: Any) -> str:
-    """The message of a call that must be refused with this status."""
+    """Return the message of a call that must fail with this status."""
     with pytest.raises(ApiException) as caught:
         call(*args, **fields)
     assert caught.value.status == status
@@ -86,7 +86,7 @@ def wait_for(get: Callable[[], Any]) -> Any:
 
 
 def sdk_client(server: SandboxServer) -> SDKClient:
-    """The unmodified SDK, as the sandbox's user."""
+    """Return a client of the unmodified SDK with the credentials of the sandbox."""
     return SDKClient(
         lakefs_sdk.Configuration(
             host=f"{server.endpoint_url}/api/v1",

@@ -1,8 +1,8 @@
 """``python -m lakefs_gc_tests.support.security_commands PLAN``: commands in one process, one after the other.
 
 PLAN is a JSON file: a list of steps, each with ``arguments``, and optionally ``environment`` (variables to set first)
-and ``files`` (to write first).  ``{mark}`` in an argument is the id of the last mark, ``{digest}`` its digest.  One
-process, so that one JVM serves all of them.  How each ended is written to ``<plan>.ended``.
+and ``files`` (to write first). ``{mark}`` in an argument is the id of the last mark, ``{digest}`` its digest. All run
+in one process, so that they share one JVM. The results are written to ``<plan>.ended``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakefs_gc.cli import main
 
 
 def run(arguments: list[str]) -> tuple[int, str]:
-    """Exit code and standard output, which is passed on, too."""
+    """Run a command. Return its exit code and its standard output, which is also printed."""
     sys.argv = ["lakefs-gc", *arguments]
     out = io.StringIO()
     try:

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of processes, each machine with a folder, a session and S3 credentials of its own."""
+"""A Spark standalone cluster of processes. Each machine has its own folder, session and S3 credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Machine:
             self.process = subprocess.Popen(
                 [str(_SPARK_HOME / "bin" / "spark-class"), *command],
                 cwd=folder,
-                # Nothing of this virtualenv: what executors import comes in the archive.
+                # Nothing of this virtual environment, because executors import only from the archive.
                 env={
                     "PATH": "/usr/bin:/bin",
                     "HOME": str(folder),
@@ -46,7 +46,7 @@ class Machine:
             )
 
     def wait_for(self, said: str) -> str:
-        """The first group of a pattern, once the log has it."""
+        """Wait until the log matches a pattern, and return its first group."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             text = self.log.read_text()
@@ -61,14 +61,14 @@ class Machine:
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to it, its executors and their Python workers."""
+        """Send SIGKILL to the machine's process, its executors and their Python workers."""
         kill_session(self.process)
 
 
 class StandaloneCluster:
     """``with StandaloneCluster(folder, environments) as cluster``: a master, and a worker of one core for each name.
 
-    ``environments`` are what the executors of a worker find in their environment.
+    ``environments``: the environment variables of the executors of each worker.
     """
 
     def __init__(self, folder: Path, environments: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps a mark in a process of its own, for a test to kill: ``python -m ... FILE`` with what to do as JSON."""
+"""Sweep a mark in a separate process that a test can kill: ``python -m ... FILE``, with the task as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from lakefs_gc_tests.support.no_server import no_server
 
 
 def main(file: Path) -> None:
-    """Keys: ``run`` (facts of a run), ``mark_id``, ``work_url``, ``live`` (addresses), ``spark`` (configuration)."""
+    """Run the task in a file.
+
+    Keys: ``run`` (facts of a run), ``mark_id``, ``work_url``, ``live`` (addresses), ``spark`` (configuration).
+    """
     task = json.loads(file.read_text("utf-8"))
     run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
     spark = start_spark(task["spark"])

@@ -62,7 +62,7 @@ class Lake:
         self.delete(source)
 
     def page(self, token: str = "") -> tuple[list[str], PreparedPage]:
-        """The addresses that the next page of a preparation adds, and the page."""
+        """Return the addresses that the next page of a preparation adds, and the page."""
         position = garbage.decode_position(token) if token else None
         page = garbage.prepare_uncommitted(self.sandbox, self.repository, position)
         if not page.location:
@@ -75,7 +75,7 @@ class Lake:
         return read_uncommitted(store.read(new), new).column("address").to_pylist(), page
 
     def prepare(self, token: str = "") -> list[str]:
-        """The addresses of all pages that follow."""
+        """Return the addresses of all pages that follow."""
         addresses, page = self.page(token)
         while page.continuation_token:
             more, page = self.page(page.continuation_token)

@@ -56,7 +56,7 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, path: str, addr
 
 
 def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
-    """The addresses of each page; the files of a run share a folder, so each page is what it added."""
+    """Return the addresses of each page; the files of a run share a folder, so each page is what it added."""
     store = sandbox.namespaces.store(NAMESPACE)
     found: list[list[str]] = []
     seen: set[str] = set()
