@@ -1,1 +1,1 @@
-"""What a cluster needs: the archive for its executors, and runs that lose a machine."""
+"""Spark clusters: the archive for executors, and runs that lose a machine."""

@@ -1,4 +1,4 @@
-"""The archive for executors, made once by the command line."""
+"""The archive for executors, which the command line makes once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["levelled_s3"]
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What ``lakefs-gc package --json`` says of the archive that it made."""
+    """The output of ``lakefs-gc package --json``."""
     file = tmp_path_factory.mktemp("package") / "lakefs-gc.tar.gz"
     command = [sys.executable, "-m", "lakefs_gc", "package", "--output", str(file), "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)

@@ -1,4 +1,4 @@
-"""The archive for executors: it runs from wherever it is unpacked, and compiles nothing there."""
+"""The archive for executors runs from any folder, and compiles nothing there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def unpacked(packed: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
-def test_it_runs_where_there_is_nothing_else(unpacked: Path, tmp_path: Path, writable: bool) -> None:
+def test_the_archive_runs_without_any_other_package(unpacked: Path, tmp_path: Path, writable: bool) -> None:
     pyspark_folder = Path(pyspark.__file__).parent / "python" / "lib"
     sparks_own = os.pathsep.join(str(file) for file in sorted(pyspark_folder.glob("*.zip")))
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": sparks_own}
@@ -86,7 +86,7 @@ def test_it_runs_where_there_is_nothing_else(unpacked: Path, tmp_path: Path, wri
     assert not [name for name in said["files"] if any(part in name for part in driver_only)]
 
 
-def test_bytecode_is_there_for_every_module(packed: dict[str, Any]) -> None:
+def test_the_archive_has_bytecode_for_every_module(packed: dict[str, Any]) -> None:
     with tarfile.open(packed["archive"]) as archive:
         names = set(archive.getnames())
         launcher = archive.getmember("python/bin/python3")
@@ -99,7 +99,7 @@ def test_bytecode_is_there_for_every_module(packed: dict[str, Any]) -> None:
     assert not [name for name in names if name.endswith(("direct_url.json", "RECORD"))], "paths of this machine"
 
 
-def test_it_says_what_to_tell_spark(packed: dict[str, Any]) -> None:
+def test_package_prints_the_settings_for_spark(packed: dict[str, Any]) -> None:
     assert packed["spark"] == {
         "spark.archives": f"file://{packed['archive']}#lakefs-gc",
         "spark.pyspark.python": "./lakefs-gc/python/bin/python3",
@@ -110,7 +110,7 @@ def test_it_says_what_to_tell_spark(packed: dict[str, Any]) -> None:
     assert not names & {"dagster", "pyspark", "py4j", "typer", "rich", "lakefs-gc"}
 
 
-def test_the_driver_may_be_packed_too() -> None:
+def test_the_archive_can_include_the_driver() -> None:
     names = {found.name for found in package.runtime_distributions(with_driver=True)}
     assert names >= {"dagster", "dagster-pyspark", "typer", "boto3"}
     assert not names & {"pyspark", "py4j"}
@@ -134,7 +134,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_bytecode_follows_its_source(tmp_path: Path) -> None:
-    """Whatever lies in ``__pycache__`` and is not of this source is not packed."""
+    """Files in ``__pycache__`` that do not belong to this source are not packed."""
     file = tmp_path / "module.py"
     file.write_text("VALUE = 1\n")
     command = [sys.executable, "-c", "import module"]
@@ -150,7 +150,7 @@ def test_bytecode_follows_its_source(tmp_path: Path) -> None:
     assert package._bytecode("module.py", file) == b""
 
 
-def test_another_suffix_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no name that Spark would unpack"):
         package.make_package(tmp_path / "archive.tar")
     assert not list(tmp_path.iterdir())
@@ -169,7 +169,7 @@ class Fake(Distribution):
         return Path("/nowhere") / path
 
 
-def test_what_is_not_installed_as_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_as_files_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = "Metadata-Version: 2.1\nName: fake\nVersion: 1\n"
     editable = Fake(METADATA=metadata, RECORD="fake.py,,\n", direct_url='{"dir_info": {"editable": true}}')
     for found in (editable, Fake(METADATA=metadata)):

@@ -1,4 +1,4 @@
-"""A mark and its sweep through Spark Connect: a real server, in processes of their own."""
+"""A mark and its sweep through Spark Connect, with a real server in separate processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lakefs_gc_tests.support.processes import CommandLine
 
 
 @pytest.mark.long(80)
-def test_a_run_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARK_TESTING", "1")  # the server takes a port of its own, and the client asks for it
+def test_mark_and_sweep_work_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_TESTING", "1")  # the server selects a port, and the client requests it
     with Lake(tmp_path / "lake") as lake:
         scene = Scene.of(lake.repository())
         garbage = scene.litter()

@@ -1,7 +1,7 @@
-"""A mark and its sweep on a cluster that loses a machine: the right totals, and nothing live is gone.
+"""A mark and its sweep on a cluster that loses a machine: the totals are correct, and no live object is lost.
 
-A machine dies as it asks the store for something: its executor, its Python workers and the daemon that started them.
-``LAKEFS_GC_TESTS_CLUSTER=all`` has it die in each of the stages where executors work; by default it dies in the sweep.
+A machine dies while it sends a request to the store: its executor, its Python workers and their daemon. By default it
+dies in the sweep. With ``LAKEFS_GC_TESTS_CLUSTER=all`` it dies in each stage that runs on executors.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Killer:
             if self.killed or self.seen < self.number:
                 return None
             self.killed.append(sender[1])
-        self.server.right_answer(request)  # the store does as it is told, and nobody is there to hear of it
+        self.server.right_answer(request)  # the store executes the request, but the client no longer exists
         self.machines[sender[1]].kill()
         return error(500, "InternalError")
 
@@ -81,10 +81,10 @@ class Killer:
         pytest.param(reads_range, 4, id="reading", marks=_only_if_all),
     ],
 )
-def test_a_machine_is_lost(
+def test_a_run_survives_the_loss_of_a_machine(
     tmp_path: Path, levelled_s3: LevelledS3, packed: dict[str, Any], wanted: Callable[[Request], bool], number: int
 ) -> None:
-    server = levelled_s3  # its requests say which machine they come from
+    server = levelled_s3  # its requests identify the machine
     environments = {name: credentials(server, name) for name in _MACHINES}
     with (
         Lake(tmp_path / "lake", StoreLocation("s3://bucket/lakes/")) as lake,
@@ -110,12 +110,12 @@ def test_a_machine_is_lost(
             "failed": 0,
         }
         assert repository.objects() == live
-        for name in _MACHINES:  # both have worked, and with the archive
+        for name in _MACHINES:  # both machines have worked, with the archive
             assert list((tmp_path / "cluster" / name).glob("work/app-*/*/lakefs-gc/python/bin/python3")), name
 
 
 def fill(repository: LakeRepository) -> tuple[set[str], set[str]]:
-    """Live objects of many ranges, and garbage in several slices."""
+    """Create live objects in many ranges, and garbage in several slices."""
     for branch in range(_BRANCHES):
         repository.branch(f"branch-{branch}")
         repository.put(f"file-{branch}", branch=f"branch-{branch}")
@@ -137,7 +137,7 @@ def settings(cluster: StandaloneCluster) -> dict[str, str]:
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
         "spark.default.parallelism": "2",
-        # Compiling the plans takes longer than so few rows.
+        # Compiling the plans takes longer than processing so few rows.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",

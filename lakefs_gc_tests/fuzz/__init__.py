@@ -1,10 +1,10 @@
-"""Fuzzing of every parser of files that come from outside.
+"""Fuzzing of every parser of external files.
 
-``targets`` is the table of parsers, what they may refuse with, and what must hold of what they accept. Two ways to
-run it:
+``targets`` is the table of parsers, with their permitted errors and the properties of accepted files. It runs in two
+ways:
 
-* ``pytest`` replays the corpus and a fixed series of mutations of good files, in seconds;
+* ``pytest`` replays the corpus and a fixed series of mutations of good files, in seconds.
 * ``python -m lakefs_gc_tests.fuzz TARGET --seconds N`` searches with atheris, guided by coverage (``pip install -e
-  '.[fuzz]'``). What it finds is written to ``findings/`` in the working directory; give such a file to
-  ``python -m lakefs_gc_tests.fuzz TARGET --replay FILE``, and keep it in ``corpus/<target>/`` once it is mended.
+  '.[fuzz]'``). It writes findings to ``findings/`` in the working directory. Replay such a file with
+  ``python -m lakefs_gc_tests.fuzz TARGET --replay FILE``, and add it to ``corpus/<target>/`` after the fix.
 """

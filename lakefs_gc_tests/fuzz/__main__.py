@@ -1,7 +1,7 @@
 """Search for inputs that break a parser: ``python -m lakefs_gc_tests.fuzz TARGET [TARGET ...] --seconds N``.
 
-With several targets (or ``all``) each runs in a process of its own, one after the other, and gets its part of the time.
-Prints how many inputs each has seen. Ends with 1 when something was found.
+With several targets (or ``all``) each runs in a separate process, one after the other, with an equal part of the time.
+Prints the number of inputs of each target. Ends with 1 if there is a finding.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="a folder to keep new inputs in, by target (default: none kept)")
     parser.add_argument("--replay", type=Path, help="run one file, and nothing else")
     given = parser.parse_args()
-    # Not by importing the table: what is imported first decides whether the decoder is compiled.
+    # Do not import the table here, because the first import decides whether the decoder is compiled.
     known = re.findall(_NAMES, Path(__file__).with_name("targets.py").read_text(), re.MULTILINE)
     targets = known if given.targets == ["all"] else given.targets
     if unknown := set(targets) - set(known):
@@ -47,7 +47,7 @@ def _in_a_process(target: str, seconds: int, given: argparse.Namespace) -> int:
     command += ["--corpus", str(given.corpus)] if given.corpus else []
     began, executions = time.monotonic(), 0
     ends: list[int] = []
-    # libFuzzer ends at the first finding: it goes on until its time is over, at most so many times.
+    # libFuzzer ends at the first finding, so it is restarted until its time is over, up to a maximum.
     while (left := seconds - (time.monotonic() - began)) > 5 and len(ends) < 5 and 0 not in ends:
         command[5] = str(int(left))
         try:
@@ -55,7 +55,7 @@ def _in_a_process(target: str, seconds: int, given: argparse.Namespace) -> int:
             output, code = ended.stderr.decode(errors="replace"), ended.returncode
         except subprocess.TimeoutExpired as hung:
             output = (hung.stderr or b"").decode(errors="replace")
-            code = 0 if _OVER in output else -1  # at its very end Python hung once: nothing that a parser did
+            code = 0 if _OVER in output else -1  # Python itself hung at its exit once, not a parser
         counts = re.findall(r"^#(\d+)|number_of_executed_units: (\d+)", output, re.MULTILINE)
         executions += max((int(first or second) for first, second in counts), default=0)
         ends.append(code)
@@ -85,10 +85,10 @@ def _search(name: str, seconds: int, findings: Path, corpus: Path | None, replay
             interpret()
     compiled = [] if name.endswith("_interpreted") else _compiled_modules()
     with atheris.instrument_imports(include=["lakefs_gc", "yaml", "tomllib"], exclude=compiled):
-        importlib.import_module("lakefs_gc.engine.undo.backup")  # what targets import when they are called
+        importlib.import_module("lakefs_gc.engine.undo.backup")  # imports of the targets at their first call
         from lakefs_gc_tests.fuzz.targets import TARGETS
 
-    # One core: this is meant to run beside other work.
+    # One core, so that it can run beside other work.
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     target = TARGETS[name]
@@ -116,7 +116,7 @@ def _search(name: str, seconds: int, findings: Path, corpus: Path | None, replay
         seeds = target.seeds()
 
         def mutate(data: bytes, most_bytes: int, number: int) -> bytes:
-            # Without coverage of compiled code libFuzzer forgets good files: begin anew from one now and then.
+            # Without coverage of compiled code libFuzzer drops good files, so start again from one from time to time.
             changed = bytes(seeds[number // _FRESH % len(seeds)] if number % _FRESH == 0 else data)
             for _ in range(number % 3 + 1):
                 changed = atheris.Mutate(changed, len(changed) if number & 1 else most_bytes) if changed else b"\0"

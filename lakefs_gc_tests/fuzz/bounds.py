@@ -1,6 +1,6 @@
 """``python -m lakefs_gc_tests.fuzz.bounds``: the interpreted targets on the corpus and on damaged files.
 
-Prints ``kept`` when no access to memory left its buffer. A process of its own: see ``interpreted``.
+Prints ``kept`` if no memory access was outside its buffer. Needs a separate process: see ``interpreted``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
         for data in [*seeds, *(file.read_bytes() for file in target.corpus)]:
             target.run(data)
         mutants = [mutant(rng.choice(seeds), rng.choice(seeds), rng) for _ in range(_MUTANTS)]
-        # Checksums count as right here: some of the damage is to be accepted, or little of the code would run.
+        # Checksums count as correct here, so that some damaged files are accepted and more code runs.
         outcomes = [target.run(data) for data in mutants]
         if all(outcome is REFUSED for outcome in outcomes):
             sys.exit(f"{target.name} accepts nothing")

@@ -1,10 +1,10 @@
-"""The decoder of ranges without its compiler: each access to memory is checked, and each line can be traced.
+"""The decoder of ranges without its compiler: each memory access is checked, and each line can be traced.
 
-Code that numba has compiled cannot be instrumented by a fuzzer, and reads what lies behind a buffer without a word.
-Here the same functions run as Python: memory is only reached by ``memory.load_N`` and its like, so those are replaced
-by ones that know which buffers there are. An access outside of all of them raises ``OutOfBoundsError``.
+A fuzzer cannot instrument code that numba has compiled, and such code reads beyond a buffer without an error. Here the
+same functions run as Python. Only ``memory.load_N`` and similar functions access memory, so they are replaced by
+functions that know all buffers. An access outside all buffers raises ``OutOfBoundsError``.
 
-Works only before ``lakefs_gc.formats.sstable.blocks`` is imported, so a process is either interpreted or compiled.
+This works only before ``lakefs_gc.formats.sstable.blocks`` is imported, so a process is either interpreted or compiled.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 
 
 class OutOfBoundsError(AssertionError):
-    """The decoder touched memory that is in no buffer of its own."""
+    """The decoder accessed memory outside its buffers."""
 
 
 _buffers: list[tuple[int, int]] = []
 
 
 def forget_buffers() -> None:
-    """To be called before each input."""
+    """Forget all buffers. Call this before each input."""
     _buffers.clear()
 
 
 class _Numpy:
-    """numpy, remembering the arrays that are made."""
+    """numpy that records the arrays that it creates."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
@@ -54,7 +54,7 @@ class _Numpy:
 
 
 NUMPY: Any = _Numpy()
-"""What a target makes its own arrays with, so that they count as buffers."""
+"""The functions with which targets create arrays, so that these count as buffers."""
 
 
 def _check(address: int, size: int) -> None:
@@ -64,7 +64,7 @@ def _check(address: int, size: int) -> None:
 
 def _loader(bits: int) -> Any:
     kind: Any = getattr(ctypes, f"c_uint{bits}")
-    # As compiled code has it: int64 that wrap around, but for 64 bits.
+    # As in compiled code: int64 values wrap around, except for 64 bits.
     number: Any = np.uint64 if bits == 64 else np.int64
 
     def load(address: Any) -> Any:
@@ -91,7 +91,7 @@ def _copy(target: Any, source: Any, size: Any) -> None:
 
 
 def interpret() -> None:
-    """Switch this process over. Checksums count as right: the fuzzer is to get behind them."""
+    """Switch this process to interpreted code. Checksums count as correct, so that the fuzzer gets past them."""
     if "lakefs_gc.formats.sstable.blocks" in sys.modules:
         raise RuntimeError("the decoder is imported, and compiled, already")
     os.environ |= {"NUMBA_DISABLE_JIT": "1", "LAKEFS_GC_PORTABLE_CRC": "1"}
@@ -106,7 +106,7 @@ def interpret() -> None:
 
     from lakefs_gc.formats.sstable import crc32c
 
-    # Always the one that is stored behind the block: unmasked here, masked again by who compares.
+    # Always the stored checksum of the block: unmasked here, and masked again by the comparison.
     def stored_checksum(address: Any, size: Any) -> Any:
         masked = (int(memory.load_32(address + size)) - 0xA282EAD8) & 0xFFFFFFFF
         return np.uint32(((masked >> 17) | (masked << 15)) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Damage to files, at random but repeatable."""
+"""Random but reproducible damage to files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = (
 
 
 def mutant(data: bytes, other: bytes, rng: random.Random) -> bytes:
-    """Flip bits, set bytes, cut, double, splice with another file, put a word in."""
+    """Flip bits, set bytes, cut, duplicate, splice with another file, or insert a word."""
     changed = bytearray(data)
     size = max(1, len(data))
     at = rng.randrange(size)

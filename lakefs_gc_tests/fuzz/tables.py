@@ -1,4 +1,4 @@
-"""SSTables for the fuzzer: checksums made right again, and a second reader of ranges."""
+"""SSTables for the fuzzer: corrected checksums, and a second reader of ranges."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FILE = "fuzzed"
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """Return the table with the checksum of each block that can be found, so that what is behind them is reached."""
+    """Return the table with correct checksums of all blocks that can be found, so that the decoder reads them."""
     changed = bytearray(data)
     footer = data[-FOOTER_BYTES:]
-    with suppress(Exception):  # whatever is too broken to be found stays as it is
+    with suppress(Exception):  # blocks that cannot be found stay unchanged
         metaindex, position = _handle(footer, 1)
         index, _ = _handle(footer, position)
         for place in (metaindex, index):
@@ -69,9 +69,9 @@ def _values(table: bytes, place: tuple[int, int]) -> list[bytes]:
 
 
 def rows_by_hand(data: bytes) -> list[tuple[Any, ...]]:
-    """Key, address, its type, size, microseconds, ETag and content type of each entry, decoded in plain Python.
+    """Return key, address, its type, size, microseconds, ETag and content type of each entry, decoded in plain Python.
 
-    Raises what the decoders of single messages raise. Metadata are not looked at, as ``read_range`` does not.
+    Raise the errors of the decoders of single messages. Metadata are ignored, as in ``read_range``.
     """
     rows = []
     pairs = read_pairs(data, _FILE)

@@ -1,14 +1,14 @@
-"""The parsers of files that come from outside: how to feed each, what it may refuse with, and what must hold.
+"""The parsers of external files: their inputs, their permitted errors, and the properties of accepted files.
 
-A target's ``read`` gets any bytes. It may raise the target's ``refusals``; any other error, a crash or a hang is a
-finding, and so is a ``Finding`` that it raises itself because two ways to read the same bytes differ. What a
-*sealed* target accepts must say the same as one of its seeds: its files carry checksums or a digest over all that
-matters, so a changed one is refused, or the change is in what nobody reads.
+A target's ``read`` gets any bytes. It may raise the target's ``refusals``. Any other error, a crash or a hang is a
+finding. So is a ``Finding`` that it raises because two ways to read the same bytes differ. The content of a file that a
+*sealed* target accepts must equal the content of one of its seeds. Such files have checksums or a digest over all used
+parts, so a changed file is rejected, or the change is in an unused part.
 
-numba's compiled code cannot be instrumented. Targets of the decoder therefore come twice: compiled, where the fuzzer
-is guided by the Python code around it only, and *interpreted*, where the very same functions run as Python, every
-access to memory is checked, and coverage guides through them (see ``interpreted``; nothing is compiled in such a
-process).
+numba's compiled code cannot be instrumented. So targets of the decoder exist twice. In the compiled form, only the
+Python code around it guides the fuzzer. In the *interpreted* form, the same functions run as Python, every memory
+access is checked, and coverage guides the fuzzer through them (see ``interpreted``). Nothing is compiled in such a
+process.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _SCRATCH = tempfile.TemporaryDirectory(prefix="lakefs-gc-fuzz-")
 
 
 class Finding(AssertionError):  # noqa: N818 - it is what it is
-    """A parser accepted what it should not have, or two ways to read the same bytes differ."""
+    """A parser accepted an invalid file, or two ways to read the same bytes differ."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One parser. ``seeds`` are good files; ``read`` gives what a file says, to be compared with ``==``."""
+    """One parser. ``seeds`` are good files. ``read`` returns the content of a file, to be compared with ``==``."""
 
     name: str
     read: Callable[[bytes], Any]
@@ -87,7 +87,7 @@ class Target:
     interpreted: bool = False
 
     def run(self, data: bytes) -> Any:
-        """Return what the file says, or ``REFUSED``. Any error that comes out is a finding."""
+        """Return the content of the file, or ``REFUSED``. Any other error is a finding."""
         try:
             said = self.read(data)
         except self.refusals:
@@ -159,14 +159,14 @@ def _range_rows(data: bytes) -> list[tuple[Any, ...]]:
 
 def _read_range(data: bytes) -> Any:
     rows = _range_rows(data)
-    # Without keys and details other loops run.
+    # Without keys and details, other loops run.
     plain = ranges.read_range(data, _FILE)
     _agree(plain["address"].to_pylist(), [row[1] for row in rows], "addresses with and without details")
     return rows
 
 
 def _forged_range(data: bytes) -> Any:
-    """With right checksums. What is accepted is what the decoders of single messages make of the same bytes."""
+    """Read a range with corrected checksums, and compare it with the decoders of single messages."""
     forged = tables.with_right_checksums(data)
     rows = _range_rows(forged)
     try:
@@ -195,14 +195,14 @@ _LARGEST_CONTENT = 1 << 16
 
 
 def _snappy(data: bytes) -> Any:
-    """Two bytes of size, then a body: within its bounds, and the same as Snappy's own decoder."""
+    """Decompress two bytes of size and a body, and compare the result with Snappy's own decoder."""
     if len(data) < 2:
         return REFUSED
     size, body = int.from_bytes(data[:2], "little"), data[2:]
     source = interpreted.NUMPY.frombuffer(body + b"\xaa" * snappy.SLACK_BYTES, np.uint8)
     guarded = np.full(size + snappy.SLACK_BYTES + 64, 0x55, np.uint8)
     target = interpreted.NUMPY.frombuffer(guarded.data, np.uint8, size + snappy.SLACK_BYTES)
-    # As the compiled callers have it; Python's own numbers would not wrap around.
+    # As in compiled callers, because Python's own numbers would not wrap around.
     start: Any = np.int64(source.ctypes.data)
     accepted = bool(snappy.decompress(start, start + len(body), cast(Any, np.int64(target.ctypes.data)), size))
     if not (guarded[size + snappy.SLACK_BYTES :] == 0x55).all():
@@ -287,7 +287,7 @@ def _read_api_rules(data: bytes) -> Any:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
-        return REFUSED  # the client of the API says that
+        return REFUSED  # the error of the API client
     if not isinstance(body, dict):
         return REFUSED
     rules = gc_rules.rules_from_api(body)
@@ -316,7 +316,7 @@ def _csv_seeds() -> list[bytes]:
 
 
 def _read_page(data: bytes) -> Any:
-    """Return the quick way and the XML parser agree on each page that is XML."""
+    """Read a page with the fast reader, and compare the result with the XML parser if the page is XML."""
     page = parse_page(data, "ns/")
     page.objects.validate(full=True)
     quick = _read_quickly(data, "ns/")
@@ -325,7 +325,7 @@ def _read_page(data: bytes) -> Any:
             careful = _read_carefully(data, "ns/")
         except IncompleteListingError as error:
             if "not XML" in str(error):
-                # The damage is in a part that is not used, such as the id of an owner: all used parts are complete.
+                # The damage is in an unused part, such as the id of an owner. All used parts are complete.
                 return None
             raise Finding(f"the quick way accepts a page that the XML parser refuses: {error}") from None
         for name in ("levels", "truncated", "token"):
@@ -335,7 +335,7 @@ def _read_page(data: bytes) -> Any:
 
 
 def _listed(batch: pa.RecordBatch) -> list[list[Any]]:
-    """Return the columns, times as numbers: Arrow's go beyond the year 9999."""
+    """Return the columns, with times as numbers because Arrow's times exceed the year 9999."""
     return [column.to_pylist() for column in (batch["address"], batch["size"], batch["last_modified"].cast(pa.int64()))]
 
 
@@ -372,12 +372,12 @@ _JAVA_LIKE_STRANGER = re.compile(addresses.UNRECOGNIZED_NAME_REGEX)
 
 
 def _is_no_file(key: str, namespace: str) -> bool:
-    """Whether a key of a local store is a path with parts such as ``..``, which names the file that it leads to."""
+    """Return whether a key of a local store is a path with parts such as ``..``."""
     return addresses.is_local(namespace) and bool({"", ".", ".."} & set(key.split("/")))
 
 
 def _read_address(data: bytes) -> Any:
-    """Three ways to say whether an address may be deleted, and two to make it relative, agree."""
+    """Compare three ways to decide whether an address may be deleted, and two ways to make it relative."""
     try:
         address = data.decode()
     except UnicodeDecodeError:
@@ -399,9 +399,9 @@ def _read_address(data: bytes) -> Any:
                 _agree(below.to_pylist(), [], f"{kind!r} {address!r}")
             if relative is not None and relative != address:
                 scheme, mark, rest = address.partition("://")
-                if namespace.startswith("s3://"):  # nor do a user's name and an empty host
+                if namespace.startswith("s3://"):  # a user name and an empty host are ignored
                     rest = re.sub(r"\A[^/?]*@", "", rest).lstrip("/")
-                same = scheme.lower() + mark + rest  # the case of a scheme says nothing
+                same = scheme.lower() + mark + rest  # the case of a scheme is ignored
                 _agree(addresses.normalize_namespace(namespace) + relative, same, "inside the namespace")
     with suppress(NamespaceError):
         namespace = addresses.normalize_namespace(address)
@@ -449,7 +449,7 @@ def _read_part(data: bytes) -> Any:
     rows = part_rows(data, _FILE)
     rows.validate(full=True)
     _agree(rows["address"].to_pylist(), plain, "the addresses of a part")
-    # As numbers: Arrow's times go beyond the year 9999.
+    # As numbers, because Arrow's times exceed the year 9999.
     return [rows["size"].to_pylist(), rows["last_modified"].cast(pa.int64()).to_pylist()]
 
 
@@ -496,7 +496,7 @@ def _read_backup_record(data: bytes) -> Any:
 
 
 def _inventory_rows(file_format: FileFormat) -> Callable[[bytes], Any]:
-    """Data files as the manifest of S3 describes them, with the checksum of whatever they hold."""
+    """Read data files with the manifest of S3 and correct checksums."""
 
     def read(data: bytes) -> Any:
         store = open_store(StoreLocation(f"file://{_SCRATCH.name}"))

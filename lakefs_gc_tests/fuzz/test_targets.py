@@ -27,8 +27,8 @@ def test_good_files_are_accepted(target: Target) -> None:
 
 
 @by_name
-def test_damaged_files_are_refused_or_say_the_same(target: Target) -> None:
-    """What the fuzzer found before is in the corpus."""
+def test_damaged_files_are_rejected_or_have_the_same_content(target: Target) -> None:
+    """Earlier findings of the fuzzer are in the corpus."""
     for file in target.corpus:
         target.run(file.read_bytes())
     rng = random.Random(target.name)
@@ -38,7 +38,7 @@ def test_damaged_files_are_refused_or_say_the_same(target: Target) -> None:
 
 
 def test_the_decoder_keeps_its_bounds_interpreted() -> None:
-    """In a process of its own: the same functions as Python, with every access to memory checked."""
+    """The same functions run as Python in a separate process, with every memory access checked."""
     ended = subprocess.run(
         [sys.executable, "-m", bounds.__name__], capture_output=True, text=True, timeout=120, check=False
     )
@@ -55,6 +55,6 @@ def test_a_changed_file_that_is_accepted_is_a_finding(monkeypatch: pytest.Monkey
         target.run(b"anything")
 
 
-def test_the_corpus_is_small_and_belongs_to_targets() -> None:
+def test_the_corpus_is_small_and_each_file_belongs_to_a_target() -> None:
     assert {folder.name for folder in CORPUS.iterdir()} <= set(TARGETS)
     assert sum(file.stat().st_size for file in CORPUS.rglob("*") if file.is_file()) <= _MOST_CORPUS_BYTES

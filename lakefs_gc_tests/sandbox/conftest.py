@@ -22,7 +22,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def start_sandbox(tmp_path: Path, clock: FakeClock) -> Iterator[StartSandbox]:
-    """Starts sandboxes on local files (or at ``store``); called again, on the same folder."""
+    """Start sandboxes on local files (or at ``store``). A second call uses the same folder."""
     with ExitStack() as running:
 
         def start(store: StoreLocation | None = None, options: SandboxOptions | None = None) -> SandboxServer:

@@ -1,4 +1,4 @@
-"""The sandbox answers what a real lakeFS server answered, and leaves the same garbage."""
+"""The sandbox gives the recorded answers of a real lakeFS server, and leaves the same garbage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INSIDE = "physical address is inside the storage namespace: copy or link the obj
 UNSIGNED = "address is not signed: link address invalid"
 USED = "link address already used: link address invalid"
 NO_TIME = "invalid continuation token"
-# What the sandbox refuses by choice: difference, beginnings of what the exchanges are about, its message.
+# Requests that the sandbox rejects by choice: difference, beginnings of the exchanges, message.
 REFUSED_BY_CHOICE: dict[str, list[tuple[str, str, str]]] = {
     "no-rules": [("stage_inside_namespace", "None (PUT", INSIDE)],
     "old-layout": [("stage_inside_namespace", "staged root object (PUT", INSIDE)] * 4,
@@ -45,7 +45,7 @@ REFUSED_BY_CHOICE: dict[str, list[tuple[str, str, str]]] = {
     ],
 }
 
-# How many exchanges are compared, so that none drops out unnoticed.
+# The number of compared exchanges, so that a lost exchange is noticed.
 COMPARED = {
     "empty": 62,
     "esti-unified": 55,
@@ -58,14 +58,16 @@ COMPARED = {
 
 
 @pytest.mark.parametrize("scenario", ["empty", "no-rules", "old-layout", "read-only"])
-def test_answers_as_the_recorded_server_did(scenario: str, start_sandbox: StartSandbox, clock: FakeClock) -> None:
+def test_answers_equal_those_of_the_recorded_server(
+    scenario: str, start_sandbox: StartSandbox, clock: FakeClock
+) -> None:
     replay = Replay(scenario, start_sandbox(options=like_lakefs()), clock).run()
     assert replay.differences == []
     assert replay.compared == COMPARED[scenario], replay.skipped
 
 
 @pytest.mark.parametrize("scenario", ["esti-unified", "retention-graph", "slices-and-copies"])
-def test_answers_and_garbage_are_those_of_the_recorded_server(
+def test_answers_and_garbage_equal_those_of_the_recorded_server(
     scenario: str, start_sandbox: StartSandbox, clock: FakeClock
 ) -> None:
     server = start_sandbox(options=like_lakefs())
@@ -78,7 +80,7 @@ def test_answers_and_garbage_are_those_of_the_recorded_server(
     retained, garbage = _collect(server, f"golden-{scenario}")
     assert retained == {replay.translate(commit["id"]) for commit in expected["retained_commits"]}
     deleted = [item["address"] for item in expected["delete"]]
-    # What the recorded server got through its S3 gateway showed no address, so there is none to translate.
+    # Requests through the recorded server's S3 gateway showed no address, so no address is translated.
     known = {replay.translate(address) for address in deleted if replay.translate(address) != address}
     unchanged = {address for address in deleted if not address.startswith("data/ft")}
     assert garbage >= known | unchanged
@@ -88,7 +90,7 @@ def test_answers_and_garbage_are_those_of_the_recorded_server(
 
 
 @pytest.mark.parametrize("scenario", sorted(COMPARED))
-def test_differs_from_the_recorded_server_only_by_choice(
+def test_only_chosen_differences_from_the_recorded_server_occur(
     scenario: str, start_sandbox: StartSandbox, clock: FakeClock
 ) -> None:
     replay = Replay(scenario, start_sandbox(), clock).run()
@@ -100,13 +102,13 @@ def test_differs_from_the_recorded_server_only_by_choice(
     assert replay.compared == COMPARED[scenario], replay.skipped
 
 
-def test_every_chosen_difference_shows_in_a_recording() -> None:
+def test_every_chosen_difference_occurs_in_a_recording() -> None:
     chosen = {option for refusals in REFUSED_BY_CHOICE.values() for option, _, _ in refusals}
     assert chosen == {difference.option for difference in CHOSEN}
 
 
 def _collect(server: SandboxServer, repository: str) -> tuple[set[str], set[str]]:
-    """Active commits, and the addresses that nothing refers to, by the two preparations of the API."""
+    """Return the active commits and the unreferenced addresses, from the two preparations of the API."""
     namespace = f"local://golden/{repository}/"
     store = server.sandbox.namespaces.store(namespace)
     listed = {key for batch in store.list() for key in batch.column("address").to_pylist()}

@@ -1,6 +1,6 @@
-"""Writers and committers on many branches at once, through HTTP, on a sandbox that is killed in between.
+"""Concurrent writers and committers on many branches, through HTTP, on a sandbox that is killed in between.
 
-A few seconds of writing by default; ``LAKEFS_GC_TESTS_LOAD_SECONDS=60`` makes it a minute of writing.
+They write for a few seconds by default, and for a minute with ``LAKEFS_GC_TESTS_LOAD_SECONDS=60``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 
 class SandboxProcess:
-    """``lakefs-gc sandbox`` as a process of its own."""
+    """``lakefs-gc sandbox`` as a separate process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class SandboxProcess:
             self._port = free.getsockname()[1]
 
     def start(self) -> None:
-        """Start it, again on the same folder and port, and wait until it answers."""
+        """Start the server on the same folder and port, and wait until it answers."""
         command = [sys.executable, "-m", "lakefs_gc", "sandbox", "--folder", str(self.folder), "--port"]
         log = (self.folder.parent / "log").open("a")
         with log:
@@ -79,14 +79,14 @@ class SandboxProcess:
         return SDKClient(configuration)
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to finish anything."""
+        """Send SIGKILL, so that the server cannot finish anything."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM, and return the exit status."""
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(30)
 
@@ -107,7 +107,7 @@ def process(tmp_path: Path) -> Iterator[SandboxProcess]:
 
 @dataclass
 class Ledger:
-    """What the server acknowledged, and what it had no time to: ``None`` stands for a deleted object."""
+    """The acknowledged and the unacknowledged writes. ``None`` stands for a deleted object."""
 
     written: dict[Key, str | None] = field(default_factory=dict)
     in_flight: dict[Key, str | None] = field(default_factory=dict)
@@ -117,12 +117,12 @@ class Ledger:
     failures: list[str] = field(default_factory=list)
 
     def allowed(self, key: Key) -> set[str | None]:
-        """Return what may be at a path: for a write in flight, before or after it."""
+        """Return the permitted contents of a path: for a write in progress, before or after it."""
         return {self.written.get(key)} | ({self.in_flight[key]} if key in self.in_flight else set())
 
 
 class Load:
-    """Writers that each have paths of their own, and committers, for a time or until the server dies."""
+    """Writers with separate paths, and committers, which run for a time or until the server dies."""
 
     def __init__(self, process: SandboxProcess, seconds: float, phase: int) -> None:
         self._process, self._phase = process, phase
@@ -139,7 +139,7 @@ class Load:
             future.result()
 
     def kill_server(self) -> None:
-        """In the middle of everything."""
+        """Kill the server during the load."""
         time.sleep(max(self._deadline - time.monotonic(), 0))
         self._process.kill()
 
@@ -183,11 +183,11 @@ class Load:
 
 
 def _branch(choose: random.Random) -> str:
-    """Half of the time one of a few, so that commits meet writes."""
+    """Return a branch, in half of the calls one of a few, so that commits and writes coincide."""
     return f"b{choose.randrange(choose.choice((_BUSY_BRANCHES, _BRANCHES))):03}"
 
 
-def test_a_kill_loses_nothing_that_was_acknowledged(process: SandboxProcess) -> None:
+def test_a_kill_loses_no_acknowledged_write(process: SandboxProcess) -> None:
     client = process.client()
     body = lakefs_sdk.RepositoryCreation(name=REPOSITORY, storage_namespace=f"local://{REPOSITORY}")
     client.repositories_api.create_repository(body)
@@ -218,7 +218,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(process: SandboxProcess) -> 
 
 
 def check(process: SandboxProcess, ledgers: list[Ledger], committers: list[Ledger]) -> None:
-    """Everything acknowledged is there once, with its bytes, and nothing else is."""
+    """Assert that every acknowledged object exists once with its bytes, and nothing else."""
     assert [failure for ledger in ledgers + committers for failure in ledger.failures] == []
     client = process.client()
     found: dict[Key, Any] = {}
@@ -244,7 +244,7 @@ def check(process: SandboxProcess, ledgers: list[Ledger], committers: list[Ledge
 
 
 def check_commits(client: SDKClient, committers: list[Ledger]) -> None:
-    """Every acknowledged commit is in its branch's log once, and each commit follows the one before."""
+    """Assert that every acknowledged commit is in its branch's log once, and has the previous commit as its parent."""
     acknowledged = [commit for ledger in committers for commit in ledger.commits]
     for branch in {branch for branch, _ in acknowledged}:
         log = list(logged(client, branch))
@@ -255,7 +255,7 @@ def check_commits(client: SDKClient, committers: list[Ledger]) -> None:
 
 
 def settle(process: SandboxProcess, ledgers: list[Ledger]) -> None:
-    """What was in flight at the kill went one way or the other: from now on that is what is expected."""
+    """Read the results of writes that were in progress at the kill, and expect them from now on."""
     client = process.client()
     for ledger in ledgers:
         for branch, path in list(ledger.in_flight):

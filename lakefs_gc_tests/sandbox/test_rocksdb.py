@@ -1,4 +1,4 @@
-"""The files of committed data, as RocksDB's own reader sees them: an implementation that is not ours."""
+"""RocksDB's own reader, an independent implementation, reads the files of committed data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 
 class RocksDB:
-    """Reads a table by taking it into an empty database, which checks its footer, properties and checksums."""
+    """Reads a table by ingesting it into an empty database, which checks its footer, properties and checksums."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -80,11 +80,11 @@ def records(count: int) -> Iterator[Record]:
     [
         (1, RangeLimits(), 1),
         (2000, RangeLimits(max_size_bytes=10_000), 20),
-        # Large enough for an index in two levels.
+        # Large enough for an index with two levels.
         (40_000, RangeLimits(raggedness_entries=1 << 40), 1),
     ],
 )
-def test_rocksdb_reads_what_the_sandbox_writes(
+def test_rocksdb_reads_the_tables_of_the_sandbox(
     tmp_path: Path, rocksdb: RocksDB, count: int, limits: RangeLimits, ranges: int
 ) -> None:
     written = list(records(count))
@@ -121,16 +121,16 @@ def test_rocksdb_reads_a_commit_made_through_the_api(local: Place, rocksdb: Rock
 
 
 @pytest.mark.parametrize("name", ["esti-unified", "slices-and-copies"])
-def test_rocksdb_reads_what_lakefs_wrote(name: str, tmp_path: Path, rocksdb: RocksDB) -> None:
-    """So it is a fair judge: with tables of a real server it and our reader agree too."""
+def test_rocksdb_reads_the_tables_of_lakefs(name: str, tmp_path: Path, rocksdb: RocksDB) -> None:
+    """RocksDB and the reader of lakefs-gc also agree on tables of a real server."""
     files = [file for file in (scenario(name, tmp_path) / "namespace" / METADATA_FOLDER).iterdir() if _is_table(file)]
-    tables = {file: pairs for file in files if (pairs := own_reading(file))}  # RocksDB aborts at one without a key
+    tables = {file: pairs for file in files if (pairs := own_reading(file))}  # RocksDB aborts at a table without keys
     assert len(tables) > 2
     for file, pairs in tables.items():
         assert rocksdb.read(file) == pairs
 
 
-def test_rocksdb_refuses_a_damaged_table(tmp_path: Path, rocksdb: RocksDB) -> None:
+def test_rocksdb_rejects_a_damaged_table(tmp_path: Path, rocksdb: RocksDB) -> None:
     committed = Committed(open_store(StoreLocation((tmp_path / "objects").as_uri())), RangeLimits())
     tree = committed.write(records(500))
     [info] = committed.ranges(tree)

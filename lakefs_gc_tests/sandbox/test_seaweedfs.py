@@ -23,7 +23,7 @@ def _installed() -> None:
         pytest.skip(error.message)
 
 
-def test_it_runs_keeps_its_data_and_ends(tmp_path: Path) -> None:
+def test_the_server_runs_keeps_its_data_and_ends(tmp_path: Path) -> None:
     with SeaweedFS(tmp_path, "the-key", "the-secret") as server:
         client = server.client()
         client.create_bucket(Bucket="bucket")
@@ -41,7 +41,7 @@ def test_it_runs_keeps_its_data_and_ends(tmp_path: Path) -> None:
         assert server.client().get_object(Bucket="bucket", Key="a/b")["Body"].read() == b"content"
 
 
-def test_a_server_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_is_an_error_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "weed"
     program.write_text("#!/bin/sh\necho the disk is on fire\nexit 1\n")
     program.chmod(0o755)
@@ -50,7 +50,9 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest
         pass
 
 
-def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_with_the_install_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def files(name: str) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 

@@ -1,4 +1,4 @@
-"""The sandbox through HTTP, with the unmodified SDK: on local files always, on S3 where there is one."""
+"""The sandbox through HTTP, with the unmodified SDK, on local files and on S3 if available."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, StartSandbox, make_place, refused, sdk_client
 
 
-def test_a_repositorys_life(place: Place) -> None:
+def test_a_repository_is_created_used_and_deleted(place: Place) -> None:
     place.put("a/1", "one")
     place.put("a/2", "two")
     first = place.commit("first", metadata={"by": "test"}, date=1_700_000_000)
@@ -106,7 +106,7 @@ def test_the_sandboxs_state_is_private(local: Place, tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-def test_credentials_are_checked_everywhere_but_at_the_door(local: Place) -> None:
+def test_all_routes_except_health_and_setup_check_credentials(local: Place) -> None:
     url = f"{local.server.endpoint_url}/api/v1"
     for auth in (None, ("wrong", local.server.secret_access_key), (local.server.access_key_id, "wrong")):
         for path in ("/repositories", "/config", "/user", f"/repositories/{REPOSITORY}/gc/prepare_commits"):
@@ -194,7 +194,7 @@ def test_repositories_branches_and_tags(local: Place) -> None:
     assert refused(404, tags.get_tag, REPOSITORY, "v1") == "tag not found"
 
 
-def test_the_high_level_package_works_too(local: Place, clock: FakeClock) -> None:
+def test_the_high_level_package_works(local: Place, clock: FakeClock) -> None:
     client: Any = lakefs.Client(  # type: ignore[no-untyped-call]
         host=local.server.endpoint_url,
         username=local.server.access_key_id,
@@ -224,7 +224,7 @@ def test_the_high_level_package_works_too(local: Place, clock: FakeClock) -> Non
     assert client.storage_config.blockstore_type == "local"
 
 
-def test_serve_refuses_what_others_can_reach_and_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_serve_rejects_other_hosts_and_a_used_port(tmp_path: Path) -> None:
     store = StoreLocation((tmp_path / "objects").as_uri())
     with pytest.raises(ConfigurationError, match="loopback"):
         serve("0.0.0.0", 0, tmp_path, store)
@@ -248,7 +248,7 @@ serve("127.0.0.1", int(sys.argv[1]), folder, StoreLocation((folder / "objects").
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_serve_runs_until_it_is_told_to_stop(tmp_path: Path, stop: signal.Signals) -> None:
+def test_serve_runs_until_a_signal(tmp_path: Path, stop: signal.Signals) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(

@@ -1,1 +1,1 @@
-"""Security: no secret in what is written, nothing outside of a namespace is touched, least privilege."""
+"""Security: no secret in any output, nothing outside a namespace is touched, least privilege."""

@@ -14,6 +14,6 @@ from lakefs_gc_tests.support.recorded_run import RecordedRun, record_run
 def recorded_run(
     s3_server: SeaweedFS, spark_config: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RecordedRun]:
-    """Everything that one run through the command line and the assets left."""
+    """The results of one run through the command line and the assets."""
     with record_run(s3_server, spark_config, tmp_path_factory.mktemp("secrets")) as recorded:
         yield recorded

@@ -1,4 +1,4 @@
-"""An address in a file that comes from outside leads to nothing outside of the namespace, on a folder and on S3."""
+"""An address in an external file does not lead outside the namespace, in a folder and on S3."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NEVER = (
     f"local://lake2/{VICTIM}",
     "file:///etc/hostname",
     "https://example.com/data/x",
-    f"2/{VICTIM}",  # "s3://b/lake" + this, by somebody who forgets the slash
+    f"2/{VICTIM}",  # "s3://b/lake" + this, if the slash is missing
 )
 """Addresses that are never collected."""
 LITERAL = (
@@ -74,13 +74,13 @@ LITERAL = (
     "*",
     "data/*",
 )
-"""Names of objects like others, if odd ones: whoever decodes them is led astray."""
+"""Unusual but valid names of objects, which decoding would change."""
 IMPOSSIBLE = ("data/slice/victim\0", f"data/\0/../../lake2/{VICTIM}")
-"""A file cannot have such a name; S3 can have the first."""
+"""A file cannot have such a name. S3 can have the first."""
 
 
 class Neighbourhood:
-    """The repository ``lake``, and what lies around it: the same objects in ``lake2``, and above both."""
+    """The repository ``lake`` with objects around it: the same objects in ``lake2``, and above both."""
 
     def __init__(self, lake: Lake) -> None:
         self.repository: LakeRepository = lake.repository("lake")
@@ -89,7 +89,7 @@ class Neighbourhood:
             self.around.put(key, b"a victim")
 
     def outside(self) -> set[str]:
-        """Return all keys that are not the repository's."""
+        """Return all keys outside the repository."""
         return {key for key in self._keys() if not key.startswith("lake/")}
 
     def inside(self) -> set[str]:
@@ -127,8 +127,8 @@ def _read(repository: LakeRepository, mark_id: str) -> Mark:
     return read_mark(repository.store, repository.name, repository.namespace, mark_id)
 
 
-def test_which_addresses_may_be_deleted(spark: SparkSession) -> None:
-    """In Python and in Spark's own engine, where the decision is made for each object."""
+def test_only_addresses_of_objects_may_be_deleted(spark: SparkSession) -> None:
+    """The same holds in Python and in Spark's own engine, which decides for each object."""
     assert [address for address in NEVER if is_candidate_address(address)] == []
     assert [address for address in (*LITERAL, *IMPOSSIBLE[:1]) if not is_candidate_address(address)] == []
     frame = spark.createDataFrame([(a,) for a in (*NEVER, *LITERAL)], "address string")
@@ -136,7 +136,9 @@ def test_which_addresses_may_be_deleted(spark: SparkSession) -> None:
     assert kept == set(LITERAL)
 
 
-def test_the_mark_of_another_tool(spark: SparkSession, around: Neighbourhood) -> None:
+def test_a_mark_of_another_tool_deletes_nothing_outside_the_namespace(
+    spark: SparkSession, around: Neighbourhood
+) -> None:
     repository, outside = around.repository, around.outside()
     collector = Collector(spark, repository)
     inside = around.inside()
@@ -145,7 +147,7 @@ def test_the_mark_of_another_tool(spark: SparkSession, around: Neighbourhood) ->
         collector.sweep(mark, live=[])
     assert (around.outside(), around.inside()) == (outside, inside)
 
-    # SeaweedFS answers 400 to a backslash, which fails the sweep: it has no such object.
+    # SeaweedFS answers 400 to a backslash, which fails the sweep. It has no such object.
     odd = [address for address in LITERAL if repository.lake.is_local or "\\" not in address]
     mark = mark_of_another_tool(repository, [VICTIM, *odd], "odd")
     collector.sweep(mark, live=[], named_at_root="~")
@@ -155,8 +157,10 @@ def test_the_mark_of_another_tool(spark: SparkSession, around: Neighbourhood) ->
     assert around.inside() == inside - {f"lake/{VICTIM}"}
 
 
-def test_a_backup_somebody_wrote_into(spark: SparkSession, around: Neighbourhood, lake: Lake, tmp_path: Path) -> None:
-    """A restore writes into the namespace, and nowhere else, and reads nothing beside the copies."""
+def test_a_manipulated_backup_writes_nothing_outside_the_namespace(
+    spark: SparkSession, around: Neighbourhood, lake: Lake, tmp_path: Path
+) -> None:
+    """A restore writes only into the namespace, and reads only the copies."""
     repository, outside, inside = around.repository, around.outside(), around.inside()
     (tmp_path / "backups").mkdir()
     place = StoreLocation((tmp_path / "backups").as_uri())
@@ -196,8 +200,8 @@ def test_a_backup_somebody_wrote_into(spark: SparkSession, around: Neighbourhood
     assert around.inside() == inside | {"lake/data/slice/fine"}
 
 
-def test_a_manifest_cannot_name_another_place(around: Neighbourhood, tmp_path: Path) -> None:
-    """Ids and repositories are parts of keys, too."""
+def test_a_manifest_cannot_name_another_location(around: Neighbourhood, tmp_path: Path) -> None:
+    """Ids and repositories are also parts of keys."""
     for mark_id in ("..", "../x", "a/b", "", ".hidden", "a\0b", "a\n", "a\\b"):
         with pytest.raises(MarkError):
             _read(around.repository, mark_id)
@@ -209,7 +213,7 @@ def test_a_manifest_cannot_name_another_place(around: Neighbourhood, tmp_path: P
 
 
 def test_stores_stay_in_their_folder(around: Neighbourhood, tmp_path: Path) -> None:
-    """The second line: whatever they are asked, even for what is no address of lakeFS at all."""
+    """The second line of defence: this holds for any key, even if it is not an address of lakeFS."""
     store, outside = around.repository.store, around.outside()
     (tmp_path / "there").mkdir()
     other = open_store(StoreLocation((tmp_path / "there").as_uri()))
@@ -227,20 +231,20 @@ def test_stores_stay_in_their_folder(around: Neighbourhood, tmp_path: Path) -> N
         assert around.outside() == outside, address
     assert refused >= 10
     assert set(keys_below(other, "")) <= {"copy"}
-    # Odd names are names: what was written under them is in the namespace, by that very name.
+    # Unusual names are valid names of objects in the namespace.
     assert {f"lake/{address}" for address in LITERAL[:2]} <= around.inside()
 
 
 @pytest.mark.parametrize("lake", ["file"], indirect=True)
-def test_live_entries_that_point_outside(spark: SparkSession, around: Neighbourhood) -> None:
-    """Commits and stagings of somebody hostile: they can keep what is in the namespace, and do nothing else."""
+def test_entries_that_point_outside_only_keep_objects(spark: SparkSession, around: Neighbourhood) -> None:
+    """Commits and staged entries of an attacker can only keep objects of the namespace."""
     repository, outside = around.repository, around.outside()
     garbage = repository.put_stray("data/slice/garbage") if repository.lake.is_local else ""
     namespace = repository.namespace
     for number, address in enumerate([*NEVER, *LITERAL]):
-        # As a full address: of a relative one the server makes a full one itself.
+        # As a full address, because the server converts a relative address to a full one.
         url = address if "://" in address else namespace + address
-        with suppress(lakefs_sdk.ApiException):  # what the server itself refuses cannot be staged
+        with suppress(lakefs_sdk.ApiException):  # the server rejects it, so it cannot be staged
             repository.stage(f"hostile/{number}", url)
     repository.commit(allow_empty=True)
     collector = Collector(spark, repository)

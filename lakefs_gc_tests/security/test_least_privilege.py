@@ -1,4 +1,4 @@
-"""The policies of docs/reference/permissions.md allow everything that a run does, and nothing else."""
+"""The policies of docs/reference/permissions.md permit exactly the requests of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md"
 
 LAKEFS_ACTIONS: dict[str, list[tuple[str, str]]] = {
     r"GET /config": [("fs:ReadConfig", "*")],
-    r"GET /config/garbage-collection": [],  # for everybody who has logged in
+    r"GET /config/garbage-collection": [],  # for every authenticated user
     r"GET /repositories": [("fs:ListRepositories", "*")],
     r"GET /repositories/(?P<repo>[^/]+)": [("fs:ReadRepository", "")],
     r"GET /repositories/(?P<repo>[^/]+)/branches": [("fs:ListBranches", "")],
@@ -37,9 +37,9 @@ LAKEFS_ACTIONS: dict[str, list[tuple[str, str]]] = {
         ("retention:PrepareGarbageCollectionUncommitted", "")
     ],
 }
-"""What lakeFS asks of each call: action, and resource below ``arn:lakefs:fs:::repository/<repo>`` (``*``: none).
+"""The required permission of each call: action, and resource below ``arn:lakefs:fs:::repository/<repo>`` (``*``: none).
 
-Source: lakeFS ``pkg/api/controller.go``, the first thing that each handler does.
+Source: the beginning of each handler in lakeFS ``pkg/api/controller.go``.
 """
 
 NOT_USED = {
@@ -47,7 +47,7 @@ NOT_USED = {
     ("Restore", "s3:AbortMultipartUpload"): "the same",
     ("OtherRepositoryAtTheRoot", "s3:GetObject"): "the other repository of the run has a prefix",
 }
-"""What is allowed and not seen in the run, and why."""
+"""Permitted actions that the run does not need, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def places(recorded_run: RecordedRun) -> dict[str, str]:
 
 
 def asked_of_lakefs(recorded_run: RecordedRun) -> Iterator[tuple[str, str]]:
-    """Action and resource of each call in the run."""
+    """Return the action and the resource of each lakeFS call in the run."""
     for method, path in recorded_run.asked:
         call = f"{method} {path.removeprefix('/api/v1')}"
         found = [(re.fullmatch(pattern, call), needed) for pattern, needed in LAKEFS_ACTIONS.items()]
@@ -116,7 +116,7 @@ def refused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[
 
 
 def unused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[tuple[str, str]]:
-    """Statement and action that no request needed."""
+    """Return each pair of statement and action that no request needed."""
     asked = list(needed)
     return {
         (statement.name, action)
@@ -126,7 +126,9 @@ def unused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[t
     }
 
 
-def test_lakefs_policy(recorded_run: RecordedRun, places: dict[str, str]) -> None:
+def test_the_lakefs_policy_permits_exactly_the_calls_of_a_run(
+    recorded_run: RecordedRun, places: dict[str, str]
+) -> None:
     policy, _, _ = policies()
     needed, allowed = set(asked_of_lakefs(recorded_run)), statements(policy, places)
     assert len(needed) > 10
@@ -134,7 +136,9 @@ def test_lakefs_policy(recorded_run: RecordedRun, places: dict[str, str]) -> Non
     assert unused(needed, allowed) == set()
 
 
-def test_s3_policies(recorded_run: RecordedRun, places: dict[str, str]) -> None:
+def test_the_s3_policies_permit_exactly_the_requests_of_a_run(
+    recorded_run: RecordedRun, places: dict[str, str]
+) -> None:
     _, policy, undo = policies()
     needed = {(item.action, item.resource) for item in recorded_run.needed}
     allowed = statements(policy, places) + statements(undo, places)
@@ -142,8 +146,10 @@ def test_s3_policies(recorded_run: RecordedRun, places: dict[str, str]) -> None:
     assert unused(needed, allowed) == set(NOT_USED)
 
 
-def test_without_the_undo_the_first_policy_is_enough(recorded_run: RecordedRun, places: dict[str, str]) -> None:
-    """What it does not allow is the place of the backups, and a restore's writing of data."""
+def test_without_backup_and_restore_the_first_policy_is_enough(
+    recorded_run: RecordedRun, places: dict[str, str]
+) -> None:
+    """It does not permit access to the backup location, or the writes of a restore."""
     _, policy, _ = policies()
     needed = {(item.action, item.resource) for item in recorded_run.needed}
     data = f"arn:aws:s3:::{recorded_run.namespace.folder_url.removeprefix('s3://')}data/"
@@ -158,7 +164,7 @@ def test_without_the_undo_the_first_policy_is_enough(recorded_run: RecordedRun, 
 
 
 def test_listings_stay_in_their_folders(recorded_run: RecordedRun) -> None:
-    """Although the policy cannot say so (see the page)."""
+    """The policy cannot express this (see the page)."""
     places = (recorded_run.namespace, recorded_run.other_namespace, recorded_run.backups)
     folders = {place.folder_url.removeprefix("s3://") for place in places}
     for item in recorded_run.needed:
@@ -179,7 +185,9 @@ def test_listings_stay_in_their_folders(recorded_run: RecordedRun) -> None:
         ("GET", "/b/k?attributes", {}, "s3:GetObjectAttributes"),
     ],
 )
-def test_what_a_request_needs(method: str, path: str, headers: dict[str, str], action: str) -> None:
+def test_the_permission_of_each_request_is_recorded(
+    method: str, path: str, headers: dict[str, str], action: str
+) -> None:
     assert [needed.action for needed in needs(method, path, headers, b"")] == [action]
 
 

@@ -1,4 +1,4 @@
-"""No secret in anything that a run writes, shows or passes on, whether it ends well or not."""
+"""No secret is in anything that a run writes, shows or forwards, in success and in failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _hidden(secret: str, content: bytes) -> bool:
 
 
 def _contents(file: Path) -> Iterator[bytes]:
-    """Yield the file, and what is packed in it."""
+    """Yield the content of a file, and of the files packed in it."""
     content = file.read_bytes()
     yield content
     if content[:2] == b"\x1f\x8b":
@@ -33,8 +33,8 @@ def _contents(file: Path) -> Iterator[bytes]:
             yield from (archive.read(name) for name in archive.namelist())
 
 
-def test_the_commands_ended_as_they_should(recorded_run: RecordedRun) -> None:
-    """Or the other tests would look at nothing."""
+def test_the_commands_had_the_expected_exit_codes(recorded_run: RecordedRun) -> None:
+    """Otherwise the other tests would have nothing to check."""
     codes = [step["exit_code"] for step in recorded_run.ended]
     assert codes[:8] == [0] * 8, recorded_run.output.decode(errors="replace")[-3000:]
     assert all(code in (2, 4) for code in codes[8:]), codes
@@ -43,19 +43,19 @@ def test_the_commands_ended_as_they_should(recorded_run: RecordedRun) -> None:
     assert recorded_run.ended[6]["facts"]["outcomes"]["restored"]["objects"] == 2
 
 
-def test_no_secret_in_the_output(recorded_run: RecordedRun) -> None:
+def test_no_secret_is_in_the_output(recorded_run: RecordedRun) -> None:
     assert recorded_run.output.count(b"what to do") + recorded_run.output.count(b"remedy") > 0
     assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, recorded_run.output)] == []
 
 
-def test_no_secret_on_a_command_line(recorded_run: RecordedRun) -> None:
+def test_no_secret_is_on_a_command_line(recorded_run: RecordedRun) -> None:
     lines = b"\n".join(line.replace(b"\0", b" ") for seen in recorded_run.command_lines.values() for line in seen)
     assert b"org.apache.spark.deploy.SparkSubmit" in lines
     assert b"lakefs_gc_tests.support.impatient_daemon" in lines, "what starts Python workers"
     assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, lines)] == []
 
 
-def test_no_secret_in_a_file_that_is_left(recorded_run: RecordedRun) -> None:
+def test_no_secret_is_in_a_file(recorded_run: RecordedRun) -> None:
     """Dagster's databases and storage, Spark's event log, work files, temporary files."""
     written_by_the_test = {"plan.json", "lakefs-gc.toml", ".lakectl.yaml"}
     files = [
@@ -78,8 +78,8 @@ def test_no_secret_in_a_file_that_is_left(recorded_run: RecordedRun) -> None:
     assert found == []
 
 
-def test_the_event_log_of_spark_has_the_environment(recorded_run: RecordedRun) -> None:
-    """Its page *Environment* shows the same: properties of Spark, of the JVM and of the system."""
+def test_the_event_log_of_spark_contains_the_environment(recorded_run: RecordedRun) -> None:
+    """The page *Environment* shows the same: properties of Spark, of the JVM and of the system."""
     events = [
         json.loads(line)
         for file in (recorded_run.folder / "events").rglob("*")
@@ -93,7 +93,7 @@ def test_the_event_log_of_spark_has_the_environment(recorded_run: RecordedRun) -
     ] == []
 
 
-def test_no_secret_in_the_namespace_nor_beside_the_backup(
+def test_no_secret_is_in_the_namespace_or_in_the_backup(
     recorded_run: RecordedRun, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in s3_server.environment.items():
@@ -123,8 +123,8 @@ def test_no_secret_in_the_namespace_nor_beside_the_backup(
     ],
     ids=str,
 )
-def test_settings_are_no_place_for_secrets(settings: dict[str, Any], tmp_path: Path) -> None:
-    """They show in Dagster's UI, and on the command line of the JVM."""
+def test_settings_with_secrets_are_rejected(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Settings are visible in Dagster's UI, and on the command line of the JVM."""
     sections = "\n".join(
         f"{name} = {json.dumps(value)}"
         if isinstance(value, str)
@@ -137,7 +137,7 @@ def test_settings_are_no_place_for_secrets(settings: dict[str, Any], tmp_path: P
     assert "hidden" not in str(refused.value)
 
 
-def test_settings_that_only_name_secrets_are_fine() -> None:
+def test_settings_that_only_name_secrets_are_accepted() -> None:
     Settings.model_validate(
         {
             "spark": {

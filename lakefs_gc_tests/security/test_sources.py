@@ -1,4 +1,4 @@
-"""Nothing in the sources executes what it reads."""
+"""The sources never execute data that they read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MODULES = {"pickle", "marshal", "shelve", "cloudpickle", "joblib", "dill"}
 
 
 def offences(source: str) -> Iterator[str]:
-    """Yield what a source does that could execute what it reads, and on which line."""
+    """Yield each call in a source that could execute data, with its line."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             modules = [node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
@@ -72,11 +72,11 @@ def offences(source: str) -> Iterator[str]:
         "np.load(file, allow_pickle=True)",
     ],
 )
-def test_an_offence_is_noticed(source: str) -> None:
+def test_an_offence_is_detected(source: str) -> None:
     assert list(offences(source))
 
 
-def test_nothing_executes_what_it_reads() -> None:
+def test_no_source_executes_data() -> None:
     assert len(SOURCES) > 100
     found = {str(file): list(offences(file.read_text("utf-8"))) for file in SOURCES}
     assert {file: lines for file, lines in found.items() if lines} == {}

@@ -26,7 +26,7 @@ def slice_of(address: str) -> str:
     return name
 
 
-def test_a_slice_ends_after_its_time(clock: FakeClock) -> None:
+def test_a_slice_ends_after_its_lifetime(clock: FakeClock) -> None:
     provider = AddressProvider(clock, slice_seconds=3600, slice_size=50_000)
     first = provider.new_address()
     clock.advance(hours=1)
@@ -79,7 +79,7 @@ def test_a_signature_is_for_one_repository_branch_and_path(signer: AddressSigner
     assert message.startswith('malformed address signature: {"Repository":"repo","Branch":"main","Path":"a/b"')
 
 
-def test_a_signature_is_what_lakefs_makes_of_the_same_key(signer: AddressSigner, clock: FakeClock) -> None:
+def test_a_signature_equals_that_of_lakefs_with_the_same_key(signer: AddressSigner, clock: FakeClock) -> None:
     address = f"data/slice/{new_xid(clock.now)}"
     fields = {"Repository": "repo", "Branch": "main", "Path": "p", "PhysicalAddress": address}
     text = json.dumps(fields, separators=(",", ":")).encode()
@@ -89,7 +89,7 @@ def test_a_signature_is_what_lakefs_makes_of_the_same_key(signer: AddressSigner,
     assert len(expected) == 43
 
 
-def test_a_signature_expires_a_day_after_the_address_was_made(signer: AddressSigner, clock: FakeClock) -> None:
+def test_a_signature_expires_a_day_after_the_address_was_issued(signer: AddressSigner, clock: FakeClock) -> None:
     for hours, expired in ((23, False), (24, False), (25, True)):
         made = clock.now - timedelta(hours=hours)
         signed = signer.sign("repo", "main", "a/b", f"data/slice/{new_xid(made)}")
@@ -99,6 +99,6 @@ def test_a_signature_expires_a_day_after_the_address_was_made(signer: AddressSig
             signer.verify("repo", "main", "a/b", signed)
 
 
-def test_an_address_that_names_no_time_is_an_error_of_the_server(signer: AddressSigner) -> None:
+def test_an_address_without_a_time_is_an_error_of_the_server(signer: AddressSigner) -> None:
     signed = signer.sign("repo", "main", "a/b", "data/slice/not-an-xid")
     assert refusal(signer, signed) == (500, "xid: invalid ID")

@@ -1,4 +1,4 @@
-"""Copies that share an address, and that no preparation misses a renamed object."""
+"""Copies that share an address: no preparation misses a renamed object."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def lake(tmp_path: Path, clock: FakeClock) -> Iterator[Lake]:
     opened.sandbox.close()
 
 
-def test_a_copy_of_what_is_staged_on_the_branch_shares_the_address(lake: Lake) -> None:
+def test_a_copy_of_a_staged_object_within_its_branch_shares_the_address(lake: Lake) -> None:
     address = lake.put("a")
     assert lake.copy("a", "b").entry.address == address
     assert lake.copy("a", "c", "main").entry.address == address
@@ -102,7 +102,7 @@ def test_a_copy_of_what_is_staged_on_the_branch_shares_the_address(lake: Lake) -
     assert lake.tracked() == [address]
 
 
-def test_every_other_copy_is_an_object_of_its_own(lake: Lake) -> None:
+def test_every_other_copy_is_a_new_object(lake: Lake) -> None:
     lake.branch("dev")
     committed, elsewhere = lake.put("committed"), lake.put("x", "dev")
     commits.commit(lake.sandbox, lake.repository, "main", CommitParameters("one"))
@@ -121,7 +121,7 @@ def test_every_other_copy_is_an_object_of_its_own(lake: Lake) -> None:
         lake.copy("committed", "4")
 
 
-def test_a_refused_copy_is_not_tracked(lake: Lake) -> None:
+def test_a_rejected_copy_is_not_tracked(lake: Lake) -> None:
     lake.put("a")
     with pytest.raises(ApiError, match="above maximum length"):
         lake.copy("a", "x" * 2000)
@@ -132,11 +132,11 @@ def test_a_rename_between_pages_loses_nothing(lake: Lake) -> None:
     addresses = [lake.put(path) for path in ("b", "c", "z")]
     first, page = lake.page()
     assert first == addresses[:1]
-    lake.rename("z", "a")  # from what is not read yet to what has been read
+    lake.rename("z", "a")  # from an unread part to a part that was already read
     assert set(first + lake.prepare(page.continuation_token)) == set(addresses)
 
 
-def test_copies_are_read_after_everything_staged_in_pages_of_their_own(lake: Lake) -> None:
+def test_copies_are_read_after_all_staged_entries_in_separate_pages(lake: Lake) -> None:
     addresses = [lake.put(f"p/{i}") for i in range(3)]
     for i in range(3):
         lake.rename(f"p/{i}", f"q/{i}")
@@ -146,7 +146,7 @@ def test_copies_are_read_after_everything_staged_in_pages_of_their_own(lake: Lak
     while not garbage.decode_position(page.continuation_token).copy:
         more, page = lake.page(page.continuation_token)
         pages += more
-    lake.rename("z", "a")  # everything staged has been read
+    lake.rename("z", "a")  # all staged entries have been read
     assert set(pages) == set(addresses)
     lake.prepare(page.continuation_token)
 
@@ -186,7 +186,7 @@ def test_a_copy_is_tracked_for_longer_than_the_grace_period(lake: Lake, clock: F
     assert lake.tracked() == [other]
 
 
-def test_another_copy_is_tracked_anew(lake: Lake, clock: FakeClock) -> None:
+def test_another_copy_renews_the_tracking(lake: Lake, clock: FakeClock) -> None:
     address = lake.put("a")
     lake.rename("a", "b")
     clock.advance(seconds=DAY_SECONDS)
@@ -196,7 +196,7 @@ def test_another_copy_is_tracked_anew(lake: Lake, clock: FakeClock) -> None:
     assert lake.tracked() == [address]
 
 
-def test_a_preparation_that_outlasts_the_records_is_refused(lake: Lake, clock: FakeClock) -> None:
+def test_a_preparation_that_outlasts_the_records_is_rejected(lake: Lake, clock: FakeClock) -> None:
     lake.put("a")
     lake.put("b")
     _, page = lake.page()
@@ -206,7 +206,9 @@ def test_a_preparation_that_outlasts_the_records_is_refused(lake: Lake, clock: F
     assert caught.value.status == 400
 
 
-def test_records_survive_a_restart_and_not_their_repository(lake: Lake, tmp_path: Path, clock: FakeClock) -> None:
+def test_records_survive_a_restart_but_not_the_deletion_of_their_repository(
+    lake: Lake, tmp_path: Path, clock: FakeClock
+) -> None:
     address = lake.put("a")
     lake.copy("a", "b")
     again = Sandbox(tmp_path / "state", StoreLocation((tmp_path / "objects").as_uri()), clock=clock)
@@ -234,7 +236,7 @@ def test_branches_deleted_or_committed_between_pages(lake: Lake) -> None:
     assert set(found) >= {address for name, address in addresses.items() if name.startswith("hid")}
 
 
-def test_the_bytes_of_a_shared_address_stay_where_they_are(lake: Lake) -> None:
+def test_the_bytes_of_a_shared_address_are_not_copied(lake: Lake) -> None:
     address = lake.put("a")
     store = lake.sandbox.namespaces.store(NAMESPACE)
     before = {key for batch in store.list("data/") for key in batch.column("address").to_pylist()}

@@ -1,4 +1,4 @@
-"""What the sandbox prepares for collectors, beyond what the recordings show."""
+"""The preparations of the sandbox for collectors, beyond the recordings."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, path: str, addr
 
 
 def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
-    """Return the addresses of each page; the files of a run share a folder, so each page is what it added."""
+    """Return the addresses of each page. The files of a run share a folder, so a page is the difference to before."""
     store = sandbox.namespaces.store(NAMESPACE)
     found: list[list[str]] = []
     seen: set[str] = set()
@@ -89,12 +89,12 @@ def test_pages_hold_every_staged_address_once(sandbox: Sandbox, repository: Repo
     assert [address for page in found for address in page] == expected
 
 
-def test_a_page_gets_ahead_however_small(sandbox: Sandbox, repository: Repository) -> None:
+def test_even_the_smallest_page_makes_progress(sandbox: Sandbox, repository: Repository) -> None:
     long = [stage(sandbox, repository, "main", f"p/{i}", f"data/slice/{i}{'x' * 300}") for i in range(4)]
     assert pages(sandbox, repository) == [[address] for address in long]
 
 
-def test_a_page_gets_ahead_however_short_its_time(
+def test_even_the_shortest_time_makes_progress(
     sandbox: Sandbox, repository: Repository, tmp_path: Any, clock: FakeClock
 ) -> None:
     expected = [stage(sandbox, repository, "main", f"p/{i}") for i in range(5)]
@@ -105,19 +105,19 @@ def test_a_page_gets_ahead_however_short_its_time(
     hurried.close()
 
 
-def test_only_what_lies_in_the_namespace_and_differs_is_listed(sandbox: Sandbox, repository: Repository) -> None:
+def test_only_changed_entries_inside_the_namespace_are_listed(sandbox: Sandbox, repository: Repository) -> None:
     committed = stage(sandbox, repository, "main", "same")
     stage(sandbox, repository, "main", "deleted")
     commits.commit(sandbox, repository, "main", CommitParameters("one"))
     again = Staged("same", f"{NAMESPACE}/data/slice/other", checksum=committed, size_bytes=1)
-    objects.stage(sandbox, repository, "main", again)  # same identity: in no diff, as with lakeFS
+    objects.stage(sandbox, repository, "main", again)  # same identity: in no diff, as in lakeFS
     stage(sandbox, repository, "main", "outside", "local://demo-evil/data/x/y")
     inside = stage(sandbox, repository, "main", "inside", "deep/er/object")  # stored with its full address
     objects.delete(sandbox, repository, "main", ["deleted"])
     assert pages(sandbox, repository) == [[inside]]
 
 
-def test_nothing_staged_means_no_file(sandbox: Sandbox, repository: Repository) -> None:
+def test_a_preparation_without_staged_entries_writes_no_file(sandbox: Sandbox, repository: Repository) -> None:
     page = garbage.prepare_uncommitted(sandbox, repository)
     assert (page.location, page.continuation_token) == ("", "")
 
@@ -128,13 +128,15 @@ BAD_TOKENS += [base64.b64encode(json.dumps(position).encode()).decode() for posi
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS)
-def test_refuses_a_token_that_is_none(token: str) -> None:
+def test_an_invalid_token_is_rejected(token: str) -> None:
     with pytest.raises(ApiError) as caught:
         garbage.decode_position(token)
     assert (caught.value.status, caught.value.message) == (400, "invalid continuation token")
 
 
-def test_commits_by_the_rules_and_the_clock(sandbox: Sandbox, repository: Repository, clock: FakeClock) -> None:
+def test_active_commits_follow_the_rules_and_the_clock(
+    sandbox: Sandbox, repository: Repository, clock: FakeClock
+) -> None:
     with pytest.raises(ApiError, match="get gc rules: not found"):
         garbage.prepare_commits(sandbox, repository)
     ids = []
@@ -161,7 +163,7 @@ def active(sandbox: Sandbox, repository: Repository) -> set[str]:
     return {row["commit_id"] for row in rows}
 
 
-def test_rules_are_where_lakefs_keeps_them(sandbox: Sandbox, repository: Repository) -> None:
+def test_rules_are_stored_at_the_key_of_lakefs(sandbox: Sandbox, repository: Repository) -> None:
     rules = GCRules(7, {"main": 30})
     garbage.set_rules(sandbox, repository, rules)
     store = sandbox.namespaces.store(NAMESPACE)
@@ -172,7 +174,7 @@ def test_rules_are_where_lakefs_keeps_them(sandbox: Sandbox, repository: Reposit
         garbage.rules(sandbox, repository)
 
 
-def test_a_restart_ends_the_tasks_that_it_cut_short(
+def test_a_restart_ends_interrupted_tasks(
     sandbox: Sandbox, repository: Repository, tmp_path: Any, clock: FakeClock
 ) -> None:
     sandbox.tasks.begin("demo", "GCPC-cut-short", {"task_id": "GCPC-cut-short"})
@@ -186,8 +188,8 @@ def test_a_restart_ends_the_tasks_that_it_cut_short(
     again.close()
 
 
-def test_a_commit_is_complete_or_not_there_while_a_branch_is_written(sandbox: Sandbox, repository: Repository) -> None:
-    """Preparations during commits: every staged address is in one of the two lists, read in that order."""
+def test_a_commit_is_atomic_during_writes_to_its_branch(sandbox: Sandbox, repository: Repository) -> None:
+    """During commits, every staged address is in one of the two lists, read in the order of a collector."""
     garbage.set_rules(sandbox, repository, GCRules(100))
     addresses = {stage(sandbox, repository, "main", f"p/{i:02}") for i in range(20)}
     stop = threading.Event()

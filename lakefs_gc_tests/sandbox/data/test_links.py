@@ -1,4 +1,4 @@
-"""Link tokens and staging: which addresses a client may have an entry refer to."""
+"""Link tokens and staging: the addresses that a client may reference with an entry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_token_is_for_one_use(local: Place) -> None:
     assert local.paths() == [], "what a collector may have deleted by now does not come back"
 
 
-def test_of_two_uses_at_once_one_wins(local: Place) -> None:
+def test_only_one_of_two_concurrent_uses_succeeds(local: Place) -> None:
     token = new_token(local)
 
     def link(_: int) -> int:
@@ -54,7 +54,7 @@ def test_of_two_uses_at_once_one_wins(local: Place) -> None:
         assert sorted(pool.map(link, range(8))) == [200] + [400] * 7
 
 
-def test_a_refused_link_does_not_use_the_token_up(local: Place) -> None:
+def test_a_rejected_link_does_not_use_up_the_token(local: Place) -> None:
     link = local.client.staging_api.link_physical_address
     nowhere = new_token(local, branch="later")
     assert refused(404, link, REPOSITORY, "later", "linked", nowhere) == "branch not found"
@@ -86,7 +86,9 @@ def test_a_token_expires_and_is_forgotten(
     assert tracked(place) == 1, "the expired one is not kept"
 
 
-def test_tokens_survive_a_restart_and_not_their_repository(start_sandbox: StartSandbox, tmp_path: Path) -> None:
+def test_tokens_survive_a_restart_but_not_the_deletion_of_their_repository(
+    start_sandbox: StartSandbox, tmp_path: Path
+) -> None:
     root = (tmp_path / "objects" / "demo").as_uri()
     place = make_place(start_sandbox(), root, "local://demo")
     token = new_token(place)
@@ -107,7 +109,7 @@ def stage(place: Place, url: str) -> lakefs_sdk.ObjectStageCreation:
     return lakefs_sdk.ObjectStageCreation(physical_address=url, checksum="abc", size_bytes=1)
 
 
-def test_objects_are_staged_from_outside_only(place: Place) -> None:
+def test_only_objects_outside_the_namespace_can_be_staged(place: Place) -> None:
     stage_object = place.client.internal_api.stage_object
     inside = "physical address is inside the storage namespace: copy or link the object instead"
     for key in (place.put("a").physical_address.removeprefix(place.namespace + "/"), "root", "deep/er/key"):
@@ -120,7 +122,7 @@ def test_objects_are_staged_from_outside_only(place: Place) -> None:
     assert place.read("staged") == b"x"
 
 
-def test_a_link_inside_the_namespace_needs_a_token_wherever(local: Place) -> None:
+def test_every_link_inside_the_namespace_needs_a_token(local: Place) -> None:
     link = local.client.staging_api.link_physical_address
     location = lakefs_sdk.StagingLocation(physical_address=f"{local.namespace}/root")
     body = lakefs_sdk.StagingMetadata(staging=location, checksum="abc", size_bytes=1)

@@ -1,4 +1,4 @@
-"""Which namespaces a sandbox takes, and how addresses are stored and shown."""
+"""The namespaces that a sandbox accepts, and how addresses are stored and shown."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ LOCAL = Namespaces(StoreLocation("file:///somewhere"))
 
 
 @pytest.mark.parametrize("namespace", ["s3://bucket/root/repo", "s3://bucket/root/repo/"])
-def test_takes_a_namespace_in_its_root(namespace: str) -> None:
+def test_a_namespace_inside_the_root_is_accepted(namespace: str) -> None:
     S3.check_namespace(namespace)
 
 
 @pytest.mark.parametrize("namespace", ["s3://bucket/root-evil/x", "s3://other/root/x", "s3://bucket", "local://x"])
-def test_refuses_a_namespace_outside_its_root(namespace: str) -> None:
+def test_a_namespace_outside_the_root_is_rejected(namespace: str) -> None:
     with pytest.raises(ApiError) as caught:
         S3.check_namespace(namespace)
     assert caught.value.status == 400
 
 
 @pytest.mark.parametrize("namespace", ["local://../x", "local://a/../../x", "local://a//b", "local://"])
-def test_refuses_a_local_namespace_that_leads_elsewhere(namespace: str) -> None:
+def test_a_local_namespace_that_leads_outside_the_root_is_rejected(namespace: str) -> None:
     with pytest.raises((ApiError, NamespaceError)):
         LOCAL.check_namespace(namespace)
 
 
-def test_refuses_a_root_that_is_no_store_of_a_sandbox() -> None:
+def test_a_root_of_an_unsupported_store_is_rejected() -> None:
     with pytest.raises(ConfigurationError):
         Namespaces(StoreLocation("gs://bucket/x"))
 
@@ -48,14 +48,14 @@ def test_refuses_a_root_that_is_no_store_of_a_sandbox() -> None:
         ("data/s/1", AddressType.BY_PREFIX),
     ],
 )
-def test_one_place_has_several_addresses(tmp_path: Path, address: str, address_type: AddressType) -> None:
+def test_one_object_has_several_addresses(tmp_path: Path, address: str, address_type: AddressType) -> None:
     namespaces = Namespaces(StoreLocation(tmp_path.as_uri()))
     namespaces.store("local://demo").put("data/s/1", b"bytes")
     store, key = namespaces.place("local://demo", Entry(address, address_type, 5, 0))
     assert store.read(key) == b"bytes"
 
 
-def test_an_outside_address_is_read_where_it_is(tmp_path: Path) -> None:
+def test_an_address_outside_the_namespace_is_read_at_its_location(tmp_path: Path) -> None:
     namespaces = Namespaces(StoreLocation(tmp_path.as_uri()))
     namespaces.store("local://demo-evil").put("a/b", b"outside")
     store, key = namespaces.place("local://demo", Entry("local://demo-evil/a/b", AddressType.FULL, 7, 0))
@@ -71,7 +71,7 @@ def test_an_outside_address_is_read_where_it_is(tmp_path: Path) -> None:
         ("s3://b/repo-evil/data/1", ("s3://b/repo-evil/data/1", AddressType.FULL)),
     ],
 )
-def test_only_what_lies_in_data_is_stored_relative(address: str, stored: tuple[str, AddressType]) -> None:
+def test_only_addresses_in_data_are_stored_relative(address: str, stored: tuple[str, AddressType]) -> None:
     for namespace in ("s3://b/repo", "s3://b/repo/"):
         assert relative_if_data(namespace, address) == stored
 

@@ -1,4 +1,4 @@
-"""Objects of a sandbox through HTTP, with the unmodified SDK: on local files always, on S3 where there is one."""
+"""Objects of a sandbox through HTTP, with the unmodified SDK, on local files and on S3 if available."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_ranges_are_real_files_and_shared(place: Place) -> None:
     assert data == place.store.read(f"_lakefs/{range_id}")
 
 
-def test_reading_an_object_whose_bytes_are_gone_is_410(place: Place) -> None:
+def test_reading_an_object_whose_bytes_are_deleted_answers_410(place: Place) -> None:
     place.put("kept")
     place.put("lost")
     place.commit()
@@ -46,7 +46,7 @@ def test_reading_an_object_whose_bytes_are_gone_is_410(place: Place) -> None:
     assert refused(410, place.client.objects_api.get_object, REPOSITORY, "main", "lost") == "No data"
     copy = lakefs_sdk.ObjectCopyCreation(src_path="lost")
     assert refused(410, place.client.objects_api.copy_object, REPOSITORY, "main", "copy", copy) == "No data"
-    # As lakeFS: neither of these looks into the store.
+    # As in lakeFS, neither of these reads the store.
     assert place.client.objects_api.stat_object(REPOSITORY, "main", "lost").size_bytes == 4
     assert place.client.objects_api.head_object_with_http_info(REPOSITORY, "main", "lost").status_code == 200
     assert place.read("kept") == b"kept"
@@ -151,7 +151,7 @@ def test_uploads_raw_and_multipart_with_metadata_and_conditions(local: Place) ->
     assert local.read("empty") == b""
 
 
-def test_an_import_refers_to_objects_where_they_are(place: Place) -> None:
+def test_an_import_references_objects_without_copying_them(place: Place) -> None:
     outside = place.namespace.rsplit("/", 1)[0] if place.namespace.startswith("s3") else "local:/"
     elsewhere = place.server.sandbox.namespaces.store(f"{outside}/elsewhere")
     for key in ("in/1", "in/deep/2", "single", "other"):
@@ -215,7 +215,7 @@ def test_a_cancelled_import_leaves_the_branch_as_it_was(local: Place) -> None:
     assert len(local.paths()) == 5
 
 
-def test_a_link_by_way_of_the_client(local: Place) -> None:
+def test_the_client_links_an_upload(local: Place) -> None:
     staging = local.client.staging_api
     location = staging.get_physical_address(REPOSITORY, "main", "linked")
     key = location.physical_address.removeprefix(local.namespace + "/")
@@ -226,12 +226,12 @@ def test_a_link_by_way_of_the_client(local: Place) -> None:
     assert local.read("linked") == b"uploaded by the client"
 
 
-def test_the_newest_layer_of_a_staging_area_decides(local: Place) -> None:
+def test_the_newest_layer_of_a_staging_area_takes_precedence(local: Place) -> None:
     local.put("x", "same")
     local.put("y", "kept")
     local.commit()
     local.put("x", "same")
-    # A commit that fails leaves what it sealed in a layer of its own.
+    # A failed commit leaves a separate sealed layer.
     assert refused(400, local.commit) == "commit: no changes"
     local.put("x", "newer")
     assert local.read("x") == b"newer"
@@ -242,7 +242,7 @@ def test_the_newest_layer_of_a_staging_area_decides(local: Place) -> None:
     assert local.paths("main@") == ["y"]
 
 
-def test_resetting_a_path_shows_what_is_committed(local: Place) -> None:
+def test_resetting_a_path_shows_the_committed_object(local: Place) -> None:
     for path in ("a", "p/1", "p/2", "q"):
         local.put(path, "committed")
     local.commit()
@@ -259,10 +259,10 @@ def test_resetting_a_path_shows_what_is_committed(local: Place) -> None:
 
 
 @pytest.mark.parametrize("path", ["staged", "replaced"])
-def test_what_a_commit_takes_up_meanwhile_is_deleted_all_the_same(
+def test_an_object_that_is_committed_during_its_deletion_is_deleted(
     local: Place, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """Looked for after the commit, it is not staged any more; and the commit before does not have it."""
+    """After the commit it is no longer staged, and the previous commit does not contain it."""
     local.put("replaced", "before")
     local.commit()
     for name in ("staged", "replaced"):

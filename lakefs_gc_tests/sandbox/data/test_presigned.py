@@ -26,7 +26,7 @@ def on_s3(start_sandbox: StartSandbox, s3_namespace: StoreLocation) -> Place:
     return make_place(start_sandbox(root), s3_namespace.url, s3_namespace.url)
 
 
-def test_objects_are_read_from_the_store_itself(on_s3: Place, clock: FakeClock) -> None:
+def test_objects_are_read_directly_from_the_store(on_s3: Place, clock: FakeClock) -> None:
     on_s3.put("a/ä b&c", "content")
     on_s3.put("b", "other")
     tree = on_s3.commit().meta_range_id
@@ -55,7 +55,7 @@ def test_objects_are_read_from_the_store_itself(on_s3: Place, clock: FakeClock) 
     assert httpx.get(gone).status_code == 404, "as with lakeFS: a URL says nothing of the object"
 
 
-def test_an_object_is_written_to_the_store_itself(on_s3: Place) -> None:
+def test_an_object_is_written_directly_to_the_store(on_s3: Place) -> None:
     location = on_s3.client.staging_api.get_physical_address(REPOSITORY, "main", "x", presign=True)
     assert httpx.put(location.presigned_url, content=b"direct").status_code == 200
     metadata = lakefs_sdk.StagingMetadata(staging=location, checksum="c", size_bytes=6)
@@ -76,7 +76,7 @@ def put_parts(urls: list[str], bodies: list[bytes]) -> list[Any]:
     return [lakefs_sdk.UploadPart(part_number=number, etag=tag) for number, tag in enumerate(tags, 1)]
 
 
-def test_an_upload_in_parts_that_are_put_into_the_store(on_s3: Place, uploads: Any) -> None:
+def test_the_parts_of_an_upload_are_written_directly_to_the_store(on_s3: Place, uploads: Any) -> None:
     bodies = [os.urandom(PART_BYTES), b"the rest"]
     begun = uploads.create_presign_multipart_upload(REPOSITORY, "main", "big", parts=2)
     assert begun.physical_address.startswith(f"{on_s3.namespace}/data/")
@@ -101,7 +101,7 @@ def test_an_upload_in_parts_that_are_put_into_the_store(on_s3: Place, uploads: A
     assert "already used" in refused(400, link, REPOSITORY, "main", "big", again)
 
 
-def test_parts_one_by_one_and_copied(on_s3: Place, uploads: Any) -> None:
+def test_parts_can_be_written_one_by_one_and_copied(on_s3: Place, uploads: Any) -> None:
     on_s3.put("source", "0123456789")
     begun = uploads.create_presign_multipart_upload(REPOSITORY, "main", "x")
     assert not begun.presigned_urls
@@ -124,7 +124,7 @@ def test_parts_one_by_one_and_copied(on_s3: Place, uploads: Any) -> None:
     assert on_s3.read("x") == b"a" * PART_BYTES + b"234"
 
 
-def test_an_upload_in_parts_that_is_aborted_or_refused(on_s3: Place, uploads: Any) -> None:
+def test_an_aborted_or_rejected_multipart_upload_leaves_no_object(on_s3: Place, uploads: Any) -> None:
     create = uploads.create_presign_multipart_upload
     begun = create(REPOSITORY, "main", "x", parts=1)
     parts = put_parts(begun.presigned_urls, [b"x"])
@@ -146,7 +146,7 @@ def test_an_upload_in_parts_that_is_aborted_or_refused(on_s3: Place, uploads: An
     assert refused(400, complete, REPOSITORY, "main", begun.upload_id, "x", body) == message
 
 
-def test_the_high_level_package_uses_presigned_urls_by_itself(on_s3: Place) -> None:
+def test_the_high_level_package_uses_presigned_urls(on_s3: Place) -> None:
     server: SandboxServer = on_s3.server
     client: Any = Client(  # type: ignore[no-untyped-call]
         host=server.endpoint_url, username=server.access_key_id, password=server.secret_access_key
@@ -172,7 +172,7 @@ def test_local_files_have_no_presigned_urls(local: Place) -> None:
     assert not local.get("/config").json()["storage_config"]["pre_sign_support"]
 
 
-def test_updating_user_metadata(place: Place) -> None:
+def test_user_metadata_can_be_updated(place: Place) -> None:
     objects = place.client.objects_api
 
     def update(path: str, branch: str = "main", **metadata: str) -> None:

@@ -60,7 +60,7 @@ def test_each_spelling_of_the_namespace_is_inside(place: Place, tmp_path: Path, 
         stage(REPOSITORY, "main", "second", staged)
 
 
-def test_what_lies_outside_needs_no_token(place: Place, tmp_path: Path) -> None:
+def test_an_address_outside_the_namespace_needs_no_token(place: Place, tmp_path: Path) -> None:
     for url in (f"local://{tmp_path}/imports/a", f"local://{tmp_path}/objects/demo2/a", "local://demo2/a"):
         staged = lakefs_sdk.ObjectStageCreation(physical_address=url, checksum="sum", size_bytes=5)
         place.client.internal_api.stage_object(REPOSITORY, "main", "outside", staged)

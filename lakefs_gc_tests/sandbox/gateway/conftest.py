@@ -1,4 +1,4 @@
-"""A sandbox whose clock is right, as signatures need it, and a client of its gateway."""
+"""A sandbox with the real clock, which signatures need, and a client of its gateway."""
 
 from __future__ import annotations
 

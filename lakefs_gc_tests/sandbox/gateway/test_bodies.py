@@ -47,7 +47,7 @@ def refused(status: int, code: str, data: bytes, signed: Verified | str, **heade
 
 
 def test_a_body_in_chunks_loses_its_framing() -> None:
-    """As newer SDKs send what they cannot read twice."""
+    """Newer SDKs send streams that they cannot read twice in this form."""
     crc = base64.b64encode(zlib.crc32(b"hello\r\n, world").to_bytes(4)).decode()
     framed = f"5\r\nhello\r\n9;x=y\r\n\r\n, world\r\n0\r\nx-amz-checksum-crc32:{crc}\r\n\r\n".encode()
     length = {"x_amz_decoded_content_length": "14"}
@@ -104,7 +104,7 @@ SEED_WITH_TRAILER = "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544b
         (documented(SIGNED_AND_TRAILER, SEED_WITH_TRAILER), SIGNED_BODY_AND_TRAILER),
     ],
 )
-def test_signed_chunks_of_aws_s_documentation(signed: Verified, body: bytes) -> None:
+def test_the_signed_chunks_of_the_aws_documentation_are_accepted(signed: Verified, body: bytes) -> None:
     assert read_body(body, signed) == b"a" * 66560
     for old, new in (
         (b"\r\naaa", b"\r\naba"),
@@ -135,7 +135,7 @@ def test_checksums_are_checked(header: str, digest: Callable[[bytes], bytes]) ->
 
 
 def test_boto3_s_own_checksum_is_checked(place: Place, s3: Any) -> None:
-    """It sends CRC-32 by itself; the hash of the payload is right."""
+    """boto3 sends a CRC-32. The hash of the payload is correct here."""
 
     def tamper(request: Any, **_: Any) -> None:
         seen.append(request.headers["x-amz-checksum-crc32"])

@@ -1,4 +1,4 @@
-"""Objects, listings and refusals of the S3 gateway, by the unmodified boto3."""
+"""Objects, listings and errors of the S3 gateway, with the unmodified boto3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 MIB = 1 << 20
 
 
-def test_an_object_there_and_back(place: Place, s3: Any) -> None:
+def test_an_object_is_written_and_read(place: Place, s3: Any) -> None:
     body = os.urandom(2 * MIB)
     key = "main/dir/ä b+c%20&=?#"
     metadata = {"team": "data"}
@@ -54,7 +54,7 @@ def test_ranges(header: str, part: bytes, s3: Any) -> None:
 
 
 def listed(s3: Any, **fields: Any) -> tuple[list[str], list[str], int]:
-    """Keys, common prefixes and number of pages of a whole listing."""
+    """Return the keys, the common prefixes and the number of pages of a complete listing."""
     keys, prefixes, pages = [], [], 0
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=REPOSITORY, **fields):
         keys += [item["Key"] for item in page.get("Contents", [])]
@@ -149,7 +149,7 @@ def test_only_the_sandbox_s_credentials_sign(place: Place) -> None:
     assert unsigned.status_code == 404, "no request of the gateway: the API has no such place"
 
 
-def test_a_presigned_request_is_for_its_time_and_its_key(place: Place, s3: Any) -> None:
+def test_a_presigned_request_is_valid_only_for_its_time_and_key(place: Place, s3: Any) -> None:
     s3.put_object(Bucket=REPOSITORY, Key="main/a b", Body=b"x")
     fields = {"Bucket": REPOSITORY, "Key": "main/a b"}
     url = s3.generate_presigned_url("get_object", Params=fields, ExpiresIn=60)
@@ -162,7 +162,7 @@ def test_a_presigned_request_is_for_its_time_and_its_key(place: Place, s3: Any) 
     assert httpx.get(old).status_code == 403
 
 
-def test_a_body_that_is_not_the_signed_one_is_refused(place: Place, s3: Any) -> None:
+def test_a_body_that_differs_from_the_signed_one_is_rejected(place: Place, s3: Any) -> None:
     def tamper(request: Any, **_: Any) -> None:
         request.body = b"evil"
 
@@ -172,7 +172,7 @@ def test_a_body_that_is_not_the_signed_one_is_refused(place: Place, s3: Any) -> 
     assert place.paths() == []
 
 
-def test_a_header_that_nobody_signed_is_refused(place: Place, s3: Any) -> None:
+def test_an_unsigned_header_is_rejected(place: Place, s3: Any) -> None:
     def tamper(request: Any, **_: Any) -> None:
         request.headers["x-amz-copy-source"] = f"{REPOSITORY}/main/secret"
 
@@ -183,13 +183,13 @@ def test_a_header_that_nobody_signed_is_refused(place: Place, s3: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<Delete", b"<!DOCTYPE x><Delete/>", b"<Delete><Object/></Delete>"])
-def test_a_document_that_is_none_is_refused(body: bytes) -> None:
+def test_an_invalid_document_is_rejected(body: bytes) -> None:
     with pytest.raises(S3Error) as caught:
         read_keys_to_delete(body)
     assert (caught.value.status, caught.value.code) == (400, "MalformedXML")
 
 
-def test_a_stale_request_is_refused(tmp_path: Path) -> None:
+def test_an_expired_request_is_rejected(tmp_path: Path) -> None:
     late = FakeClock(system_clock())
     late.advance(minutes=16)
     location = StoreLocation((tmp_path / "objects").as_uri())

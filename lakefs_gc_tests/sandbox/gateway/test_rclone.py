@@ -1,4 +1,4 @@
-"""The S3 gateway, by the real rclone: folders there and back, in parts, copied by the server, deleted."""
+"""The S3 gateway with the real rclone: folders are uploaded, downloaded, copied by the server and deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(_PROGRAM is None, reason="rclone (from rclone-bi
 
 
 class Rclone:
-    """rclone with the gateway as the remote ``lake``; its settings and caches in a folder of the test."""
+    """rclone with the gateway as the remote ``lake``. Its settings and caches are in a folder of the test."""
 
     def __init__(self, place: Place, folder: Path) -> None:
         self._environment = {
@@ -37,7 +37,7 @@ class Rclone:
         }
 
     def run(self, *arguments: str, sent: bytes = b"", status: int = 0) -> str:
-        """Its output. No retries: what fails once has failed."""
+        """Run rclone without retries, and return its output."""
         done = subprocess.run(
             [str(_PROGRAM), *arguments, "--retries", "1", "--low-level-retries", "1"],
             env=self._environment,
@@ -50,7 +50,7 @@ class Rclone:
         return done.stdout.decode()
 
     def listed(self, remote: str) -> dict[str, int]:
-        """Size by path of all files."""
+        """Return the size of all files by path."""
         found: list[dict[str, Any]] = json.loads(self.run("lsjson", "--recursive", "--files-only", remote))
         return {item["Path"]: item["Size"] for item in found}
 
@@ -75,7 +75,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_folder_there_and_back(place: Place, rclone: Rclone, folder: Path, tmp_path: Path) -> None:
+def test_a_folder_is_uploaded_and_downloaded(place: Place, rclone: Rclone, folder: Path, tmp_path: Path) -> None:
     remote, back = f"lake:{REPOSITORY}/main/lake", tmp_path / "back"
     rclone.run("sync", str(folder), remote)
     assert rclone.listed(remote) == {path: len(data) for path, data in content(folder).items()}
@@ -99,7 +99,7 @@ def test_a_folder_there_and_back(place: Place, rclone: Rclone, folder: Path, tmp
     assert place.paths("main@", prefix="lake/sub/") != [], "the commit has them still"
 
 
-def test_a_file_in_parts_and_its_copies_by_the_server(
+def test_a_large_file_is_uploaded_in_parts_and_copied_by_the_server(
     place: Place, rclone: Rclone, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "big"
@@ -123,15 +123,15 @@ def test_a_file_in_parts_and_its_copies_by_the_server(
     assert place.read("else/big", "dev") == file.read_bytes()
 
 
-def test_a_stream_of_unknown_length(place: Place, rclone: Rclone) -> None:
-    """rclone sends it in parts, whatever its size."""
+def test_a_stream_of_unknown_length_is_uploaded(place: Place, rclone: Rclone) -> None:
+    """rclone sends it in parts, regardless of its size."""
     data = os.urandom(11 * MIB)
     in_parts = ("--s3-chunk-size", "5M", "--streaming-upload-cutoff", "1k")
     rclone.run("rcat", f"lake:{REPOSITORY}/main/streamed", *in_parts, sent=data)
     assert place.read("streamed") == data
 
 
-def test_rclone_cleans_up_uploads_that_nobody_ended(rclone: Rclone, s3: Any) -> None:
+def test_rclone_cleans_up_unfinished_uploads(rclone: Rclone, s3: Any) -> None:
     where = {"Bucket": REPOSITORY, "Key": "main/x"}
     upload = where | {"UploadId": s3.create_multipart_upload(**where)["UploadId"]}
     s3.upload_part(**upload, PartNumber=1, Body=b"x")

@@ -1,4 +1,4 @@
-"""Uploads in parts to the S3 gateway, by the unmodified boto3."""
+"""Multipart uploads to the S3 gateway, with the unmodified boto3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
 MIB = 1 << 20
 
 
-def test_uploads_in_parts(place: Place, s3: Any) -> None:
+def test_the_parts_of_an_upload_become_one_object(place: Place, s3: Any) -> None:
     body = os.urandom(12 * MIB + 5)
     config = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
     extra = {"ContentType": "text/csv", "Metadata": {"k": "v"}}
@@ -33,7 +33,7 @@ def test_uploads_in_parts(place: Place, s3: Any) -> None:
     assert target.getvalue() == body == place.store.read(place.key("big"))
 
 
-def test_an_upload_in_parts_that_is_aborted_leaves_nothing(place: Place, s3: Any, tmp_path: Path) -> None:
+def test_an_aborted_multipart_upload_leaves_nothing(place: Place, s3: Any, tmp_path: Path) -> None:
     where = {"Bucket": REPOSITORY, "Key": "main/x"}
     upload = where | {"UploadId": s3.create_multipart_upload(**where)["UploadId"]}
     e_tag = s3.upload_part(**upload, PartNumber=1, Body=b"one")["ETag"]
@@ -87,7 +87,7 @@ def test_parts_and_unfinished_uploads_are_listed_in_pages(place: Place, s3: Any)
     assert unfinished() == []
 
 
-def test_parts_that_are_copied(place: Place, s3: Any) -> None:
+def test_parts_can_be_copied(place: Place, s3: Any) -> None:
     body = os.urandom(3 * MIB)
     s3.put_object(Bucket=REPOSITORY, Key="main/source ä", Body=body)
     where = {"Bucket": REPOSITORY, "Key": "main/x"}
@@ -110,7 +110,7 @@ def test_parts_that_are_copied(place: Place, s3: Any) -> None:
     assert s3.list_parts(**upload).get("Parts", []) == []
 
 
-def test_an_upload_that_nobody_ends_is_forgotten(tmp_path: Path, clock: FakeClock) -> None:
+def test_an_unfinished_upload_is_removed_after_its_lifetime(tmp_path: Path, clock: FakeClock) -> None:
     uploads = Uploads(tmp_path, clock)
     old = uploads.begin("demo/main/old", {})
     uploads.put_part(old, "demo/main/old", 1, iter([b"x"]))
@@ -125,7 +125,7 @@ def test_an_upload_that_nobody_ends_is_forgotten(tmp_path: Path, clock: FakeCloc
     assert [folder.name for folder in tmp_path.iterdir()] == [newest]
 
 
-def test_a_part_that_breaks_off_leaves_nothing(tmp_path: Path, clock: FakeClock) -> None:
+def test_an_interrupted_part_leaves_nothing(tmp_path: Path, clock: FakeClock) -> None:
     def broken() -> Any:
         yield b"x"
         raise OSError("the client is gone")

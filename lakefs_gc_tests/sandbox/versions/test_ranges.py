@@ -1,4 +1,4 @@
-"""Trees of ranges: against plain dictionaries, with ranges small enough to be cut often."""
+"""Trees of ranges, compared with plain dictionaries, with ranges small enough to be split often."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_merge_agrees_with_dictionaries(
         assert content_of(committed.records(committed.merge(*ids, strategy=strategy))) == expected
 
 
-def test_unchanged_ranges_are_used_again(committed: Committed) -> None:
+def test_unchanged_ranges_are_reused(committed: Committed) -> None:
     before = dict.fromkeys(PATHS, "a")
     old = write(committed, before)
     new = committed.apply(old, changes(before, before | {"p/00": "b"}))
@@ -126,7 +126,7 @@ def test_unchanged_ranges_are_used_again(committed: Committed) -> None:
     assert sum(info.count for info in committed.ranges(new)) == len(PATHS)
 
 
-def test_the_same_content_has_the_same_id_however_it_came_about(committed: Committed) -> None:
+def test_the_same_content_has_the_same_id_regardless_of_its_history(committed: Committed) -> None:
     tree = dict.fromkeys(PATHS, "a")
     in_one_go = write(committed, tree)
     assert write(committed, tree) == in_one_go
@@ -135,7 +135,7 @@ def test_the_same_content_has_the_same_id_however_it_came_about(committed: Commi
 
 
 def test_a_record_of_the_same_identity_keeps_the_old_address(committed: Committed) -> None:
-    # lakeFS's identity leaves out the address: the new object is in no diff, and the commit keeps the old one.
+    # lakeFS's identity excludes the address, so the new object is in no diff, and the commit keeps the old one.
     old = write(committed, {"p/00": "a", "p/01": "a"})
     same = Change(b"p/00", record("p/00", "a", address="data/new"))
     other = Change(b"p/01", record("p/01", "b"))
@@ -147,7 +147,7 @@ def test_a_record_of_the_same_identity_keeps_the_old_address(committed: Committe
         committed.apply(old, iter([same]))
 
 
-def test_the_cache_forgets_and_reads_again() -> None:
+def test_the_cache_evicts_and_reads_again() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(StoreLocation(Path(folder).as_uri()))
         small = Committed(store, SMALL, cached_records=5)
@@ -161,12 +161,12 @@ def test_the_cache_forgets_and_reads_again() -> None:
 @pytest.mark.parametrize(
     ("text", "digest"), [(b"", 0xCBF29CE484222325), (b"a", 0xAF63DC4C8601EC8C), (b"foobar", 0x85944171F73967E8)]
 )
-def test_fnv1a_on_the_vectors_of_its_authors(text: bytes, digest: int) -> None:
+def test_fnv1a_matches_the_test_vectors_of_its_authors(text: bytes, digest: int) -> None:
     assert fnv1a_64(text) == digest
 
 
 def test_a_real_server_ends_ranges_at_the_same_keys() -> None:
-    """Of ranges that a real server wrote, those that no commit cut short end with a key that hashes to 0."""
+    """Ranges of a real server that a commit did not end early end with a key that hashes to 0."""
     metaranges = json.loads(golden_file("big-ranges", "api/metaranges.json"))
     ends = {info["max_key"] for metarange in metaranges.values() for info in metarange["ranges"][:-1]}
     assert sum(RangeLimits().break_after(key.encode(), 0) for key in ends) == 2

@@ -1,4 +1,4 @@
-"""Ids of commits, and expressions that stand for commits."""
+"""Ids of commits, and ref expressions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakefs_gc_tests.golden import golden_file, scenarios
 
 
 @pytest.mark.parametrize("scenario", scenarios())
-def test_commit_ids_are_those_of_the_recorded_server(scenario: str) -> None:
+def test_commit_ids_equal_those_of_the_recorded_server(scenario: str) -> None:
     commits = json.loads(golden_file(scenario, "api/all_commits.json"))
     assert commits
     for commit in commits:
@@ -65,11 +65,11 @@ def refs(tmp_path: Path) -> Iterator[Refs]:
         ("v1~1", "a"),
         ("c" * 64, "c"),
         ("ccc", "c"),
-        ("bb", "c"),  # a branch goes before the beginning of an id
+        ("bb", "c"),  # a branch takes precedence over the prefix of an id
         ("bbb", "b"),
     ],
 )
-def test_expressions(refs: Refs, expression: str, commit: str) -> None:
+def test_expressions_resolve_to_commits(refs: Refs, expression: str, commit: str) -> None:
     assert refs.resolve("repo", expression).commit_id == commit * 64
 
 
@@ -83,25 +83,25 @@ def test_only_a_bare_branch_shows_its_staging_area(refs: Refs) -> None:
 
 
 @pytest.mark.parametrize("expression", ["none", "main~9", "a" * 63 + "b", "f"])
-def test_what_does_not_exist_is_not_found(refs: Refs, expression: str) -> None:
+def test_a_missing_ref_is_not_found(refs: Refs, expression: str) -> None:
     with pytest.raises(NotFound):
         refs.resolve("repo", expression)
 
 
 @pytest.mark.parametrize("expression", ["", "~1", "main^3", "main~x", "main@1", "main@@", "v1@", "v1$", "a b"])
-def test_what_makes_no_sense_is_refused(refs: Refs, expression: str) -> None:
+def test_an_invalid_expression_is_rejected(refs: Refs, expression: str) -> None:
     with pytest.raises(ApiError) as caught:
         refs.resolve("repo", expression)
     assert caught.value.status == 400
 
 
-def test_the_beginning_of_two_ids_stands_for_neither(refs: Refs) -> None:
+def test_an_ambiguous_prefix_of_ids_is_not_found(refs: Refs) -> None:
     refs.add_commit("repo", CommitRecord("c" * 63 + "0", (), "", "", 0, "", {}, 1))
     with pytest.raises(NotFound):
         refs.resolve("repo", "ccc")
 
 
-def test_names() -> None:
+def test_names_are_validated_like_in_lakefs() -> None:
     assert all(map(is_repository_name, ("abc", "a-1", "0" * 63)))
     assert not any(map(is_repository_name, ("ab", "Abc", "-abc", "a_b", "a" * 64, "a/b", "abc\n")))
     assert all(map(is_branch_name, ("main", "_x", "a-b", "A1")))
