@@ -9,7 +9,7 @@ from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.backup_location import (
-    Listed,
+    ListedBackup,
     backup_location_of,
     find_backup,
     list_backups,
@@ -158,7 +158,7 @@ def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     return pruned
 
 
-def _facts(listed: Listed) -> dict[str, Any]:
+def _facts(listed: ListedBackup) -> dict[str, Any]:
     return {
         "repository": listed.repository,
         "mark_id": listed.mark_id,

@@ -41,7 +41,7 @@ def test_back_up_sweep_restore(
     assert run("backups", "--json").json() == {"backups": []}
     early = run("restore", mark_id)
     assert (early.exit_code, early.out) == (3, "")
-    assert "no repository has a complete backup" in early.err
+    assert "No repository has a complete backup" in early.err
 
     backed_up = run("backup", REPOSITORY, "--mark", mark_id, "--json")
     assert backed_up.exit_code == 0, backed_up.err
@@ -156,9 +156,9 @@ def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> 
 def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     objects = tmp_path / "objects"
     cases = {
-        "": (2, "set backup.url"),
-        f'url = "file://{objects}/{REPOSITORY}/backups"\n': (3, "would lie in the namespace"),
-        f'url = "file://{tmp_path}/none"\n': (4, "is it mounted?"),
+        "": (2, "Set backup.url"),
+        f'url = "file://{objects}/{REPOSITORY}/backups"\n': (3, "overlaps with the namespace"),
+        f'url = "file://{tmp_path}/none"\n': (4, "mount its disk"),
         'url = "tape://x"\n': (2, "does not begin with file:/// or s3://"),
     }
     for section, (exit_code, hint) in cases.items():
@@ -181,6 +181,6 @@ def test_doctor_looks_at_the_place(lake: Storyteller, run: Run, place: Path, tmp
     place.rmdir()
     assert found()["verdict"] == "fail"
     configure(tmp_path, "required_before_sweep = true\n")
-    assert found() == {"verdict": "fail", "detail": "there is no place for backups"}
+    assert found() == {"verdict": "fail", "detail": "No backup location is configured"}
     configure(tmp_path, "")
     assert found()["verdict"] == "ok"

@@ -24,10 +24,10 @@ from lakefs_gc.storage.open import open_store
 
 
 def open_backup_location(settings: Settings, server: LakeFSClient) -> StoreLocation:
-    """Where backups go, after a look that it is there and in no repository's way.
+    """Return the configured backup location, after checking that it exists and is outside every namespace.
 
-    Raises ``ConfigurationError`` when none is configured, ``BackupError`` when it lies in the namespace of any
-    repository (or contains one), and ``ObjectNotFoundError`` when its bucket or folder is not there.
+    Raise ``ConfigurationError`` if none is configured, ``BackupError`` if it overlaps with the namespace of a
+    repository, and ``ObjectNotFoundError`` if its bucket or folder does not exist.
     """
     location = backup_location_of(settings.backup)
     for repository in server.repositories():
@@ -35,27 +35,27 @@ def open_backup_location(settings: Settings, server: LakeFSClient) -> StoreLocat
         reached = {namespace, settings.locate(namespace).folder_url}
         if any(_overlaps(location.folder_url, url) for url in reached):
             raise BackupError(
-                f"backups in {location.url} would lie in the namespace of {repository.name} ({namespace}), or around "
-                "it: what a collector does to the one would happen to the other",
-                remedy="set backup.url to a bucket or folder that no repository uses",
+                f"The backup location {location.url} overlaps with the namespace of {repository.name} ({namespace}): "
+                "a collection of the repository could delete backups",
+                remedy="Set backup.url to a bucket or folder that no repository uses",
             )
-    # An empty folder may be a disk that is not mounted, so nothing is made here.
+    # A missing folder may be a disk that is not mounted, so it is not created.
     try:
         open_store(location).list_level("")
     except ObjectNotFoundError as error:
         raise ObjectNotFoundError(
-            f"the place of the backups is not there: {error.message}",
-            remedy="make the bucket or the folder that backup.url names; is it mounted?",
+            f"The backup location does not exist: {error.message}",
+            remedy="Create the bucket or folder of backup.url, or mount its disk",
         ) from error
     return location
 
 
 def backup_location_of(backup: BackupSettings) -> StoreLocation:
-    """The configured place.  Raises ``ConfigurationError`` when there is none."""
+    """Return the configured backup location, unchecked. Raise ``ConfigurationError`` if none is configured."""
     if not backup.url:
         raise ConfigurationError(
-            "there is no place for backups",
-            remedy="set backup.url in lakefs-gc.toml: s3://bucket/prefix or file:///folder, outside every namespace",
+            "No backup location is configured",
+            remedy="Set backup.url in lakefs-gc.toml to s3://bucket/prefix or file:///folder, outside every namespace",
         )
     return StoreLocation(backup.url)
 
@@ -65,36 +65,35 @@ def _overlaps(left: str, right: str) -> bool:
 
 
 def _resolved(url: str) -> str:
-    """A local folder without symbolic links, by which one folder has many names."""
+    """Return the URL of a local folder without symbolic links, which give a folder several names."""
     path = url.removeprefix("file://")
     return url if path == url else f"file://{Path(path).resolve()}/"
 
 
 def read_backup(store: ObjectStore, paths: BackupPaths) -> Backup:
-    """The manifest of a complete backup.  Raises ``BackupError`` when there is none, or it is of something else."""
+    """Return the manifest of a complete backup. Raise ``BackupError`` if there is none, or if it is of another mark."""
     try:
         data = store.read(paths.manifest)
     except ObjectNotFoundError:
         raise BackupError(
-            f"mark {paths.mark_id} of {paths.repository} has no complete backup in {store.location.url}",
-            remedy=f"`lakefs-gc backup {paths.repository} --mark {paths.mark_id}`: it goes on where it stopped",
+            f"Mark {paths.mark_id} of {paths.repository} has no complete backup in {store.location.url}",
+            remedy=f"Run `lakefs-gc backup {paths.repository} --mark {paths.mark_id}`: an unfinished backup continues",
         ) from None
     backup = Backup.from_json(data, paths.manifest)
     if (backup.repository, backup.mark_id) != (paths.repository, paths.mark_id):
         raise BackupError(
             f"{paths.manifest} is the backup of mark {backup.mark_id} of {backup.repository}",
-            remedy="somebody moved it; move it back",
+            remedy="Move the folder of the backup back to where it was",
         )
     return backup
 
 
 def require_backup(settings: Settings, mark: Mark) -> Backup | None:
-    """Before a sweep: the backup that the policy demands, or None when it demands none.
+    """Return the backup that a sweep requires, or None if it requires none.
 
-    The policy is that of the settings that made the mark as well as of these: a sweep may be started from another
-    machine, or from another folder, with other settings or none.
-    Raises ``BackupError`` when the mark has none that is whole: its manifest is bound to this very mark, and as many
-    objects and bytes as it says are there.
+    A backup is required if these settings or the settings of the mark's run require it: a sweep may start on another
+    machine with other settings. Raise ``BackupError`` unless the backup is complete: its manifest names the digest of
+    this mark, and the location has at least as many objects and bytes as the manifest.
     """
     if not (settings.backup.required_before_sweep or mark.needs_backup):
         return None
@@ -103,21 +102,21 @@ def require_backup(settings: Settings, mark: Mark) -> Backup | None:
     again = f"`lakefs-gc backup {mark.repository} --mark {mark.mark_id}`"
     if backup.mark_digest != mark.digest:
         raise BackupError(
-            f"the backup of mark {mark.mark_id} was made of {backup.mark_digest}, but the mark is {mark.digest}",
-            remedy=again,
+            f"The backup of mark {mark.mark_id} is of digest {backup.mark_digest}, but the mark has {mark.digest}",
+            remedy=f"Run {again}",
         )
     objects, size_bytes = _count(store, backup.paths.objects)
     if objects < backup.objects or size_bytes < backup.copied_bytes:
         raise BackupError(
-            f"the backup of mark {mark.mark_id} had {backup.objects} objects ({backup.copied_bytes} bytes), but "
-            f"{objects} ({size_bytes} bytes) are there",
-            remedy=f"find out what deletes them (a lifecycle rule?), then {again}",
+            f"The backup of mark {mark.mark_id} has lost objects: {backup.objects:,} ({backup.copied_bytes:,} bytes) "
+            f"were copied, and {objects:,} ({size_bytes:,} bytes) exist",
+            remedy=f"Find out what deletes them, such as a lifecycle rule, then run {again}",
         )
     return backup
 
 
 def _count(store: ObjectStore, folder: str) -> tuple[int, int]:
-    """Objects and bytes below ``objects/``: slice by slice, many at once, and what lies beside the slices."""
+    """Count the objects and bytes below ``objects/``: several slices at once, and the objects outside slices."""
     folders, loose = store.list_level(folder)
     levels = [store.list_level(below) for below in folders]
     slices = [prefix for prefixes, _ in levels for prefix in prefixes]
@@ -129,10 +128,10 @@ def _count(store: ObjectStore, folder: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One backup in a listing.  ``problem`` says why it is not complete; then the numbers are zero.
+class ListedBackup:
+    """One backup in a listing. ``problem`` is why it is incomplete, or empty; then the numbers are zero.
 
-    ``namespace`` is that of the mark; empty where nothing says it.
+    ``namespace`` is that of the mark; empty if it is unknown.
     """
 
     repository: str
@@ -149,28 +148,28 @@ class Listed:
         return BackupPaths(self.repository, self.mark_id)
 
 
-def list_backups(store: ObjectStore, repository: str = "") -> Iterator[Listed]:
-    """The backups of a repository, or of all, newest mark first in each."""
+def list_backups(store: ObjectStore, repository: str = "") -> Iterator[ListedBackup]:
+    """Yield the backups of a repository, or of all repositories, those of the newest mark first in each."""
     repositories = [repository] if repository else [f.rstrip("/") for f in sorted(store.list_level("")[0])]
     for name in repositories:
         for folder in sorted(store.list_level(f"{name}/")[0]):
             try:
                 paths = BackupPaths(name, folder.removeprefix(f"{name}/").rstrip("/"))
             except LakeFSGCError:
-                continue  # nothing of ours
+                continue  # not a folder of a backup
             yield _listed(store, paths)
 
 
-def _listed(store: ObjectStore, paths: BackupPaths) -> Listed:
+def _listed(store: ObjectStore, paths: BackupPaths) -> ListedBackup:
     try:
         backup = read_backup(store, paths)
     except LakeFSGCError as error:
-        there = store.stat_many([paths.manifest, paths.began])
-        problem = error.message if paths.manifest in there else "not complete"
-        began = there[paths.began].last_modified if paths.began in there else None
+        files = store.stat_many([paths.manifest, paths.began])
+        problem = error.message if paths.manifest in files else "not complete"
+        began = files[paths.began].last_modified if paths.began in files else None
         namespace = _noted_namespace(store, paths) if began else ""
-        return Listed(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem)
-    return Listed(
+        return ListedBackup(paths.repository, paths.mark_id, began, 0, 0, "", namespace, problem)
+    return ListedBackup(
         paths.repository,
         paths.mark_id,
         backup.created_at,
@@ -189,24 +188,24 @@ def _noted_namespace(store: ObjectStore, paths: BackupPaths) -> str:
 
 
 def find_backup(store: ObjectStore, mark_id: str, repository: str = "") -> Backup:
-    """The backup of a mark, whose repository need not be said.  Raises ``BackupError``."""
+    """Return the backup of a mark. Without a repository, raise ``BackupError`` unless exactly one has such a backup."""
     if repository:
         return read_backup(store, BackupPaths(repository, mark_id))
-    report_paths(mark_id)  # refuses what is no id
+    report_paths(mark_id)  # raises MarkError for an invalid id
     names = [folder.rstrip("/") for folder in store.list_level("")[0]]
     paths = [BackupPaths(name, mark_id) for name in names if not name.startswith(".")]
-    there = store.stat_many([p.manifest for p in paths])
-    found = [p for p in paths if p.manifest in there]
-    if len(found) != 1:
-        said = f"{len(found)} repositories have" if found else "no repository has"
+    manifests = store.stat_many([p.manifest for p in paths])
+    complete = [p for p in paths if p.manifest in manifests]
+    if len(complete) != 1:
+        owners = f"{len(complete)} repositories have" if complete else "No repository has"
         raise BackupError(
-            f"{said} a complete backup of mark {mark_id} in {store.location.url}",
-            remedy="name one with --repository; `lakefs-gc backups` lists what is there",
+            f"{owners} a complete backup of mark {mark_id} in {store.location.url}",
+            remedy="Name the repository with --repository. `lakefs-gc backups` lists the backups",
         )
-    return read_backup(store, found[0])
+    return read_backup(store, complete[0])
 
 
 def note_backup_start(store: ObjectStore, mark: Mark, now: Callable[[], datetime]) -> None:
-    """Leave a note that a backup of this mark is being made, by which an unfinished one is found and pruned."""
+    """Write the note that a backup of this mark has begun, by which an unfinished one is found and pruned."""
     note = BackupStart(mark.mark_id, mark.namespace, mark.digest, now().astimezone(UTC))
     store.put(BackupPaths(mark.repository, mark.mark_id).began, note.to_json())

@@ -1,4 +1,4 @@
-"""Backups as they stand in their place: where each lies, what makes it complete, and how long it stays.
+"""The files of a backup: their keys, the manifest that makes the backup complete, and the note of its start.
 
 Below ``backup.url``, for a repository and a mark::
 
@@ -26,21 +26,23 @@ COPIED = "copied"
 ALREADY_GONE = "already_gone"
 FAILED = "failed"
 OUTCOMES = (COPIED, ALREADY_GONE, FAILED)
-"""What happened to an object of a mark: copied and proved the same; not there any more; or neither."""
+"""What happened to an object of a mark: copied and verified, no longer in the store, or neither."""
 
 
 @dataclass(frozen=True)
 class BackupPaths:
-    """Keys of one backup, relative to the place; folders end in a slash."""
+    """Keys of one backup, relative to the backup location; folders end in a slash."""
 
     repository: str
     mark_id: str
 
     def __post_init__(self) -> None:
-        """Raises ``MarkError`` for an id that could name another place, ``BackupError`` for such a repository."""
+        """Raise ``MarkError`` or ``BackupError`` for an id or repository that could lead to another folder."""
         report_paths(self.mark_id)
         if not self.repository or "/" in self.repository or self.repository.startswith("."):
-            raise BackupError(f"{self.repository!r} is no repository", remedy="give its name as lakeFS shows it")
+            raise BackupError(
+                f"{self.repository!r} is not a repository name", remedy="Pass the name as lakeFS shows it"
+            )
 
     @property
     def folder(self) -> str:
@@ -69,7 +71,7 @@ class BackupPaths:
 
 @record
 class Backup(SealedRecord):
-    """The manifest of a complete backup.  ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest."""
+    """The manifest of a complete backup. ``outcomes`` and ``proofs`` count objects; ``digest`` covers the rest."""
 
     kind = "a manifest of a backup"
     version_keys = MappingProxyType({1: "format_version"})
@@ -92,7 +94,7 @@ class Backup(SealedRecord):
 
     @property
     def objects(self) -> int:
-        """How many objects can be brought back."""
+        """How many objects can be restored."""
         return self.outcomes[COPIED]
 
     @classmethod

@@ -21,7 +21,7 @@ from lakefs_gc.units import EPOCH
 def read_client_mark(
     store: ObjectStore, repository: str, namespace: str, layout: ReportPaths, mark_id: str
 ) -> Mark | None:
-    """A mark that lakeFS's own client left in ``layout``; None when there is none."""
+    """Return the mark of lakeFS's own client in ``layout``, or None. Raise ``MarkError`` if it is damaged."""
     keys = part_keys(store, layout)
     summary: Summary | None = None
     if layout.summary and store.stat_many([layout.summary]):
@@ -36,11 +36,12 @@ def read_client_mark(
     candidates = sum(part.objects for part in parts)
     if summary is not None and summary.num_deleted_objects != candidates:
         raise MarkError(
-            f"mark {mark_id} should have {summary.num_deleted_objects} objects, but its files hold {candidates}",
-            remedy="it is damaged; mark again",
+            f"The summary of mark {mark_id} counts {summary.num_deleted_objects:,} objects, but its files have "
+            f"{candidates:,}: the mark is damaged",
+            remedy="Mark again",
         )
     if summary is None and not store.stat_many([layout.deleted + "_SUCCESS"]):
-        raise MarkError(f"mark {mark_id} was not finished: it has no _SUCCESS file", remedy="mark again")
+        raise MarkError(f"Mark {mark_id} is incomplete: it has no _SUCCESS file", remedy="Mark again")
     made_at = max(info.last_modified for info in store.stat_many(keys).values()) if keys else EPOCH
     mark = Mark(
         mark_id=mark_id,
@@ -49,7 +50,7 @@ def read_client_mark(
         folder=layout.folder,
         made_by="lakeFS Spark client",
         created_at=made_at,
-        # Without a summary nothing says the cutoff; what was there when the mark was written is the best that is known.
+        # A mark without a summary has no cutoff: the time when it was written is the closest bound.
         cutoff=summary.cutoff_time if summary is not None else made_at,
         parts=tuple(parts),
         candidates=candidates,
@@ -66,7 +67,7 @@ def read_client_mark(
 
 
 def _digest(mark: Mark) -> str:
-    """Return the digest that such marks always had, with the fields of schema version 3: approvals name it."""
+    """Return the digest over the fields of schema version 3, which approvals of such marks name."""
     fields = mark.content()
     fields["format_version"], fields["brakes"] = 3, fields.pop("checks")
     del fields["schema_version"]
@@ -74,7 +75,8 @@ def _digest(mark: Mark) -> str:
 
 
 def read_summary(store: ObjectStore, key: str, mark_id: str) -> Summary:
+    """Return the summary of a mark. Raise ``MarkError`` if its run failed."""
     summary = Summary.from_json(store.read(key), key)
     if not summary.success:
-        raise MarkError(f"the run of mark {mark_id} failed", remedy="mark again; a failed mark is never swept")
+        raise MarkError(f"The run of mark {mark_id} failed, and a failed mark is never swept", remedy="Mark again")
     return summary

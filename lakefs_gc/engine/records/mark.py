@@ -1,7 +1,7 @@
-"""A mark as it stands in a namespace: ours, or one that lakeFS's own client made.
+"""The manifest of a mark, and the keys of the files of a mark.
 
-The layouts are in ``formats.report``.  Reading a mark never trusts it: the manifest must fit its digest, the parts
-their checksums, and the addresses the places that garbage can be in.
+The layout is in ``formats.report``. A manifest is never trusted: it must fit its digest, and the parts must fit the
+checksums in it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ logger = logging.getLogger(__name__)
 
 _VERSION = 4
 _BRAKES = 3
-"""The version before: it calls checks brakes, and some of them by former names.  It is still swept."""
+"""The version that called checks brakes, and some of them by former names. Its marks can still be swept."""
 _TWO_ANSWERS = 2
-"""Its checks have passed or not, and say nothing of what could not be looked at.  It is read, but not swept."""
+"""The version whose checks have no answer "unknown". Its marks are read and restored, but not swept."""
 
 
 @dataclass(frozen=True)
 class MarkPaths:
-    """Keys of what we keep beside the report of a mark, whatever tool made it; folders end in a slash."""
+    """Keys of the files that lakefs-gc keeps in the folder of a mark, whatever tool made it; folders end in a slash."""
 
     report: ReportPaths
 
     @classmethod
     def of(cls, mark_id: str) -> MarkPaths:
-        """Raises ``MarkError`` for an id that could name another place."""
+        """Return the keys of a mark. Raise ``MarkError`` for an id that could lead to another folder."""
         return cls(report_paths(mark_id))
 
     @property
@@ -50,7 +50,7 @@ class MarkPaths:
 
     @property
     def summary(self) -> str:
-        """What makes the folder a mark, for lakeFS's own client as for us."""
+        """The file that completes a mark, for lakefs-gc and for lakeFS's own client."""
         return f"{self.report.folder}summary.json"
 
     @property
@@ -81,7 +81,7 @@ class MarkPart:
 
 
 class _SweptBy(BaseModel):
-    """What a sweep reads in ``Mark.run``: a fact that is missing must not pass for none, no wait or no backup."""
+    """The facts in ``Mark.run`` that a sweep needs. A missing one must not pass for no wait or no backup (rule 12)."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -98,7 +98,7 @@ class _SweptBy(BaseModel):
 
 @record
 class Mark(SealedRecord):
-    """A finished mark, of lakefs-gc or of lakeFS's own client.  Sizes are None in a mark that does not record them."""
+    """A finished mark, of lakefs-gc or of lakeFS's own client. ``candidate_bytes`` is None if the mark has no sizes."""
 
     kind = "a mark manifest"
     current_version = _VERSION
@@ -132,7 +132,7 @@ class Mark(SealedRecord):
 
     @property
     def run_key(self) -> str:
-        """The run that made the mark, or one named after it when another tool did."""
+        """The key of the run that made the mark. For a mark of another tool, it is made from the mark id."""
         return str(self.run.get("run_key") or f"{self.repository}/{self.mark_id}")
 
     @property
@@ -142,17 +142,17 @@ class Mark(SealedRecord):
 
     @property
     def is_current(self) -> bool:
-        """Whether the mark records all that a sweep of this version goes by."""
+        """Whether the mark records everything that a sweep needs."""
         return self.schema_version > _TWO_ANSWERS
 
     @property
     def unreadable(self) -> frozenset[str]:
-        """The other repositories of which the mark says that they could not be read; none if it says nothing."""
+        """The other repositories that could not be read when the mark was made."""
         return frozenset(self.run.get("unreadable", ()))
 
     @property
     def sweep_policy(self) -> str:
-        """The policy that may sweep this mark without a person, fixed when it was made (``SweepSettings.policy``)."""
+        """The policy that may sweep the mark without a person (``SweepSettings.policy``), in the settings of the run."""
         return str(self.run.get("sweep_policy", MANUAL))
 
     @property
@@ -162,25 +162,25 @@ class Mark(SealedRecord):
 
     @property
     def needs_backup(self) -> bool:
-        """Whether the settings that made the mark let nothing be swept without a backup."""
+        """Whether the settings of the run require a backup of every object that is swept."""
         return self.run.get("needs_backup") is True
 
     @property
     def longest_commit_minutes(self) -> float:
-        """How long commits of the repository may take, by the settings that made the mark."""
+        """How long a commit of the repository may take, in the settings of the run."""
         return float(self.run.get("longest_commit_minutes", 0.0))
 
     @property
     def named_at_root(self) -> str:
-        """A name that lakeFS does not give, which the repository had at the root when the mark was made; or empty.
+        """An address at the root with a name that lakeFS does not generate, which the run recorded; or empty.
 
-        Without one, nothing of such a name may be swept.
+        If it is empty, no object with such a name may be swept.
         """
         return str(self.run.get("named_at_root") or "")
 
     @property
     def not_lakefs(self) -> tuple[int, int] | None:
-        """Objects, and bytes, at the root that only their names keep from being marked; None if nobody counted."""
+        """Objects and bytes at the root that are kept only because of their names; None if they were not counted."""
         objects, size_bytes = self.run.get("not_lakefs"), self.run.get("not_lakefs_bytes")
         return None if objects is None or size_bytes is None else (int(objects), int(size_bytes))
 
@@ -196,7 +196,9 @@ class Mark(SealedRecord):
         Raise ``CorruptFileError`` if the file is not a manifest, and ``MarkError`` if it was changed.
         """
         mark = super().from_json(data, file)
-        if mark.is_ours and mark.is_current:
+        if mark.is_current:
+            if not mark.is_ours:
+                raise cls.corrupt(file, f"field 'made_by' is {mark.made_by!r}: only lakefs-gc writes manifests")
             try:
                 _SweptBy.model_validate(mark.run)
             except ValidationError as error:
@@ -243,6 +245,6 @@ def _upgraded_check(brake: dict[str, Any], version: int) -> dict[str, Any]:
 def warn_of_former_marks() -> None:
     """Log a warning, once per process: a repository may have many such marks."""
     logger.warning(
-        "this repository has marks of an earlier lakefs-gc, with former names of checks: the next release cannot read "
-        "them"
+        "an earlier lakefs-gc made at least one of these marks, with former names of checks: the next release cannot "
+        "read such marks, so sweep them or mark again before you upgrade"
     )

@@ -43,21 +43,21 @@ class Marked:
 
 
 def open_namespace(repository: str, server: LakeFSClient, settings: Settings) -> Namespace:
-    """The namespace of a repository."""
+    """Return the namespace of a repository."""
     url = normalize_namespace(server.repository(repository).storage_namespace)
     return Namespace(url, open_store(settings.reach(url)))
 
 
 def open_mark(repository: str, mark_id: str, server: LakeFSClient, settings: Settings) -> Marked:
-    """The mark ``mark_id`` of a repository.  Raises ``MarkError``."""
+    """Return the mark ``mark_id`` of a repository. Raise ``MarkError`` as ``read_mark`` does."""
     namespace = open_namespace(repository, server, settings)
     return Marked(read_mark(namespace.store, repository, namespace.url, mark_id), namespace.store)
 
 
 def mark_of_run(run_key: str, mark_id: str, server: LakeFSClient, settings: Settings, workspace: Workspace) -> Marked:
-    """The mark ``mark_id``, or the one that the run of this partition made when it is empty.
+    """Return the mark ``mark_id``, or the mark that a run made if the id is empty.
 
-    Raises ``MarkError``, or ``InputOrderError`` when the run has no mark.
+    Raise ``MarkError`` as ``read_mark`` does, and ``InputOrderError`` if the run has no mark.
     """
     # A mark has the id of the server's uncommitted list that it was made from.
     mark_id = mark_id or str(workspace.manifest(run_key, "uncommitted").facts["run_id"])
@@ -65,58 +65,58 @@ def mark_of_run(run_key: str, mark_id: str, server: LakeFSClient, settings: Sett
 
 
 def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str) -> Mark:
-    """The mark ``mark_id`` of a namespace.
+    """Return the mark ``mark_id`` of a namespace.
 
-    Raises ``MarkError`` when there is none, when it did not succeed, was changed, or is of another repository.
+    Raise ``MarkError`` if it does not exist, failed, was changed, or is of another repository.
     """
     paths = MarkPaths.of(mark_id)
     found = store.stat_many([paths.manifest, paths.summary])
     if paths.manifest in found:
         mark = Mark.from_json(store.read(paths.manifest), paths.manifest)
         if paths.summary not in found:
-            raise MarkError(f"mark {mark_id} was not finished", remedy="start a new run")
+            raise MarkError(f"Mark {mark_id} is incomplete: its run did not finish", remedy="Start a new run")
         read_summary(store, paths.summary, mark_id)
         if (mark.mark_id, mark.repository, mark.namespace) != (mark_id, repository, namespace):
             raise MarkError(
                 f"{paths.manifest} is the mark {mark.mark_id} of {mark.repository} at {mark.namespace}, "
                 f"not {mark_id} of {repository} at {namespace}",
-                remedy="a mark is only swept where it was made; mark again here",
+                remedy="A mark can be swept only in the repository where it was made. Mark this repository again",
             )
         return mark
     if made_by_us(store, mark_id):
         raise MarkError(
-            f"mark {mark_id} was made by lakefs-gc, and its manifest {paths.manifest} is missing: its checks are lost "
-            "with it",
-            remedy="mark again, and find out what deletes files below _lakefs/retention/",
+            f"Mark {mark_id} was made by lakefs-gc, but its manifest {paths.manifest} is missing, and with it the "
+            "results of its checks",
+            remedy="Mark again, and find out what deletes files below _lakefs/retention/",
         )
     for layout in find_report_layouts(mark_id):
         mark_of_client = read_client_mark(store, repository, namespace, layout, mark_id)
         if mark_of_client is not None:
             return mark_of_client
     raise MarkError(
-        f"there is no mark {mark_id} in {namespace}",
-        remedy=f"`lakefs-gc history {repository}` lists the marks that are there",
+        f"Mark {mark_id} does not exist in {namespace}",
+        remedy=f"List the marks with `lakefs-gc history {repository}`",
     )
 
 
 def refuse_unfit(mark: Mark, server: ServerIdentity) -> None:
-    """Raise ``MarkError`` for a mark that this version does not sweep, or that another server was asked for.
+    """Raise ``MarkError`` for a mark that this version cannot sweep, or that was made with another lakeFS server.
 
-    A mark of lakeFS's own client records no server: the checks that are made before its sweep stand for that.
+    A mark of lakeFS's own client records no server. Its checks are evaluated with this server before its sweep.
     """
     if not mark.is_current:
         raise MarkError(
-            f"mark {mark.mark_id} was made by an older lakefs-gc, whose checks do not say what could not be looked at",
-            remedy="mark again",
+            f"Mark {mark.mark_id} was made by an older lakefs-gc, whose checks do not record what could not be checked",
+            remedy="Mark again",
         )
     if mark.is_ours:
         refuse_other_server(server, mark.run.get("server"), mark.mark_id)
 
 
 def made_by_us(store: ObjectStore, mark_id: str) -> bool:
-    """Whether anything in the folder of a mark says that lakefs-gc made it: manifest, summary, or parts.
+    """Return whether a file in the folder of a mark shows that lakefs-gc made it: manifest, summary or a part.
 
-    One sign is enough: a mark that has lost its manifest must not pass for one of lakeFS's client, which has no checks.
+    One sign is enough: a mark without its manifest must not pass for one of lakeFS's client, which has no checks.
     """
     paths = MarkPaths.of(mark_id)
     found = store.stat_many([paths.manifest, paths.summary])
@@ -131,22 +131,22 @@ def made_by_us(store: ObjectStore, mark_id: str) -> bool:
 
 
 def list_marks(store: ObjectStore) -> Iterator[str]:
-    """Ids of the marks of a namespace in today's layout, newest first (run ids sort that way)."""
+    """Yield the ids of the complete marks of a namespace in the current layout, newest first, as run ids sort."""
     for mark_id in mark_folders(store):
         if store.stat_many([MarkPaths.of(mark_id).summary]):
             yield mark_id
 
 
 def mark_folders(store: ObjectStore) -> list[str]:
-    """Ids of the marks of a namespace in today's layout, finished or not, newest first."""
+    """Return the ids of the marks of a namespace in the current layout, complete or not, newest first."""
     folders, _ = store.list_level(MARKS_FOLDER)
     return [folder.removeprefix(MARKS_FOLDER).rstrip("/") for folder in sorted(folders)]
 
 
 def run_key_of(store: ObjectStore, repository: str, mark_id: str) -> str:
-    """``Mark.run_key``, of the manifest alone: the parts and the digest are not looked at.
+    """Return ``Mark.run_key`` from the manifest alone, or the key for a mark without a manifest.
 
-    Raises ``CorruptFileError`` for a manifest that cannot be read.
+    Raise as ``Mark.from_json`` does.
     """
     key = MarkPaths.of(mark_id).manifest
     if not store.stat_many([key]):
@@ -156,26 +156,26 @@ def run_key_of(store: ObjectStore, repository: str, mark_id: str) -> str:
 
 @dataclass(frozen=True)
 class MarkAge:
-    """How old a mark is at least, and at most."""
+    """The least and the greatest age that a mark can have."""
 
     least: timedelta
     most: timedelta
 
 
 def age_of(store: ObjectStore, mark: Mark, safety: SafetyParameters) -> MarkAge:
-    """How old a mark is, by the store's clock at both ends: what this machine's says does not matter.
+    """Return the age of a mark on the store's clock, independent of the clock of this machine. Two requests.
 
-    The time in the mark is bound by its digest, but a mark of an earlier version has it from the machine that made it.
-    The time of its summary is the store's, but of a copy it may be that of the copying.  The later of the two is what a
-    wait goes by, the earlier one what makes a mark too old.  Two requests.
-    Raises ``ClockSkewError`` when the mark is from the future: then one of these clocks was set back.
+    The time in the mark is bound by its digest, but in marks of earlier versions it is from the machine that made it.
+    The time of the summary is from the store, but a copied file has the time of the copy. A wait is measured from the
+    later of the two; whether a mark is too old, from the earlier one. Raise ``ClockSkewError`` if the mark is from the
+    future: one of the clocks was set back.
     """
     now, times = store.now(), [mark.created_at]
     times += [info.last_modified for info in store.stat_many([MarkPaths.of(mark.mark_id).summary]).values()]
     if max(times) > now + safety.two_clocks_apart:
         raise ClockSkewError(
-            f"mark {mark.mark_id} was made at {max(times).isoformat()}, and the store's clock says {now.isoformat()}: "
-            "how old the mark is cannot be known",
-            remedy="see whether the clock of the store was set back; then mark again",
+            f"The age of mark {mark.mark_id} is unknown: it was made at {max(times).isoformat()}, but the time of the "
+            f"store is {now.isoformat()}",
+            remedy="Check whether the clock of the store was set back, then mark again",
         )
     return MarkAge(least=now - max(times), most=now - min(times))

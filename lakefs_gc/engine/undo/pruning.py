@@ -16,7 +16,7 @@ from functools import cache
 
 import pyarrow.compute as pc
 
-from lakefs_gc.engine.records.backup_location import Listed, list_backups
+from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.errors import BackupError, LakeFSGCError
@@ -31,11 +31,11 @@ _DELETES_AT_ONCE = 1000
 class Pruned:
     """``removed`` backups, and expired ones that were ``kept``, each with the reason why its sweep is unknown."""
 
-    removed: list[Listed]
-    kept: list[tuple[Listed, str]]
+    removed: list[ListedBackup]
+    kept: list[tuple[ListedBackup, str]]
 
 
-def kept_facts(listed: Listed, why: str) -> dict[str, str]:
+def kept_facts(listed: ListedBackup, why: str) -> dict[str, str]:
     """Return what the command line and the UI show of an expired backup that stays."""
     return {"repository": listed.repository, "mark_id": listed.mark_id, "why": why}
 
@@ -70,7 +70,9 @@ def prune_backups(
     return pruned
 
 
-def _kept_since(listed: Listed, made_at: datetime, open_namespace: Callable[[str], ObjectStore]) -> datetime | None:
+def _kept_since(
+    listed: ListedBackup, made_at: datetime, open_namespace: Callable[[str], ObjectStore]
+) -> datetime | None:
     """Return the time from which ``keep_days`` of a backup count; None while the backup is needed.
 
     Raises ``BackupError`` if its mark is not in the recorded namespace, and what opening and listing that namespace

@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 def test_a_backup_is_found_by_its_mark_alone(store: ObjectStore) -> None:
-    with pytest.raises(BackupError, match="no repository has a complete backup of mark m1"):
+    with pytest.raises(BackupError, match="No repository has a complete backup of mark m1"):
         find_backup(store, "m1")
     mine = write_complete_backup(store, "lake")
     write_complete_backup(store, "lake", "m2")

@@ -247,7 +247,7 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     require_backup(policy, mark)
     objects = BackupPaths("lake", mark.mark_id).objects
     place.store.delete_many([objects + "data/s/empty"])  # as many bytes, and one object less
-    with pytest.raises(BackupError, match=r"had 6 objects .* but 5"):
+    with pytest.raises(BackupError, match=r"has lost objects: 6 .* and 5 .* exist"):
         require_backup(policy, mark)
     place.store.put(objects + "data/s/one", b"")
     with pytest.raises(BackupError, match="bytes"):
@@ -330,12 +330,12 @@ def test_no_place_inside_or_around_a_namespace(lake: Lake, repository: LakeRepos
     ]
     for url in refused:
         settings = configured.model_copy(update={"backup": BackupSettings(url=url)})
-        with pytest.raises(BackupError, match="would lie in the namespace of"):
+        with pytest.raises(BackupError, match="overlaps with the namespace of"):
             open_backup_location(settings, api)
     missing = configured.model_copy(update={"backup": BackupSettings(url=(tmp_path / "none").as_uri())})
-    with pytest.raises(ObjectNotFoundError, match="the place of the backups is not there"):
+    with pytest.raises(ObjectNotFoundError, match="The backup location does not exist"):
         open_backup_location(missing, api)
-    with pytest.raises(ConfigurationError, match="no place for backups"):
+    with pytest.raises(ConfigurationError, match="No backup location is configured"):
         open_backup_location(configured, api)
     # A sibling with a longer name is another place.
     sibling = tmp_path / "lake-backups"
