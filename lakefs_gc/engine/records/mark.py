@@ -152,7 +152,7 @@ class Mark(SealedRecord):
 
     @property
     def sweep_policy(self) -> str:
-        """The policy that may sweep the mark without a person (``SweepSettings.policy``), in the settings of the run."""
+        """The policy that may sweep the mark without a person, as of the settings of the run (``SweepSettings``)."""
         return str(self.run.get("sweep_policy", MANUAL))
 
     @property
