@@ -1,7 +1,7 @@
 """Read every range of the active commits of a generated namespace, in the real format in a local folder.
 
 In the baseline, rows go from the workers through the JVM, which makes them distinct and writes them. In the other
-cases the workers write, without a cache of ranges, with an empty one, and with a complete one.
+cases the workers write, without a range cache, with an empty one, and with a complete one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every call of a mark and its sweep fails once, or from then on, in each way: never is a live object gone.
 
 The calls of a clean run are counted first; then each of them is spoiled in each way, in a run of its own.  No run has a
-cache of ranges: with one, only the first would read any.  That is many hundreds of runs: a few of them are made, unless
+range cache: with one, only the first would read any.  That is many hundreds of runs: a few of them are made, unless
 ``LAKEFS_GC_TESTS_FAULTS`` says otherwise.  ``1/1`` makes all, ``3/20`` the third of twenty parts: twenty sessions with
 a part each have made all.
 """

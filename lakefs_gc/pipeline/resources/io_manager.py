@@ -17,7 +17,7 @@ class SparkParquetIOManager(ConfigurableIOManager):
     """
 
     work_url: str = Field(description="Folder that holds <repository>/<run>/<stage>: file:///folder or s3a://...")
-    max_range_cache_bytes: int = Field(default=0, description="Room for the cache of ranges; 0: there is none.")
+    max_range_cache_bytes: int = Field(default=0, description="Size limit of the range cache; 0 disables it.")
     spark: ResourceDependency[SparkResource]
 
     @property

@@ -195,5 +195,5 @@ def test_without_rules_the_files_are_not_listed_by_each_task(
             for request in store_in_s3.server.requests
             if request.operation.startswith("ListObjects") and request.query.get("prefix") == folder
         ]
-        # As active_ranges begins; the cache of ranges is empty, and asks for none.
+        # As active_ranges begins; the range cache is empty, and asks for none.
         assert len(listed) == 1
