@@ -9,7 +9,7 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import Overview, overview
-from lakefs_gc.engine.records.restore_log import notes, restored
+from lakefs_gc.engine.records.restore_log import notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_mark, open_namespace
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -97,7 +97,7 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     outcomes = read_json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in there else None
     begun = notes(store, mark.mark_id)
     if begun and all(max(begun.values()) >= info.last_modified for info in there.values()):
-        back = restored(store, max(begun))
+        back = read_restore_end(store, max(begun))
         if back is None:
             return {"state": "restored, how much is not known"}
         deleted = outcomes["deleted"]["objects"] if outcomes else mark.candidates

@@ -21,9 +21,9 @@ from lakefs_gc.storage.base import ObjectStore
 VIA_DAGSTER = "dagster"
 VIA_COMMAND_LINE = "command line"
 VIA_SWEEP_COMMAND = "sweep command"
-"""Given on the way, by the command that then sweeps: no sensor is to start another sweep for it."""
+"""Given by a command that sweeps itself, so the sensor must not start another sweep for it."""
 POLICY = "policy "
-"""With it begins how an approval says that a policy gave it."""
+"""The prefix of ``approved_via`` in the approval of a policy."""
 
 
 def _refuse_blank(reason: str) -> str:
@@ -50,7 +50,7 @@ class Approval(DurableRecord):
     approved_via: str
     approved_at: Time
     overrides: dict[str, _Reason] = field(default_factory=dict)
-    """Name of each check that is overridden, and why."""
+    """Name of each overridden check to the reason."""
 
     kind = "an approval"
     version_keys = MappingProxyType({1: None})
@@ -59,7 +59,7 @@ class Approval(DurableRecord):
 
     @classmethod
     def from_json(cls, data: bytes, file: str) -> Self:
-        """Read an approval, with the current names of checks.  Raises ``CorruptFileError`` for what is no approval."""
+        """Read an approval, with the current names of checks. Raise ``CorruptFileError``."""
         approval = super().from_json(data, file)
         return replace(approval, overrides=with_current_names(approval.overrides, f"the approval {file}"))
 
@@ -81,37 +81,38 @@ def approve(
     safety: SafetyParameters,
     overrides: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Record that ``digest`` may be swept, and which failed checks do not block; ``age`` is as of ``mark.age_of``.
+    """Record that the mark with this digest may be swept, and which failed checks are overridden.
 
-    Raises ``ApprovalError`` when nobody is named, when the mark has another digest, or when an override names no check
-    or has no reason; and ``SafetyError`` while a failed check blocks that is not overridden.  A mark of lakeFS's
-    own client has no checks yet: they are evaluated when it is swept.
+    ``age`` is the greatest age of the mark (``age_of``). Raise ``ApprovalError`` if no person is named, if the mark has
+    another digest, or if an override has an unknown check or no reason, and ``SafetyError`` if a failed check blocks
+    the sweep and is not overridden. The checks of a mark of lakeFS's own client are evaluated when it is swept.
     """
     if not by.strip():
         raise ApprovalError(
-            f"nobody is named who approves mark {mark.mark_id} of {mark.repository}",
-            remedy="say who looked at it: --by NAME, or the field `approved_by` in the UI",
+            f"The approval of mark {mark.mark_id} of {mark.repository} does not name a person",
+            remedy="Pass --by NAME, or fill in the field `approved_by` in the UI",
         )
     if not digest:
         raise ApprovalError(
-            f"no digest is named: mark {mark.mark_id} of {mark.repository} may have changed since you looked at it",
-            remedy="look at the mark, and name the digest that it shows: --digest, or the field `digest` in the UI",
+            f"The approval of mark {mark.mark_id} of {mark.repository} has no digest, so it could be of another mark "
+            "than the one that was reviewed",
+            remedy="Review the mark, then pass its digest with --digest, or in the field `digest` in the UI",
         )
     overrides = with_current_names(overrides or {}, "an override")
     for name, why in overrides.items():
         if name not in CHECKS and name not in SWEEP_CHECKS:
             raise ApprovalError(
-                f"unknown check {name!r}", remedy=f"known checks are: {', '.join([*CHECKS, *SWEEP_CHECKS])}"
+                f"Unknown check {name!r}", remedy=f"Known checks: {', '.join([*CHECKS, *SWEEP_CHECKS])}"
             )
         if not why.strip():
             raise ApprovalError(
-                f"check {name} is not overridden without a reason",
-                remedy="say why: --why ..., or the field `why` in the UI",
+                f"The override of check {name} has no reason",
+                remedy="Pass --why REASON, or fill in the field `why` in the UI",
             )
     if digest != mark.digest:
         raise ApprovalError(
-            f"mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
-            remedy="look at the mark as it is now (`lakefs-gc show`), and approve that digest",
+            f"Mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
+            remedy="Review the mark with `lakefs-gc show`, then approve the digest that it shows",
         )
     refuse_failed_checks(
         mark.checks,
@@ -127,30 +128,29 @@ def approve(
 
 
 def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) -> None:
-    """Raise ``ApprovalError`` unless the settings that made the mark let a policy sweep it at this ``age``.
+    """Raise ``ApprovalError`` unless the policy that is recorded in the mark permits a sweep at this ``age``.
 
-    ``age`` is how old the mark is at least (``marks.age_of``).  The sensor counts the delay by Dagster's records, whose
-    times may be of two machines: a sweep that is early by no more than their clocks may be apart is not refused.
-    What the settings say today of policies does not count: they may be another machine's, or newer than the mark.
+    ``age`` is the least age of the mark (``age_of``). The sensor measures the delay by Dagster's records, with times of
+    two machines, so a sweep may be early by the difference that two clocks may have. The policy in the settings does
+    not count: they may be of another machine, or newer than the mark.
     """
-    remedy = f"look at the mark, and `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`"
+    remedy = f"Review the mark, then run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`"
     if mark.sweep_policy == MANUAL:
         raise ApprovalError(
-            f"mark {mark.mark_id} of {mark.repository} was made under the sweep policy manual: only a person approves "
-            "it",
+            f"Mark {mark.mark_id} of {mark.repository} has the sweep policy manual: only a person can approve it",
             remedy=remedy,
         )
     delay = timedelta(hours=mark.sweep_delay_hours)
     if age + safety.two_clocks_apart < delay:
         raise ApprovalError(
-            f"the policy of mark {mark.mark_id} of {mark.repository} waits until the mark is "
-            f"{mark.sweep_delay_hours:g} h old, and it is {age / timedelta(hours=1):.1f} h old by the store's clock",
-            remedy=f"wait, or {remedy}",
+            f"The policy of mark {mark.mark_id} of {mark.repository} waits until the mark is "
+            f"{mark.sweep_delay_hours:g} h old, and it is {age / timedelta(hours=1):.1f} h old on the store's clock",
+            remedy=f"Wait. To sweep earlier: {remedy}",
         )
 
 
 def is_approved(store: ObjectStore, mark: Mark) -> bool:
-    """Whether an approval stands: it may have overrides, which a second one would take back."""
+    """Return whether the mark has a valid approval. A second one would replace its overrides."""
     try:
         read_approval(store, mark)
     except (ApprovalError, CorruptFileError):
@@ -159,25 +159,25 @@ def is_approved(store: ObjectStore, mark: Mark) -> bool:
 
 
 def read_approval(store: ObjectStore, mark: Mark) -> Approval:
-    """The approval of a mark.
+    """Return the approval of a mark.
 
-    Raises ``ApprovalError`` when there is none, it is for another digest, or the mark was restored since.
+    Raise ``ApprovalError`` if there is none, if it is for another digest, or if the mark was restored since.
     """
     key = MarkPaths.of(mark.mark_id).approval
     stored = store.stat_many([key]).get(key)
     if stored is None:
         raise ApprovalError(
-            f"the sweep of mark {mark.mark_id} of {mark.repository} is not approved",
-            remedy=f"`lakefs-gc approve {mark.repository} --mark {mark.mark_id}`, or materialize sweep_approval",
+            f"The sweep of mark {mark.mark_id} of {mark.repository} is not approved",
+            remedy=f"Run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`, or materialize sweep_approval",
         )
     approval = Approval.from_json(store.read(key), key)
     if (approval.digest, approval.mark_id, approval.repository) != (mark.digest, mark.mark_id, mark.repository):
         raise ApprovalError(
-            f"the approval in {key} is for {approval.mark_id} of {approval.repository} with digest {approval.digest}, "
+            f"The approval in {key} is for {approval.mark_id} of {approval.repository} with digest {approval.digest}, "
             f"but the mark is {mark.mark_id} of {mark.repository} with digest {mark.digest}",
-            remedy="look at the mark as it is now, and approve it again",
+            remedy="Review the mark, then approve it again",
         )
-    # Both by the store's clock; a HEAD tells whole seconds.
+    # Both times are of the store's clock; HEAD has whole seconds.
     older = frozenset(key for key, at in notes(store, mark.mark_id).items() if at < stored.last_modified)
     refuse_restored(store, mark.mark_id, older)
     return approval

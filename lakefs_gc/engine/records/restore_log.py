@@ -1,10 +1,12 @@
-"""What restores leave in a mark's folder: it stops the sweeps of the mark, and says which of their deletes are undone.
+"""The log of the restores of a mark, in the folder of the mark: it stops sweeps, and records which objects exist again.
 
-Files ``lakefs-gc/restores/<time>.json``, the note of a restore that has begun, ``<time>-<task>-outcome.parquet``
-(``ledger.RECORD``), what is back, and ``<time>-ended.json``, how much of the mark is back by then (``Restored``).  A
-sweep writes an intent, looks for notes, and then deletes; a restore writes its note, looks for intents, and then
-copies: one of them sees the other.  Whether a delete is under way is told by its intent: for ``DEAD_AFTER_SECONDS``,
-unless the store has answered each of its tries before.
+- ``lakefs-gc/restores/<time>.json``: the note of a restore that has begun (``RestoreStart``)
+- ``<time>-<task>-outcome.parquet``: the restored objects (``ledger.RECORD``)
+- ``<time>-ended.json``: how much of the mark was restored by then (``RestoreEnd``)
+
+A sweep writes an intent, reads the notes, and then deletes. A restore writes its note, reads the intents, and then
+copies. So at least one of them sees the other. A delete is in progress for ``DEAD_AFTER_SECONDS`` after its intent,
+unless the store has answered each of its attempts before.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from lakefs_gc.storage.open import open_store
 logger = logging.getLogger(__name__)
 
 RESTORED = "restored"
-"""The outcome of each record."""
+"""The outcome of every record."""
 
 _NOTE = ".json"
 _ENDED = "-ended.json"
@@ -40,12 +42,12 @@ _PAUSE_SECONDS = 2.0
 
 
 def notes(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
-    """The notes of a mark's restores, and when the store got them."""
+    """Return the keys of the notes of a mark's restores, with the time on the store's clock."""
     return notes_in(store, MarkPaths.of(mark_id).restores)
 
 
 def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
-    """The notes in one folder of restores."""
+    """Return the keys of the notes in one folder, with the time on the store's clock."""
     return {
         row["address"]: row["last_modified"]
         for batch in store.list(folder)
@@ -56,7 +58,7 @@ def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
 
 @record
 class RestoreStart(DurableRecord):
-    """The note that a restore has begun, of the objects whose address or path begins with ``prefix``."""
+    """The note of a restore that has begun, of the objects whose address or path begins with ``prefix``."""
 
     kind = "the note of a restore"
     version_keys = MappingProxyType({1: None})
@@ -67,8 +69,8 @@ class RestoreStart(DurableRecord):
 
 
 @record
-class Restored(DurableRecord):
-    """How many different objects of a mark are back, after all restores since its last sweep, and their bytes."""
+class RestoreEnd(DurableRecord):
+    """How many distinct objects of a mark all restores since its last sweep have restored, and their bytes."""
 
     kind = "the end of a restore"
     version_keys = MappingProxyType({1: None})
@@ -79,21 +81,21 @@ class Restored(DurableRecord):
     size_bytes: int
 
 
-def restored(store: ObjectStore, note: str) -> Restored | None:
-    """What was back at the end of the restore whose note this is.
+def read_restore_end(store: ObjectStore, note: str) -> RestoreEnd | None:
+    """Return the end of the restore with this note, or None if it has no end: it is in progress or was killed.
 
-    None for one that has not ended, was killed, or is of a version that did not count.  Raises ``CorruptFileError``.
+    Raise ``CorruptFileError``.
     """
     key = note.removesuffix(_NOTE) + _ENDED
     if not store.stat_many([key]):
         return None
-    return Restored.from_json(store.read(key), key)
+    return RestoreEnd.from_json(store.read(key), key)
 
 
-def record_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> Restored:
-    """Count what the restores since the last sweep have recorded, and write it down.
+def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> RestoreEnd:
+    """Count the objects that the restores since the last sweep have recorded, and write the end of this restore.
 
-    ``records`` is as ``begin_restore`` gave it.
+    ``records`` is the prefix from ``begin_restore``.
     """
     paths, namespace = MarkPaths.of(mark_id), open_store(store)
     swept = namespace.stat_many([paths.sweep_summary]).get(paths.sweep_summary)
@@ -101,27 +103,27 @@ def record_end(spark: SparkSession, store: StoreLocation, mark_id: str, records:
     before = (note for note, at in notes(namespace, mark_id).items() if swept and at < swept.last_modified)
     back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
     (counted,) = back.agg(F.count("*").alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("size")).collect()
-    total = Restored(counted["objects"], counted["size"])
+    total = RestoreEnd(counted["objects"], counted["size"])
     namespace.put(f"{records.removesuffix('-')}{_ENDED}", total.to_json())
     return total
 
 
 def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> None:
-    """Raise ``ApprovalError`` if a restore of the mark has begun that is not among ``known``, the keys of notes."""
+    """Raise ``ApprovalError`` if a restore of the mark has begun whose note is not among ``known``."""
     if notes(store, mark_id).keys() - known:
         raise ApprovalError(
-            f"mark {mark_id} is being restored, or was: what its sweep has not deleted yet is left alone",
-            remedy="if the rest is still to go, look at the mark (`lakefs-gc show`) and approve it again",
+            f"A restore of mark {mark_id} has begun since its approval, so its sweep deletes nothing more",
+            remedy="To delete the remaining objects, review the mark with `lakefs-gc show` and approve it again",
         )
 
 
 def begin_restore(
     store: ObjectStore, mark_id: str, prefix: str, at: datetime, sleep: Callable[[float], None]
 ) -> tuple[str, set[str]]:
-    """Stop the sweeps of a mark, and wait until what they are deleting is gone.
+    """Stop the sweeps of a mark, and wait until their deletes have ended.
 
-    Gives the beginning of the keys of this restore's records, and the intents whose end is unknown: of a sweep that was
-    killed, or stands still.
+    Return the prefix of the keys of this restore's records, and the intents whose end is unknown, because the sweep was
+    killed or does not respond.
     """
     key = f"{MarkPaths.of(mark_id).restores}{at:%Y%m%dT%H%M%S%f}"
     store.put(key + _NOTE, RestoreStart(at, prefix).to_json())
@@ -129,24 +131,24 @@ def begin_restore(
         age_seconds = (store.now() - max(under_way.values())).total_seconds()
         if age_seconds > DEAD_AFTER_SECONDS:
             break
-        logger.warning("a sweep of mark %s is deleting: waiting for %d chunks of it", mark_id, len(under_way))
+        logger.warning("waiting for a sweep of mark %s: %d deletes are in progress", mark_id, len(under_way))
         sleep(_PAUSE_SECONDS)
     return f"{key}-", {intent for intent in under_way if ledger.unanswered_of(intent) not in files}
 
 
 def ended_late(store: ObjectStore, mark_id: str, intents: set[str]) -> bool:
-    """Whether a delete that ``begin_restore`` took for dead has ended since."""
+    """Return whether a delete that ``begin_restore`` assumed dead has ended since."""
     files = _ledger_files(store, mark_id)
     return any(end(intent) in files for intent in intents for end in (ledger.outcome_of, ledger.unanswered_of))
 
 
 def _under_way(files: dict[str, datetime]) -> dict[str, datetime]:
-    """Each intent that has no outcome with an answer to each try, and when it was written."""
+    """Return the intents without an outcome that answers every attempt, with the time when each was written."""
     return {key: at for key, at in files.items() if ledger.is_intent(key) and ledger.outcome_of(key) not in files}
 
 
 def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
-    """The files of the mark's ledger, and when the store got each."""
+    """Return the files of the mark's ledger, with the time on the store's clock."""
     return {
         row["address"]: row["last_modified"]
         for batch in store.list(MarkPaths.of(mark_id).ledger)
@@ -155,7 +157,7 @@ def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
 
 
 def record_restored(back: DataFrame, store: StoreLocation, prefix: str) -> None:
-    """Write the records of the objects that are back (columns ``address``, ``size``)."""
+    """Write the records of restored objects (columns ``address``, ``size``)."""
     back.select("address", "size").mapInArrow(_write_records(store, prefix), "records long").collect()
 
 

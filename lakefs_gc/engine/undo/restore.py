@@ -28,7 +28,7 @@ from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,
     ended_late,
-    record_end,
+    record_restore_end,
     record_restored,
 )
 from lakefs_gc.engine.run import RunContext
@@ -160,7 +160,7 @@ def restore(
     done = workspace.keep(spark, run_key, "restore", StageOutput(outcomes, began_at)).dataframe
     with driver_errors():
         record_restored(done.where(F.col("outcome").isin(RESTORED, ALREADY_THERE)), store, records)
-        record_end(spark, store, backup.mark_id, records, cores)
+        record_restore_end(spark, store, backup.mark_id, records, cores)
     result = _counted(backup, done)
     _count_unreadable_metadata(result, located)
     _prove(result, done, where_shown, context.open_store(store), server)

@@ -39,7 +39,7 @@ from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, LakeRepository
 
 KEYS = tuple(f"data/s/{number}" for number in range(6))
-RESTORED = "is being restored, or was"
+RESTORED = "A restore of mark .* has begun"
 
 
 class HalfSwept:

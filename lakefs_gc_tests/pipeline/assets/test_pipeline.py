@@ -75,8 +75,8 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert "is not approved" in failure_of(location.run("gc_sweep", RUN), "sweep")["description"]
     for config, why in (
         ({"digest": "sha256:0", "approved_by": "ada"}, "not sha256:0"),
-        ({"approved_by": "ada"}, "no digest is named"),
-        ({"digest": mark["digest"]}, "nobody is named"),
+        ({"approved_by": "ada"}, "has no digest"),
+        ({"digest": mark["digest"]}, "does not name a person"),
     ):
         refused = failure_of(location.run("gc_approve", RUN, sweep_approval=config), "sweep_approval")
         assert why in refused["description"]
@@ -151,7 +151,7 @@ def test_a_backfill_and_its_re_execution_do_not_approve_their_own_mark(
         refused = location.materialize(RUN, "sweep_approval", tags=tags)
         assert "nobody has looked at it" in failure_of(refused, "sweep_approval")["description"]
     another = location.materialize(RUN, "sweep_approval", tags={"dagster/backfill": "three"})
-    assert "nobody is named" in failure_of(another, "sweep_approval")["description"]
+    assert "does not name a person" in failure_of(another, "sweep_approval")["description"]
     assert len(repository.objects()) == LIVE + GARBAGE
 
 
