@@ -122,6 +122,17 @@ class KnownFolders:
     server_folders: tuple[str, ...]
     mounts: tuple[tuple[str, str], ...]
 
+    def keys_of(self, url: str) -> tuple[str, ...]:
+        """Return the keys that a full address may mean; empty if it is proved to lie outside (``key_or_outside``).
+
+        Whether a store decodes an address or reads it as a path is not known: each reading counts.
+        """
+        keys = (key_below(reading, self.folders) for reading in (url, *other_readings(url)))
+        if below := tuple(dict.fromkeys(key for key in keys if key is not None)):
+            return below
+        key = self.key_or_outside(url)
+        return () if key is None else (key,)
+
     def key_or_outside(self, url: str) -> str | None:
         """The key of the object that a full address names; None when the address is proved to lie outside.
 

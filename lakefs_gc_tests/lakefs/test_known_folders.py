@@ -251,6 +251,9 @@ def test_another_prefix_of_a_bucket_is_outside() -> None:
     known = KnownFolders("s3://bucket/lake/", store, ("s3://bucket/lake/",), (), ())
     assert known.key_or_outside(f"S3://bucket/lake/{KEY}") == KEY
     assert known.key_or_outside(f"s3://bucket/lake2/{KEY}") is None
+    assert known.keys_of(f"s3://bucket/lake2/{KEY}") == ()
+    assert known.keys_of(f"s3://bucket/lake/{KEY}") == (KEY,)
+    assert {"data//s/a%20b", "data//s/a b", "data/s/a b"} <= {*known.keys_of("s3://bucket/lake/data//s/a%20b")}
 
 
 def test_a_server_that_does_not_tell_its_folder_is_refused(silent_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

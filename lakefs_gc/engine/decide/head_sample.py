@@ -92,8 +92,7 @@ def _list(
             _note_unread(run, branch, error, sampled)
             continue
         sampled.objects += len(urls)
-        keys = map(run.known_folders.key_or_outside, urls)
-        sampled.addresses += [key for key in keys if key is not None]
+        sampled.addresses += [key for url in urls for key in run.known_folders.keys_of(url)]
         if until_shown and sampled.objects:
             break
 
@@ -103,7 +102,7 @@ def _look_up(context: RunContext, run: GCRun, paths: list[tuple[str, bytes]], sa
     for branch, path in paths:
         try:
             url = context.server.shown_address(run.repository, branch, path.decode())
-            key = run.known_folders.key_or_outside(url) if url else None
+            keys = run.known_folders.keys_of(url) if url else ()
         except UnicodeDecodeError:
             continue  # the API cannot name a path that is not UTF-8
         except LakeFSGCError as error:
@@ -111,9 +110,8 @@ def _look_up(context: RunContext, run: GCRun, paths: list[tuple[str, bytes]], sa
             if error.facts.get("status") != 410:
                 _note_unread(run, branch, error, sampled)
             continue
-        if key is not None:
-            sampled.objects += 1
-            sampled.addresses.append(key)
+        sampled.objects += bool(keys)
+        sampled.addresses += keys
 
 
 def _note_unread(run: GCRun, branch: str, error: LakeFSGCError, sampled: _Shown) -> None:

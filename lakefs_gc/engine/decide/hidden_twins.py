@@ -15,7 +15,7 @@ there are still too many paths are kept unverified, and counted. A task that mee
 distinct contents: the heads of 1,000 branches mostly have the same ones.
 
 A client that stages or links an object states its size and ETag, and lakeFS compares only what was stated. So an entry
-whose size is not the size of its object (``unmatched.wrong_sizes``) may hide an object of any size: every path with
+whose size is not the size of its object (``unmatched.hiding_any_size``) may hide an object of any size: every path with
 such a size is looked up. An object whose own entry alone states a wrong size, equal to the right size of the committed
 object, is not found.
 """
@@ -300,11 +300,11 @@ def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[L
     """Return the addresses that branches show, relative to the namespace, and the lookups without an answer."""
     shown: set[str] = set()
     unanswered: list[Lookup] = []
-    for lookup, address in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
-        if address is None:
+    for lookup, addresses in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
+        if addresses is None:
             unanswered.append(lookup)
-        elif address:
-            shown.add(address)
+        else:
+            shown.update(addresses)
     logger.info(
         "repository %s: looked up %s paths, %s without an answer",
         search.run.repository,
@@ -314,8 +314,8 @@ def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[L
     return shown, unanswered
 
 
-def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
-    """Return the address that the branch shows; empty if it shows none in this namespace; None if that is unknown."""
+def _ask(lookup: Lookup, search: TwinSearch) -> tuple[str, ...] | None:
+    """Return the addresses that the branch may show; empty if they are none of this namespace; None if unknown."""
     try:
         path = lookup.path.decode()
     except UnicodeDecodeError:
@@ -326,7 +326,7 @@ def _ask(lookup: Lookup, search: TwinSearch) -> str | None:
         if error.facts.get("status") == 410:
             return None  # the entry is marked as deleted, and the answer does not include its address
         raise
-    return (search.run.known_folders.key_or_outside(url) or "") if url else ""
+    return search.run.known_folders.keys_of(url) if url else ()
 
 
 def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[Lookup]) -> DataFrame:

@@ -317,4 +317,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "formats/test_addresses.py",
         "azure",
     ),
+    Mutant(
+        12,
+        "each address that a branch may show is kept",
+        "lakefs/known_folders.py",
+        "if below := tuple(dict.fromkeys(key for key in keys if key is not None)):\n            return below",
+        "if below := tuple(dict.fromkeys(key for key in keys if key is not None)):\n            return below[:1]",
+        "engine/collect/references/test_untidy_addresses.py",
+        "two_slashes",
+    ),
 )

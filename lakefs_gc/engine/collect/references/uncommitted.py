@@ -226,8 +226,8 @@ def _shown_uncommitted(server: LakeFSClient, run: GCRun, branches: Iterable[str]
     diffs = map_unordered(lambda branch: _staged_paths(server, run.repository, branch), branches, _CALLS_AT_ONCE)
     staged = ((branch, path) for branch, paths in diffs for path in paths)
     for _, url in map_unordered(lambda place: _shown(server, run.repository, *place), staged, _CALLS_AT_ONCE):
-        if url and (key := known.key_or_outside(url)) is not None:
-            yield key
+        if url:
+            yield from known.keys_of(url)
 
 
 def _staged_paths(server: LakeFSClient, repository: str, branch: str) -> list[str]:

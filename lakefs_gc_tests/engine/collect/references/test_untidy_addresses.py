@@ -21,13 +21,19 @@ def test_a_committed_address_with_two_slashes(spark: SparkSession, tmp_path: Pat
         repository.keep_days(10)
         live, garbage = repository.put_stray("data/slice/live", b"live"), repository.put_stray("data/slice/garbage")
         repository.stage("path", f"{repository.namespace}data//slice/live", size_bytes=4)
+        repository.put_stray("data/slice/overwritten", b"twin")
+        repository.stage("twin", "data/slice/overwritten", size_bytes=4, checksum="c")
         repository.commit()
+        # For lakeFS that is no change, so no list has it.
+        twin = repository.put_stray("data/slice/twin", b"twin")
+        repository.stage("twin", f"{repository.namespace}data//slice/twin", size_bytes=4, checksum="c")
         time.sleep(1.1)  # S3 tells whole seconds
         safety = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True, longest_commit_minutes=0)
         collector = Collector(spark, repository, safety=safety)
         collector.sweep(collector.collect_and_mark())
         assert repository.read("path") == b"live"
-        assert {live, garbage} & repository.objects() == {live}
+        assert repository.read("twin") == b"twin"
+        assert {live, garbage, twin} & repository.objects() == {live, twin}
 
 
 def test_relative_addresses_that_lead_out_of_a_namespace(spark: SparkSession, lake: Lake) -> None:
