@@ -104,8 +104,8 @@ def run_storms() -> tuple[Outcome, ...]:
 def traces(outcome: Outcome, kinds: Iterable[Kind] | None = None) -> list[Trace]:
     """Return the shortest schedule for each kind of damage, or for the given kinds."""
     explorer = Explorer(outcome.scenario)
-    found = (explorer.shortest(kind) for kind in (outcome.found if kinds is None else kinds))
-    return [trace for trace in found if trace is not None]
+    shortest = (explorer.shortest(kind) for kind in (outcome.found if kinds is None else kinds))
+    return [trace for trace in shortest if trace is not None]
 
 
 def find_design(number: int) -> Design:

@@ -240,8 +240,8 @@ class CopyData(Step):
         stored = world.objects.get(self.source)
         if stored is None:
             return world, None
-        made = Object(stored.content, world.clock)
-        return world.with_objects(world.objects.put(self.target, made)), made
+        copied = Object(stored.content, world.clock)
+        return world.with_objects(world.objects.put(self.target, copied)), copied
 
 
 @dataclass(frozen=True)

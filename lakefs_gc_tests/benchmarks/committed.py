@@ -98,8 +98,8 @@ def _read(batches: Batches, namespace: str, cache: RangeCache, cores: int) -> Ba
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         return list(live_addresses(data, file, (namespace,), row["entries"]))
 
-    for _, found in read_through(batches, cache, cores, decode):
-        yield from found
+    for _, batch in read_through(batches, cache, cores, decode):
+        yield from batch
 
 
 def measure(options: Options) -> Iterator[Case]:

@@ -111,12 +111,12 @@ def _stage(sandbox: Sandbox, shape: Shape) -> None:
 @contextmanager
 def sandbox_process(state: Path) -> Iterator[tuple[ServerCredentials, int]]:
     """Run a sandbox in a separate process. Yield its credentials and the id of the process."""
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(state, there), daemon=True)
+    parent_end, child_end = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(state, child_end), daemon=True)
     process.start()
-    there.close()
+    child_end.close()
     try:
-        yield here.recv(), process.pid or 0
+        yield parent_end.recv(), process.pid or 0
     finally:
         process.kill()
         process.join()

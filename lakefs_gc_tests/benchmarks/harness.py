@@ -152,12 +152,12 @@ def _with_descendants(root: int) -> list[int]:
             with suppress(OSError, ValueError, IndexError):
                 parent = int(_stat_fields(int(folder.name))[1])
                 children.setdefault(parent, []).append(int(folder.name))
-    found, pending = [], [root]
+    descendants, pending = [], [root]
     while pending:
         pid = pending.pop()
-        found.append(pid)
+        descendants.append(pid)
         pending += children.get(pid, [])
-    return found
+    return descendants
 
 
 def _stat_fields(pid: int) -> list[str]:

@@ -266,8 +266,8 @@ class _Bucket:
         put = [key for key in self._put_below(prefix) if (key >= below if below else key > after)]
         parts: list[bytes] = []
         last = b""
-        given = 0
-        while given < most and (begin < end or put):
+        returned = 0
+        while returned < most and (begin < end or put):
             own = self.keys.key(begin) if begin < end else None
             if put and (own is None or put[0] < own):
                 key, from_formula = put[0], False
@@ -277,20 +277,20 @@ class _Bucket:
             if slash >= 0:
                 last = key[: slash + 1]
                 parts.append(b"<CommonPrefixes><Prefix>%b</Prefix></CommonPrefixes>" % _quoted(last))
-                given += 1
+                returned += 1
                 past = _end_of(last)
                 begin = max(begin, self.keys.first(lambda key, past=past: key >= past))  # type: ignore[misc]
                 put = [name for name in put if name >= past]
             elif from_formula:
                 stop = self._run_end(begin, end, put, delimited=bool(query.get("delimiter")))
-                numbers, begin = self._next_live(begin, stop, most - given)
+                numbers, begin = self._next_live(begin, stop, most - returned)
                 parts += self.keys.contents(numbers)
-                given += len(numbers)
+                returned += len(numbers)
                 last = self.keys.key(int(numbers[-1])) if len(numbers) else last
             else:
                 last = put.pop(0)
                 parts.append(_content_element(last, self._put_bytes(last)))
-                given += 1
+                returned += 1
         more = begin < end or bool(put)
         if more and self._next_live(begin, end, 1)[0].size == 0 and not put:
             more = False
@@ -303,7 +303,7 @@ class _Bucket:
                 b"<ListBucketResult " + _NS + b"><Name>simulated</Name><EncodingType>url</EncodingType>",
                 b"<IsTruncated>true</IsTruncated>" if more else b"<IsTruncated>false</IsTruncated>",
                 token,
-                b"<KeyCount>%d</KeyCount>" % given,
+                b"<KeyCount>%d</KeyCount>" % returned,
                 *parts,
                 b"</ListBucketResult>",
             ]
@@ -327,17 +327,17 @@ class _Bucket:
 
     def _next_live(self, begin: int, end: int, most: int) -> tuple[npt.NDArray[np.int64], int]:
         """Return the next numbers that are not deleted, up to a maximum, and the number to continue with."""
-        found: list[npt.NDArray[np.int64]] = []
+        live_numbers: list[npt.NDArray[np.int64]] = []
         count = 0
         while begin < end and count < most:
             stop = min(end, begin + max(most - count, 0 if not self.deleted_count else _CHUNK))
             numbers = np.arange(begin, stop, dtype=np.int64)
             if self.deleted_count:
                 numbers = numbers[(self.deleted[numbers >> 3] >> (numbers & 7) & 1) == 0][: most - count]
-            found.append(numbers)
+            live_numbers.append(numbers)
             count += len(numbers)
             begin = int(numbers[-1]) + 1 if count >= most else stop
-        return (np.concatenate(found) if found else np.empty(0, np.int64)), begin
+        return (np.concatenate(live_numbers) if live_numbers else np.empty(0, np.int64)), begin
 
 
 class _Connection(asyncio.Protocol):

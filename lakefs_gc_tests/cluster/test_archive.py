@@ -75,15 +75,15 @@ def test_the_archive_runs_without_any_other_package(unpacked: Path, tmp_path: Pa
         command, cwd=unpacked.parent, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    said = json.loads(ended.stdout)
-    assert said["addresses"] == read_range(file.read_bytes(), "f").column("address").to_pylist()
-    assert said["listed"] == ["data/a"]
-    assert (said["misses"], said["hits"]) == ([0, 0], [1, 1]), "nothing is compiled"
-    elsewhere = [name for name in said["files"] if not name.startswith((str(unpacked), str(pyspark_folder)))]
+    output = json.loads(ended.stdout)
+    assert output["addresses"] == read_range(file.read_bytes(), "f").column("address").to_pylist()
+    assert output["listed"] == ["data/a"]
+    assert (output["misses"], output["hits"]) == ([0, 0], [1, 1]), "nothing is compiled"
+    elsewhere = [name for name in output["files"] if not name.startswith((str(unpacked), str(pyspark_folder)))]
     assert not elsewhere
-    assert said["python"].startswith(str(unpacked))
+    assert output["python"].startswith(str(unpacked))
     driver_only = ("/dagster/", "/typer/", "/rich/", "/starlette/")
-    assert not [name for name in said["files"] if any(part in name for part in driver_only)]
+    assert not [name for name in output["files"] if any(part in name for part in driver_only)]
 
 
 def test_the_archive_has_bytecode_for_every_module(packed: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def test_package_prints_the_settings_for_spark(packed: dict[str, Any]) -> None:
 
 
 def test_the_archive_can_include_the_driver() -> None:
-    names = {found.name for found in package.runtime_distributions(with_driver=True)}
+    names = {packed_distribution.name for packed_distribution in package.runtime_distributions(with_driver=True)}
     assert names >= {"dagster", "dagster-pyspark", "typer", "boto3"}
     assert not names & {"pyspark", "py4j"}
 
@@ -172,9 +172,9 @@ class Fake(Distribution):
 def test_a_package_that_is_not_installed_as_files_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = "Metadata-Version: 2.1\nName: fake\nVersion: 1\n"
     editable = Fake(METADATA=metadata, RECORD="fake.py,,\n", direct_url='{"dir_info": {"editable": true}}')
-    for found in (editable, Fake(METADATA=metadata)):
+    for packed_distribution in (editable, Fake(METADATA=metadata)):
         with pytest.raises(ConfigurationError, match="which files belong to fake"):
-            list(package._files(found))
+            list(package._files(packed_distribution))
     needing = Fake(METADATA=f"{metadata}Requires-Dist: not-there-at-all\nRequires-Dist: x; extra == 'y'\n")
     monkeypatch.setattr(package, "distribution", lambda name: needing if name == "lakefs-gc" else distribution(name))
     with pytest.raises(ConfigurationError, match="not-there-at-all is not installed"):

@@ -89,12 +89,12 @@ class Target:
     def run(self, data: bytes) -> Any:
         """Return the content of the file, or ``REFUSED``. Any other error is a finding."""
         try:
-            said = self.read(data)
+            parsed = self.read(data)
         except self.refusals:
             return REFUSED
-        if self.sealed and said not in _said_by_seeds(self):
-            raise Finding(f"{self.name}: a file that nobody wrote was accepted, and says {said!r:.300}")
-        return said
+        if self.sealed and parsed not in _content_of_seeds(self):
+            raise Finding(f"{self.name}: a file that differs from all seeds was accepted: {parsed!r:.300}")
+        return parsed
 
     @property
     def corpus(self) -> list[Path]:
@@ -102,7 +102,7 @@ class Target:
 
 
 @lru_cache(maxsize=64)
-def _said_by_seeds(target: Target) -> list[Any]:
+def _content_of_seeds(target: Target) -> list[Any]:
     return [target.read(seed) for seed in target.seeds()]
 
 

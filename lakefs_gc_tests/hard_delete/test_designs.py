@@ -49,8 +49,8 @@ MUST_NOT_FIND = [(2, "lost-update-azure"), (2, "lost-update-google"), (5, "delet
 @pytest.mark.parametrize("number", [design.number for design in DESIGNS])
 def test_each_scenario_has_exactly_the_expected_damage(design_outcomes: tuple[DesignOutcome, ...], number: int) -> None:
     (outcome,) = (one for one in design_outcomes if one.design.number == number)
-    found = {one.scenario.name: one.exploration.found for one in outcome.outcomes}
-    assert found == {scenario.name: scenario.expected for scenario in outcome.design.scenarios}
+    damage = {one.scenario.name: one.exploration.found for one in outcome.outcomes}
+    assert damage == {scenario.name: scenario.expected for scenario in outcome.design.scenarios}
 
 
 @pytest.mark.parametrize(("number", "name", "kind"), MUST_FIND)

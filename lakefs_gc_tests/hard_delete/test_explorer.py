@@ -139,8 +139,8 @@ def test_the_reductions_omit_no_world_of_random_programs(seed: int) -> None:
 
         return steps
 
-    made = scenario(*(program() for _ in range(4)), crashes=seed % 2)
-    assert Explorer(made).explore().worlds == Explorer(made).explore(reduce=False).worlds
+    built = scenario(*(program() for _ in range(4)), crashes=seed % 2)
+    assert Explorer(built).explore().worlds == Explorer(built).explore(reduce=False).worlds
 
 
 def test_temporary_damage_is_found() -> None:
@@ -151,9 +151,9 @@ def test_temporary_damage_is_found() -> None:
     def reader() -> Steps[None]:
         yield Get("k", text="reads")
 
-    made = scenario(writer, reader, view=committed_a)
-    assert Explorer(made).explore().found == {Kind.COMMITTED_LOST}
-    trace = Explorer(made).shortest(Kind.COMMITTED_LOST)
+    built = scenario(writer, reader, view=committed_a)
+    assert Explorer(built).explore().found == {Kind.COMMITTED_LOST}
+    trace = Explorer(built).shortest(Kind.COMMITTED_LOST)
     assert trace is not None
     assert [event.text for event in trace.events] == ["commits"]
 
@@ -208,9 +208,9 @@ def test_time_waits_for_an_operation_with_a_deadline(at_most_ticks: int | None, 
         yield Set("k", ended - began, text="writes the duration")
 
     slowly = Operation("slow", slow, ("k",), at_most_ticks)
-    made = Scenario("test", "", World(), (slowly, clock(2)), nothing_seen)
+    built = Scenario("test", "", World(), (slowly, clock(2)), nothing_seen)
     for reduce in (True, False):
-        assert last_values(Explorer(made), reduce) - {None} == clocks
+        assert last_values(Explorer(built), reduce) - {None} == clocks
 
 
 def test_an_undeclared_write_is_a_model_error() -> None:

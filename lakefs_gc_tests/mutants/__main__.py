@@ -66,8 +66,8 @@ def _killer(mutant: Mutant, folder: Path) -> str:
         file.write_text(source)
     if ended.returncode not in (0, _SOME_TEST_FAILED):  # no test was run, so the mutant may have survived
         raise RuntimeError(f"{mutant.test} could not be run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    found = _FAILED.search(ended.stdout)
-    return f"`{mutant.test}`: {found[1]}" if ended.returncode and found else ""
+    match = _FAILED.search(ended.stdout)
+    return f"`{mutant.test}`: {match[1]}" if ended.returncode and match else ""
 
 
 if __name__ == "__main__":

@@ -46,16 +46,16 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=Path("histories.jsonl"), help="gets a JSON line for each history")
     parser.add_argument("--move", choices=sorted(MOVES), default="", help="this one only")
     parser.add_argument("--step", type=int, default=0, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    log = given.log.resolve()
-    if given.step:
-        seeds = range(given.seed, given.seed + given.histories * given.step, given.step)
-        return _run(seeds, log, given.move)
+    options = parser.parse_args()
+    log = options.log.resolve()
+    if options.step:
+        seeds = range(options.seed, options.seed + options.histories * options.step, options.step)
+        return _run(seeds, log, options.move)
     before = log.stat().st_size if log.exists() else 0
-    ended = _run_in_processes(given.histories, given.seed, given.jobs, log, given.move)
+    ended = _run_in_processes(options.histories, options.seed, options.jobs, log, options.move)
     lines = log.read_bytes()[before:].decode().splitlines() if log.exists() else []
-    _summarize([json.loads(line) for line in lines], given.histories, given.move)
-    return max(ended, int(len(lines) != given.histories))
+    _summarize([json.loads(line) for line in lines], options.histories, options.move)
+    return max(ended, int(len(lines) != options.histories))
 
 
 def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: str) -> int:
@@ -108,13 +108,13 @@ def _command(seed: int, move: str) -> str:
     return f"python -m {_MODULE} --histories 1 --seed {seed}" + (f" --move '{move}'" if move else "")
 
 
-def _summarize(outcomes: list[dict[str, Any]], asked: int, move: str) -> None:
+def _summarize(outcomes: list[dict[str, Any]], requested: int, move: str) -> None:
     moves = Counter(name for outcome in outcomes for name in outcome["moves"])
     errors = Counter[str]()
     for outcome in outcomes:
         errors.update(outcome["errors"])
     lines = [
-        f"{len(outcomes)} of {asked} histories: {dict(Counter(outcome['outcome'] for outcome in outcomes))}",
+        f"{len(outcomes)} of {requested} histories: {dict(Counter(outcome['outcome'] for outcome in outcomes))}",
         f"marks {sum(o['marked'] for o in outcomes)}, deleted objects {sum(o['deleted'] for o in outcomes)}, "
         f"seconds {sum(o['seconds'] for o in outcomes):.0f}",
         f"errors: {dict(errors.most_common())}",

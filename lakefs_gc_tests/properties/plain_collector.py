@@ -58,14 +58,14 @@ class PlainCollector(AssetCollector):
         for stage in stages:
             function = _function(stage)
             kinds = get_type_hints(function)
-            given: dict[str, Any] = {}
+            arguments: dict[str, Any] = {}
             for name in inspect.signature(function).parameters:
                 if name == "config":
-                    made: type[Config] = kinds[name]
-                    given[name] = made(**(config or {}))
+                    config_type: type[Config] = kinds[name]
+                    arguments[name] = config_type(**(config or {}))
                 else:
-                    given[name] = self._resources[name] if name in self._resources else self.dataset(name)
-            result = function(**given)
+                    arguments[name] = self._resources[name] if name in self._resources else self.dataset(name)
+            result = function(**arguments)
             if isinstance(result, StageOutput):
                 self._resources["parquet"].workspace.write(self.spark, self.run_key, stage, result)
         return result

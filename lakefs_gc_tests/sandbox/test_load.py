@@ -56,8 +56,8 @@ class SandboxProcess:
                 [*command, str(self._port)], stdout=subprocess.PIPE, stderr=log, text=True, env=_plain_environment()
             )
         assert self._process.stdout is not None
-        said = "".join(self._process.stdout.readline() for _ in range(3))
-        settings = dict(re.findall(r"(LAKECTL_\w+)=(\S+)", said))
+        output = "".join(self._process.stdout.readline() for _ in range(3))
+        settings = dict(re.findall(r"(LAKECTL_\w+)=(\S+)", output))
         assert settings, (self.folder.parent / "log").read_text()
         self._configuration = {
             "host": settings["LAKECTL_SERVER_ENDPOINT_URL"] + "/api/v1",
@@ -221,18 +221,18 @@ def check(process: SandboxProcess, ledgers: list[Ledger], committers: list[Ledge
     """Assert that every acknowledged object exists once with its bytes, and nothing else."""
     assert [failure for ledger in ledgers + committers for failure in ledger.failures] == []
     client = process.client()
-    found: dict[Key, Any] = {}
+    contents: dict[Key, Any] = {}
     for number in range(_BRANCHES):
         branch = f"b{number:03}"
         for stats in listed(client, branch):
-            assert (branch, stats.path) not in found, "listed twice"
-            found[branch, stats.path] = stats
+            assert (branch, stats.path) not in contents, "listed twice"
+            contents[branch, stats.path] = stats
     expected = {key: ledger for ledger in ledgers for key in ledger.written.keys() | ledger.in_flight.keys()}
-    assert found.keys() <= expected.keys(), "nobody wrote it"
+    assert contents.keys() <= expected.keys(), "nobody wrote it"
     for key, ledger in expected.items():
-        content = content_of(process, found[key].physical_address) if key in found else None
+        content = content_of(process, contents[key].physical_address) if key in contents else None
         assert content in ledger.allowed(key), key
-    addresses = Counter(stats.physical_address for stats in found.values())
+    addresses = Counter(stats.physical_address for stats in contents.values())
     assert set(addresses.values()) <= {1}, "two objects at one address"
     acknowledged = Counter[str]()
     for ledger in ledgers:

@@ -96,12 +96,12 @@ def test_rocksdb_reads_the_tables_of_the_sandbox(
     infos = read_metarange((folder / tree).read_bytes(), tree).to_pylist()
     assert len(infos) >= ranges
     assert [key for key, _ in metarange] == [info["max_key"] for info in infos]
-    found: Pairs = []
+    rows: Pairs = []
     for info in infos:
         pairs = rocksdb.read(folder / info["range_id"])
         assert (pairs[0][0], pairs[-1][0], len(pairs)) == (info["min_key"], info["max_key"], info["entries"])
-        found += pairs
-    assert found == [(record.key, encode_value(record.identity, record.data)) for record in written]
+        rows += pairs
+    assert rows == [(record.key, encode_value(record.identity, record.data)) for record in written]
 
 
 def test_rocksdb_reads_a_commit_made_through_the_api(local: Place, rocksdb: RocksDB, tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ def test_rocksdb_reads_a_commit_made_through_the_api(local: Place, rocksdb: Rock
     second = local.commit().meta_range_id
     folder = tmp_path / "objects" / "demo" / METADATA_FOLDER
     for tree, paths in ((first, [f"p/{n:02}" for n in range(20)]), (second, local.paths())):
-        found: Pairs = []
+        rows: Pairs = []
         for info in read_metarange((folder / tree).read_bytes(), tree).to_pylist():
-            found += rocksdb.read(folder / info["range_id"])
-        assert [key.decode() for key, _ in found] == paths
-        assert all(decode_value(value, file="range")[0] for _, value in found)
+            rows += rocksdb.read(folder / info["range_id"])
+        assert [key.decode() for key, _ in rows] == paths
+        assert all(decode_value(value, file="range")[0] for _, value in rows)
 
 
 @pytest.mark.parametrize("name", ["esti-unified", "slices-and-copies"])

@@ -78,5 +78,5 @@ def test_an_offence_is_detected(source: str) -> None:
 
 def test_no_source_executes_data() -> None:
     assert len(SOURCES) > 100
-    found = {str(file): list(offences(file.read_text("utf-8"))) for file in SOURCES}
-    assert {file: lines for file, lines in found.items() if lines} == {}
+    by_file = {str(file): list(offences(file.read_text("utf-8"))) for file in SOURCES}
+    assert {file: lines for file, lines in by_file.items() if lines} == {}

@@ -8,14 +8,11 @@ from pathlib import Path
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.records.stored_marks import read_mark
-from lakefs_gc.engine.run import RunContext
-from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.undo.backup import backup
-from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.no_server import no_server
+from lakefs_gc_tests.support.process_context import process_context
 
 
 def main(file: Path) -> None:
@@ -25,14 +22,8 @@ def main(file: Path) -> None:
     """
     task = json.loads(file.read_text("utf-8"))
     store = StoreLocation(task["store"])
-    context = RunContext(
-        compute=StartedSpark(start_spark(task["spark"]), 1),
-        connect=no_server,
-        settings=Settings(backup=BackupSettings(copies_at_once=2)),
-        workspace=Workspace(task["work_url"]),
-        clock=utc_now,
-        open_store=open_store,
-    )
+    settings = Settings(backup=BackupSettings(copies_at_once=2))
+    context = process_context(start_spark(task["spark"]), task["work_url"], settings)
     backup(
         context,
         store,

@@ -75,7 +75,7 @@ class EMR:
     @property
     def states(self) -> list[str]:
         """Return the state of each job and of each cluster, except the first job of the fixture."""
-        job_runs = [job_run for found in self._serverless.job_runs.values() for job_run in found]
+        job_runs = [job_run for by_id in self._serverless.job_runs.values() for job_run in by_id]
         return [each.state for each in [*job_runs[1:], *self._clusters.clusters.values()]]
 
     def settings(self, lake: Lake, kind: str, **request: Any) -> Settings:

@@ -79,7 +79,7 @@ class CommandLine:
         content: dict[str, Any] = json.loads(ended.stdout)
         return content
 
-    def kill_when(self, said: str, *arguments: str) -> bool:
+    def kill_when(self, pattern: str, *arguments: str) -> bool:
         """Start, and SIGKILL everything once a line of its log has ``said``; whether it came to that."""
         process = subprocess.Popen(
             self.command(*arguments),
@@ -92,7 +92,7 @@ class CommandLine:
         )
         assert process.stderr is not None
         try:
-            return any(said in line for line in process.stderr)
+            return any(pattern in line for line in process.stderr)
         finally:
             kill_session(process)  # type: ignore[arg-type]
             process.stderr.close()

@@ -45,12 +45,12 @@ class Machine:
                 start_new_session=True,
             )
 
-    def wait_for(self, said: str) -> str:
+    def wait_for(self, pattern: str) -> str:
         """Wait until the log matches a pattern, and return its first group."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             text = self.log.read_text()
-            if found := re.search(said, text):
+            if found := re.search(pattern, text):
                 return found[1]
             assert self.process.poll() is None, text[-3000:]
             assert time.monotonic() < deadline, text[-3000:]

@@ -8,15 +8,14 @@ from pathlib import Path
 
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.records.stored_marks import read_mark
-from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.engine.sweep.sweep import sweep
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
-from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.no_server import no_server
+from lakefs_gc_tests.support.process_context import process_context
 
 
 def main(file: Path) -> None:
@@ -28,14 +27,7 @@ def main(file: Path) -> None:
     run = GCRun.of(DatasetManifest("", "", "", utc_now(), utc_now(), 0, {"run": task["run"]}, {}))
     spark = start_spark(task["spark"])
     live = spark.createDataFrame([(address,) for address in task["live"]], schemas.UNCOMMITTED)
-    context = RunContext(
-        compute=StartedSpark(spark, 1),
-        connect=no_server,
-        settings=Settings(sweep=SweepSettings(objects_per_request=1)),
-        workspace=Workspace(task["work_url"]),
-        clock=utc_now,
-        open_store=open_store,
-    )
+    context = process_context(spark, task["work_url"], Settings(sweep=SweepSettings(objects_per_request=1)))
     sweep(
         context,
         run,

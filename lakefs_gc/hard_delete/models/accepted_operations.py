@@ -27,12 +27,12 @@ NEW = f"data/s{TODAY}/N"
 def world(staged: dict[str, str], **commits: tuple[str, dict[str, str]]) -> World:
     """Return a world with branch main at the first of the commits."""
     addresses = {*staged.values(), *(a for _, paths in commits.values() for a in paths.values())}
-    made = lake.lake(
+    initial = lake.lake(
         {address: address[-1].lower() for address in sorted(addresses)},
         {"main": ([*commits, "c0"][0], "t1", staged)},
         commits,
     )
-    return replace(made, clock=TODAY)
+    return replace(initial, clock=TODAY)
 
 
 def heads_only(world: World) -> World:
@@ -47,8 +47,8 @@ def expired() -> World:
 
 def identical() -> World:
     """Return a world in which path a is committed as A and staged as B, with the same content."""
-    made = lake.lake({A: "same", B: "same"}, {"main": ("c1", "t1", {"a": B})}, {"c1": ("c0", {"a": A})})
-    return replace(made, clock=TODAY)
+    initial = lake.lake({A: "same", B: "same"}, {"main": ("c1", "t1", {"a": B})}, {"c1": ("c0", {"a": A})})
+    return replace(initial, clock=TODAY)
 
 
 # -- operations

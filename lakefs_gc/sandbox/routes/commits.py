@@ -104,10 +104,10 @@ def log_commits(call: Call) -> Response:
     prefixes = [prefix.encode() for prefix in call.queries.get("prefixes", ())]
     objects = [path.encode() for path in call.queries.get("objects", ())]
     if prefixes or objects:
-        commits = (found for found in commits if _touches(call, repository, found, prefixes, objects))
-    found = list(islice(_until(commits, stop), page.amount + 1))
-    has_more = len(found) > page.amount and not call.flag("limit")
-    return answer(paginated([shown_commit(record) for record in found[: page.amount]], has_more, "id"))
+        commits = (commit for commit in commits if _touches(call, repository, commit, prefixes, objects))
+    records = list(islice(_until(commits, stop), page.amount + 1))
+    has_more = len(records) > page.amount and not call.flag("limit")
+    return answer(paginated([shown_commit(record) for record in records[: page.amount]], has_more, "id"))
 
 
 def diff_refs(call: Call) -> Response:

@@ -49,7 +49,7 @@ def list_objects(call: Call) -> Response:
     """``GET /repositories/{repository}/refs/{ref}/objects/ls``."""
     presign = _wants_presigned(call)
     repository, page, ref = call.repository(), call.page(), call.path["ref"]
-    found, has_more = list_level(
+    listed, has_more = list_level(
         lambda start: objects.walk(call.sandbox, repository, ref, start),
         lambda record: record.key,
         prefix=page.prefix.encode(),
@@ -59,7 +59,7 @@ def list_objects(call: Call) -> Response:
     )
     with_metadata = call.flag("user_metadata", default=True)
     results = []
-    for item in found:
+    for item in listed:
         if isinstance(item, bytes):
             results.append(_shown_prefix(item))
             continue

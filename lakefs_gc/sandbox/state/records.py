@@ -129,15 +129,15 @@ def list_level(
         key = key_of(item)
         if not key.startswith(prefix):
             break
-        found: T | bytes = item
+        element: T | bytes = item
         if delimiter and (end := key.find(delimiter, len(prefix))) >= 0:
-            found = key = key[: end + len(delimiter)]
+            element = key = key[: end + len(delimiter)]
         if key != after:
-            page.append(found)
+            page.append(element)
             if len(page) > amount:
                 return page[:amount], True
-        if isinstance(found, bytes):
-            following = upper_bound(found)
+        if isinstance(element, bytes):
+            following = upper_bound(element)
             items = start_at(following) if following else iter(())
         item = next(items, None)
     return page, False

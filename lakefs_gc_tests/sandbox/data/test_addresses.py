@@ -91,8 +91,8 @@ def test_a_signature_equals_that_of_lakefs_with_the_same_key(signer: AddressSign
 
 def test_a_signature_expires_a_day_after_the_address_was_issued(signer: AddressSigner, clock: FakeClock) -> None:
     for hours, expired in ((23, False), (24, False), (25, True)):
-        made = clock.now - timedelta(hours=hours)
-        signed = signer.sign("repo", "main", "a/b", f"data/slice/{new_xid(made)}")
+        issued_at = clock.now - timedelta(hours=hours)
+        signed = signer.sign("repo", "main", "a/b", f"data/slice/{new_xid(issued_at)}")
         if expired:
             assert refusal(signer, signed) == (400, "link address expired")
         else:

@@ -58,7 +58,7 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, path: str, addr
 def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
     """Return the addresses of each page. The files of a run share a folder, so a page is the difference to before."""
     store = sandbox.namespaces.store(NAMESPACE)
-    found: list[list[str]] = []
+    listed: list[list[str]] = []
     seen: set[str] = set()
     position: garbage.Position | None = None
     run_id = ""
@@ -72,10 +72,10 @@ def pages(sandbox: Sandbox, repository: Repository) -> list[list[str]]:
             files = {key for batch in store.list(folder) for key in batch.column("address").to_pylist()}
             [new] = files - seen
             seen = files
-            found.append(read_uncommitted(store.read(new), new).column("address").to_pylist())
+            listed.append(read_uncommitted(store.read(new), new).column("address").to_pylist())
         if not page.continuation_token:
             assert reversed_id_time(run_id) == sandbox.clock()
-            return found
+            return listed
         position = garbage.decode_position(page.continuation_token)
     raise AssertionError("the pages do not come to an end")
 
@@ -84,9 +84,9 @@ def test_pages_hold_every_staged_address_once(sandbox: Sandbox, repository: Repo
     expected = [
         stage(sandbox, repository, branch, f"p/{i:02}") for branch in ("dev", "main", "zz-hidden") for i in range(10)
     ]
-    found = pages(sandbox, repository)
-    assert len(found) > 3
-    assert [address for page in found for address in page] == expected
+    listed = pages(sandbox, repository)
+    assert len(listed) > 3
+    assert [address for page in listed for address in page] == expected
 
 
 def test_even_the_smallest_page_makes_progress(sandbox: Sandbox, repository: Repository) -> None:

@@ -33,8 +33,8 @@ def read_body(data: bytes, signed: Verified | str, **headers: str) -> bytes:
         signed = Verified(signed, "", "", "", b"")
 
     async def read() -> bytes:
-        said = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with spooled_body(_in_pieces(data), signed, said) as content:
+        sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with spooled_body(_in_pieces(data), signed, sent_headers) as content:
             return content.read()
 
     return asyncio.run(read())
@@ -129,9 +129,9 @@ def test_the_signed_chunks_of_the_aws_documentation_are_accepted(signed: Verifie
     ],
 )
 def test_checksums_are_checked(header: str, digest: Callable[[bytes], bytes]) -> None:
-    said = {header: base64.b64encode(digest(b"hello")).decode()}
-    assert read_body(b"hello", "UNSIGNED-PAYLOAD", **said) == b"hello"
-    refused(400, "BadDigest", b"hallo", "UNSIGNED-PAYLOAD", **said)
+    sent_headers = {header: base64.b64encode(digest(b"hello")).decode()}
+    assert read_body(b"hello", "UNSIGNED-PAYLOAD", **sent_headers) == b"hello"
+    refused(400, "BadDigest", b"hallo", "UNSIGNED-PAYLOAD", **sent_headers)
 
 
 def test_boto3_s_own_checksum_is_checked(place: Place, s3: Any) -> None:

@@ -51,8 +51,8 @@ class Rclone:
 
     def listed(self, remote: str) -> dict[str, int]:
         """Return the size of all files by path."""
-        found: list[dict[str, Any]] = json.loads(self.run("lsjson", "--recursive", "--files-only", remote))
-        return {item["Path"]: item["Size"] for item in found}
+        listing: list[dict[str, Any]] = json.loads(self.run("lsjson", "--recursive", "--files-only", remote))
+        return {item["Path"]: item["Size"] for item in listing}
 
 
 @pytest.fixture

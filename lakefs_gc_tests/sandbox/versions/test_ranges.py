@@ -68,8 +68,8 @@ def test_apply_diff_and_get_agree_with_dictionaries(committed: Committed, before
     assert content_of(committed.records(new)) == after
     assert [r.path for r in committed.records(new)] == sorted(after)
     for path in PATHS:
-        found = committed.get(new, path.encode())
-        assert (found.entry.e_tag if found else None) == after.get(path)
+        stored = committed.get(new, path.encode())
+        assert (stored.entry.e_tag if stored else None) == after.get(path)
     kinds = {
         path: DifferenceType.ADDED
         if path not in before
@@ -140,9 +140,9 @@ def test_a_record_of_the_same_identity_keeps_the_old_address(committed: Committe
     same = Change(b"p/00", record("p/00", "a", address="data/new"))
     other = Change(b"p/01", record("p/01", "b"))
     new = committed.apply(old, iter([same, other]))
-    found = committed.get(new, b"p/00")
-    assert found is not None
-    assert found.entry.address == "data/p/00/a"
+    stored = committed.get(new, b"p/00")
+    assert stored is not None
+    assert stored.entry.address == "data/p/00/a"
     with pytest.raises(NoChanges):
         committed.apply(old, iter([same]))
 
