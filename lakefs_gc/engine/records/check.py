@@ -1,6 +1,6 @@
 """The checks of a mark: their names, what each proves, and how one answer is recorded (rules 8 and 12).
 
-A check is evaluated when the mark is made (``engine.decide.checks``) and stored in it, bound by the mark's digest.  A
+A check is evaluated when the mark is made (``engine.decide.checks``) and stored in it, bound by the mark's digest. A
 failed check with the severity ERROR blocks the sweep until an approval overrides the check by name.
 """
 
@@ -50,18 +50,18 @@ SWEEP_CHECKS: Mapping[str, str] = {
 """The checks that are evaluated when a mark is approved or swept, and not stored in it."""
 
 WARNING_CHECKS = frozenset({NO_OBJECT_KEPT_UNVERIFIED, SERVER_LIST_IS_COMPLETE})
-"""Checks whose failure means that more was kept than necessary, so it only warns.  An unknown answer still blocks."""
+"""Checks whose failure means that more was kept than necessary, so it only warns. An unknown answer still blocks."""
 
 FORMER_NAMES: Mapping[str, str] = {
     "nothing_shielded": NO_OBJECT_KEPT_UNVERIFIED,
     "live_objects_are_there": LIVE_OBJECTS_EXIST,
     "something_is_committed": COMMITTED_DATA_FOUND,
 }
-"""Former name of a check to its name.  Former names are accepted in overrides, approvals and marks for one release."""
+"""Former to current names of checks. Overrides, approvals and marks may use a former name for one release."""
 
 
 class Answer(StrEnum):
-    """What is proved.  ``UNKNOWN`` blocks a sweep as ``UNSAFE`` does."""
+    """What a check proves. ``UNKNOWN`` blocks a sweep like ``UNSAFE``."""
 
     SAFE = "safe"
     UNSAFE = "unsafe"
@@ -70,7 +70,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Unknown:
-    """A fact that could not be established, was not asked for, or had nothing to look at; ``reason`` is for people."""
+    """A fact that could not be established, was not requested, or had an empty sample; ``reason`` is for people."""
 
     reason: str
 
@@ -84,7 +84,7 @@ class Severity(StrEnum):
 
 @record
 class Check:
-    """The recorded result of one check.  ``severity`` is that of a failure."""
+    """The recorded result of one check. ``severity`` applies if it fails."""
 
     name: str
     answer: Answer
@@ -93,12 +93,12 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether it is proved safe."""
+        """Return whether the check proved that the sweep is safe."""
         return self.answer is Answer.SAFE
 
     @property
     def blocks_sweep(self) -> bool:
-        """Whether the sweep is refused unless an approval overrides this check."""
+        """Return whether the sweep is refused unless an approval overrides this check."""
         return not self.passed and self.severity is not Severity.WARN
 
 
@@ -108,9 +108,9 @@ def failed_checks(checks: Iterable[Check]) -> list[Check]:
 
 
 def current_name(name: str, where: str) -> str:
-    """Return the name of a check, which ``name`` may be a former name of.
+    """Return the current name of a check, and log a warning if ``name`` is a former name.
 
-    ``where`` (``an override``) says in the logged warning where the former name was used.
+    ``where`` (for example ``an override``) is the part of the warning that says what uses the former name.
     """
     current = FORMER_NAMES.get(name, name)
     if current != name:
@@ -134,7 +134,7 @@ def refuse_failed_checks(
 ) -> None:
     """Raise ``SafetyError`` unless each check that blocks the sweep is overridden (name to reason).
 
-    ``age`` is the greatest age that the mark can have (``mark.age_of``).
+    ``age`` is the greatest age that the mark can have (``stored_marks.age_of``).
     """
     is_recent = age <= timedelta(days=safety.max_mark_age_days)
     recent = Check(
@@ -151,6 +151,7 @@ def refuse_failed_checks(
         flags = " ".join(f"--override {check.name}" for check in left)
         raise SafetyError(
             f"mark {mark_id} of {repository} is not swept: " + "; ".join(check.message for check in left),
-            remedy=f"find out why; if it is right, `lakefs-gc approve {repository} --mark {mark_id} {flags} --why ...`",
+            remedy="Find the cause. If the mark is correct, run "
+            f"`lakefs-gc approve {repository} --mark {mark_id} {flags} --why ...`",
             failed_checks=",".join(check.name for check in left),
         )

@@ -258,16 +258,16 @@ class Workspace:
         return dataset
 
     def record_mark(self, run_key: str, mark_id: str, digest: str) -> None:
-        """Remember the digest of a mark that was made from the stages of this run."""
+        """Record the digest of a mark that was made from the stages of this run."""
         self._store().put(f"{run_key}/{MARK_RECORD}", MarkOfRun(mark_id, digest).to_json())
 
     def has_made(self, run_key: str, mark_id: str, digest: str) -> bool:
-        """Whether the stages of this run are those that a mark with this very digest was made from."""
+        """Return whether a mark with exactly this digest was made from the stages of this run."""
         key = f"{run_key}/{MARK_RECORD}"
         try:
             recorded = MarkOfRun.from_json(self._store().read(key), key)
         except (ObjectNotFoundError, CorruptFileError) as error:
-            logger.info("the mark %s is not known here: %s", mark_id, error.message)
+            logger.info("workspace: no record that mark %s was made from run %s: %s", mark_id, run_key, error.message)
             return False
         return recorded == MarkOfRun(mark_id, digest)
 
