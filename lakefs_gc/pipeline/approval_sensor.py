@@ -32,8 +32,8 @@ from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.pipeline.assets.sweep_approval import approval_metadata
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.summaries import approval_metadata
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The asset graph: one module for each asset, each of them a call of its engine stage."""
+"""The asset graph: one module for each asset. Each asset calls its engine stage."""

@@ -1,4 +1,4 @@
-"""Asset ``active_ranges``: which ranges the active commits refer to."""
+"""Asset ``active_ranges``: the ranges that active commits refer to."""
 
 from dagster import asset
 
@@ -17,10 +17,10 @@ def active_ranges(
     uncommitted: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Every range that an active commit refers to, once, with the number of entries it must have.
+    """Every distinct range that an active commit refers to, with its expected number of entries.
 
-    The commits are prepared after the uncommitted list is complete, so that an object that is committed meanwhile is
-    in one of the two.  Without retention rules every commit is active, and every metadata file counts.
+    The server prepares the commits after the uncommitted list is complete, so an object that is committed meanwhile is
+    in one of the two. Without retention rules every commit is active, and every metadata file is read.
     """
     context = engine.context()
     return stage.active_ranges(context, continue_run(context, store_listing.manifest), uncommitted)

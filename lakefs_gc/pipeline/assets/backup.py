@@ -1,28 +1,28 @@
-"""Asset ``backup``: copies of what a mark says, outside the namespace, each proved."""
+"""Asset ``backup``: copy the objects of a mark to the backup location, and verify each copy."""
 
-from dagster import AssetExecutionContext, Config, MetadataValue, asset
+from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.backup_location import open_backup_location
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import checked_store_time
 from lakefs_gc.engine.undo import backup as stage
-from lakefs_gc.engine.undo.pruning import kept_facts, prune_backups
+from lakefs_gc.engine.undo.pruning import prune_backups
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
-from lakefs_gc.pipeline.metadata import Metadata, table
+from lakefs_gc.pipeline.metadata import table
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.units import human_bytes
+from lakefs_gc.pipeline.summaries import backup_metadata, pruned_metadata
 
 
 class BackupConfig(Config):
-    """What is backed up."""
+    """Which mark is backed up."""
 
-    mark_id: str = Field(default="", description="The mark; default: the one of this partition.")
+    mark_id: str = Field(default="", description="Id of the mark. Default: the mark of this partition.")
 
 
 @asset(
@@ -38,19 +38,21 @@ def backup(
     config: BackupConfig,
     engine: EngineResource,
 ) -> StageOutput:
-    """Copy every marked object to the place of the backups, and prove that each copy is the same.
+    """Copy every marked object to the backup location, and verify that each copy is identical. One row per object.
 
-    Materializing it again goes on where it stopped.  It fails while one object is neither copied nor gone.  At its end
-    the repository's backups that are past their time are removed.  `lakefs-gc restore` brings a backup back.
+    Materializing it again continues where it stopped. It fails if an object exists and could not be copied. Afterwards
+    it removes the repository's expired backups. `lakefs-gc restore` restores a backup.
     """
     refuse_second_run(context)
     run_context = engine.context()
-    configured, server = run_context.settings, run_context.server
-    place = open_backup_location(configured, server)
-    # By its clock backups are dated and grow old; pruning on a wrong one would remove them all.
-    now = checked_store_time(run_context.open_store(place), configured.safety, run_context.clock)
-    found = mark_of_run(context.partition_key, config.mark_id, server, configured, run_context.workspace)
-    output, result = stage.backup(run_context, found.store.location, found.mark, place, run_key=context.partition_key)
+    settings, server = run_context.settings, run_context.server
+    location = open_backup_location(settings, server)
+    # The age of a backup is measured on this clock. With a wrong clock, pruning would remove all backups.
+    now = checked_store_time(run_context.open_store(location), settings.safety, run_context.clock)
+    marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
+    output, result = stage.backup(
+        run_context, marked.store.location, marked.mark, location, run_key=context.partition_key
+    )
     metadata = backup_metadata(result)
     try:
         result.raise_if_incomplete()
@@ -58,28 +60,11 @@ def backup(
         error.facts["errors"] = stage.failures(output.dataframe)
         raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
     pruned = prune_backups(
-        run_context.open_store(place),
-        found.mark.repository,
-        configured.backup.keep_days,
+        run_context.open_store(location),
+        marked.mark.repository,
+        settings.backup.keep_days,
         now,
-        lambda namespace: run_context.open_store(configured.reach(namespace)),
+        lambda namespace: run_context.open_store(settings.reach(namespace)),
     )
-    kept = {"old_backups_kept": table([kept_facts(*each) for each in pruned.kept])} if pruned.kept else {}
-    context.add_output_metadata(metadata | {"pruned_backups": len(pruned.removed)} | kept)
+    context.add_output_metadata(metadata | pruned_metadata(pruned))
     return output
-
-
-def backup_metadata(result: stage.BackupResult) -> Metadata:
-    """What the UI shows of a backup."""
-    return {
-        "outcomes": table(
-            [
-                {"outcome": name, "objects": objects, "size": human_bytes(result.size_bytes[name])}
-                for name, objects in result.objects.items()
-            ]
-        ),
-        "proofs": table([{"proof": proof, "objects": objects} for proof, objects in result.proofs.items()]),
-        **{f"{name}_objects": objects for name, objects in result.objects.items()},
-        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
-        **({"backup_digest": MetadataValue.text(result.backup.digest)} if result.backup else {}),
-    }

@@ -1,4 +1,4 @@
-"""Asset ``candidates``: which objects may be deleted."""
+"""Asset ``candidates``: the objects that may be deleted."""
 
 from dagster import asset
 
@@ -19,7 +19,7 @@ def candidates(
     kept: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Unreferenced, and not kept for another reason; with the reason why it is garbage."""
+    """Every object that is unreferenced and not kept for another reason, with the reason why it may be deleted."""
     context = engine.context()
     return stage.candidates(
         context,

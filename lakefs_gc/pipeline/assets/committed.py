@@ -1,4 +1,4 @@
-"""Asset ``committed``: which addresses the active commits refer to."""
+"""Asset ``committed``: the addresses that active commits refer to."""
 
 from dagster import asset
 
@@ -17,9 +17,9 @@ def committed(
     active_ranges: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Every address that an active commit refers to; as often as ranges have it.
+    """Every address that an active commit refers to, once for each range that contains it.
 
-    Each range is read once, by this run or one before it; one that cannot be read fails the run.
+    Each range is read once, by this run or an earlier one. A range that cannot be read fails the run.
     """
     context = engine.context()
     return stage.committed(context, continue_run(context, store_listing.manifest), active_ranges)

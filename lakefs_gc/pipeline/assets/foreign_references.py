@@ -1,4 +1,4 @@
-"""Asset ``foreign_references``: what other repositories refer to in this namespace."""
+"""Asset ``foreign_references``: the addresses of this namespace that other repositories refer to."""
 
 from dagster import AssetExecutionContext, asset
 
@@ -23,7 +23,9 @@ def foreign_references(
     output = stage.foreign_references(run_context, continue_run(run_context, store_listing.manifest))
     unreadable = output.facts["unreadable"]
     if unreadable:
-        context.log.warning(f"could not be read, and may refer to objects here: {', '.join(sorted(unreadable))}")
+        context.log.warning(
+            f"These repositories cannot be read and may refer to objects here: {', '.join(sorted(unreadable))}"
+        )
     context.add_output_metadata(
         {"not_proved": table([{"repository": name, "reason": why} for name, why in sorted(unreadable.items())])}
     )

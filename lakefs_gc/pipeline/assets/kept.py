@@ -1,4 +1,4 @@
-"""Asset ``kept``: what looks unmatched and is not collected."""
+"""Asset ``kept``: unmatched objects that are not collected."""
 
 from dagster import asset
 
@@ -18,9 +18,9 @@ def kept(
     unmatched: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Unreferenced, it seems, and kept: what a branch shows and no list has, and what lies under protected paths.
+    """Unmatched objects that are kept: those that a branch shows although no list has them, and protected paths.
 
-    An object that overwrites a committed one of identical content is left out of the server's uncommitted list.
+    The server omits an object from its uncommitted list if it overwrites a committed one of identical content.
     """
     context = engine.context()
     return stage.kept(

@@ -1,22 +1,18 @@
-"""Asset ``mark``: the durable decision."""
+"""Asset ``mark``: the durable decision which objects to delete."""
 
-from collections.abc import Mapping
-
-from dagster import MaterializeResult, MetadataValue, asset
+from dagster import MaterializeResult, asset
 
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.write_mark import write_mark
-from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_parts import Overview, overview
+from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.pipeline.checks import check_results, check_specs
 from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.metadata import Metadata, table
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
-from lakefs_gc.units import human_bytes
+from lakefs_gc.pipeline.summaries import mark_metadata
 
 
 @asset(
@@ -37,10 +33,10 @@ def mark(
     candidates: Dataset,
     engine: EngineResource,
 ) -> MaterializeResult:  # type: ignore[type-arg]  # with checks, Dagster takes no other annotation
-    """The candidates, written to the namespace with a digest, for a person to look at.  Nothing is deleted.
+    """Write the candidates to the namespace with a digest, for a person to review. Deletes nothing.
 
-    The layout is that of lakeFS's own client, so that either tool can sweep it.  A check that
-    failed keeps the mark from being swept until an approval overrides it.
+    The layout is that of lakeFS's own client, so either tool can sweep the mark. A failed check blocks the sweep until
+    an approval overrides that check by name.
     """
     context, run = engine.context(), GCRun.of(store_listing.manifest)
     settings, mark_id = context.settings, uncommitted.manifest.facts["run_id"]
@@ -58,10 +54,10 @@ def mark(
         mark_id=mark_id,
     )
     inputs = (store_listing, uncommitted, committed, foreign_references, kept, missing)
-    made = write_mark(
+    written = write_mark(
         run,
         candidates=candidates,
-        # Of what is committed the entries: how many rows they leave depends on who read which range.
+        # For `committed` the number of entries: its number of rows depends on which run read which range.
         counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
         checks=evaluate(evidence, context.safety),
@@ -73,62 +69,8 @@ def mark(
         needs_backup=settings.backup.required_before_sweep,
         longest_commit_minutes=settings.safety.longest_commit_minutes,
     )
-    context.workspace.record_mark(run.run_key, made.mark_id, made.digest)
+    context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     return MaterializeResult(
-        metadata=mark_metadata(made, overview(context.open_store(run.store), made)),
-        check_results=check_results("mark", made.checks),
+        metadata=mark_metadata(written, overview(context.open_store(run.store), written)),
+        check_results=check_results("mark", written.checks),
     )
-
-
-def mark_metadata(mark: Mark, seen: Overview) -> Metadata:
-    """What the UI shows of a mark."""
-    return {
-        "dagster/row_count": mark.candidates,
-        "what_now": MetadataValue.md(
-            "Look at the numbers, then materialize **sweep_approval** for this partition, with this configuration "
-            f"(or run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`).  The sensor starts the sweep.\n\n"
-            f"```yaml\nops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n"
-            "      approved_by: YOUR NAME\n```"
-        ),
-        "size": human_bytes(mark.candidate_bytes or 0),
-        "bytes": mark.candidate_bytes or 0,
-        "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
-        "why": table(
-            [
-                {"reason": reason, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
-                for reason, total in mark.reasons.items()
-            ]
-        ),
-        **not_lakefs_metadata(mark),
-        "largest_prefixes": table(
-            [
-                {"prefix": p.prefix, "objects": p.objects, "size": human_bytes(p.size_bytes)}
-                for p in seen.largest_prefixes
-            ]
-        ),
-        "sample": table([_sampled(row) for row in seen.sample]),
-        **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
-        "cutoff": MetadataValue.timestamp(mark.cutoff),
-        "mark_id": mark.mark_id,
-        "digest": mark.digest,
-        "sweep_policy": mark.sweep_policy,
-        "sweep_delay_hours": mark.sweep_delay_hours,
-        "location": MetadataValue.text(mark.location),
-    }
-
-
-def not_lakefs_metadata(mark: Mark) -> Metadata:
-    """What lies at the root under names that lakeFS does not give, and why it was taken if it was."""
-    metadata: Metadata = {}
-    if mark.not_lakefs is not None:
-        objects, size_bytes = mark.not_lakefs
-        metadata |= {"not_lakefs": objects, "not_lakefs_bytes": size_bytes, "not_lakefs_size": human_bytes(size_bytes)}
-    if mark.named_at_root:
-        metadata["named_at_root"] = MetadataValue.text(mark.named_at_root)
-    return metadata
-
-
-def _sampled(row: Mapping[str, str | int]) -> dict[str, str | int]:
-    """An object of the sample: a second is fine enough to look at, and fits into a cell."""
-    modified = {"last_modified": str(row["last_modified"])[:19]} if "last_modified" in row else {}
-    return {**row, **modified}

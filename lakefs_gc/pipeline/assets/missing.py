@@ -1,4 +1,4 @@
-"""Asset ``missing``: what is referenced and not there."""
+"""Asset ``missing``: referenced objects that do not exist."""
 
 from dagster import asset
 
@@ -19,7 +19,7 @@ def missing(
     unmatched: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Every object that a branch or an active commit refers to, and that does not exist: loss that has happened."""
+    """Every object that a branch or an active commit refers to and that is not in the store: data already lost."""
     context = engine.context()
     return stage.missing(
         context,

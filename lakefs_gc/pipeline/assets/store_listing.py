@@ -1,4 +1,4 @@
-"""Asset ``store_listing``: begins the run, and lists the object store."""
+"""Asset ``store_listing``: begin the run, and list the object store."""
 
 from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
@@ -14,17 +14,18 @@ from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 
 
 class ListingConfig(Config):
-    """What one run may choose for itself."""
+    """Settings of a single run."""
 
     min_age_hours: float | None = Field(
-        default=None, description="Objects younger than this are no candidates; default: the configured minimum age."
+        default=None, description="Objects newer than this are not candidates. Default: the configured minimum age."
     )
     unsafe_min_age: bool = Field(
-        default=False, description="Take min_age_hours although it is below the server's grace period."
+        default=False,
+        description="Accept min_age_hours below the server's grace period. Use it only while no client uploads.",
     )
 
     def applied_to(self, safety: SafetyParameters) -> SafetyParameters:
-        """The safety parameters of this run."""
+        """Return the safety parameters of this run."""
         if self.min_age_hours is None:
             return safety
         chosen = safety.model_dump(exclude_unset=True) | {"min_age_hours": self.min_age_hours}
@@ -42,8 +43,8 @@ def store_listing(
 ) -> StageOutput:
     """Every object under the repository's namespace that could be garbage: address, size, last modified.
 
-    Materializing it begins a run: it looks at the repository, its neighbours and the clocks, and fixes the cutoff.
-    Materialize everything after it as well, or nothing can be marked.
+    Materializing it begins a run: it checks the repository, the other repositories and the clocks, and sets the cutoff.
+    Materialize everything downstream of it, too: a mark needs all stages of one run.
     """
     refuse_second_run(context)
     run_context = engine.context()

@@ -1,4 +1,4 @@
-"""Asset ``uncommitted``: what is staged."""
+"""Asset ``uncommitted``: the addresses that are staged."""
 
 from dagster import asset
 
@@ -13,9 +13,10 @@ from lakefs_gc.pipeline.resources.engine import EngineResource
 @asset(partitions_def=gc_runs, group_name="collect", kinds={"spark", "lakefs"}, io_manager_key="parquet")
 @failures_shown()
 def uncommitted(store_listing: Dataset, engine: EngineResource) -> StageOutput:
-    """Every address that some branch's staging area, or a tracked copy, refers to.
+    """Every address that the staging area of a branch, or a tracked copy, refers to.
 
-    The server prepares the list after the store was listed, so that an object that is uploaded meanwhile is in neither.
+    The server prepares this list after the store is listed. An object that is uploaded later is not in the listing, so
+    it is not a candidate.
     """
     context = engine.context()
     return stage.uncommitted(context, continue_run(context, store_listing.manifest))

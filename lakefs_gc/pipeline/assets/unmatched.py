@@ -1,4 +1,4 @@
-"""Asset ``unmatched``: which old objects no list refers to."""
+"""Asset ``unmatched``: objects older than the cutoff that no list refers to."""
 
 from dagster import asset
 
@@ -20,7 +20,7 @@ def unmatched(
     foreign_references: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
-    """Listed before the cutoff, and neither committed, nor staged, nor used by another repository."""
+    """Objects older than the cutoff that are neither committed, nor staged, nor used by another repository."""
     context = engine.context()
     return stage.unmatched(
         context,

@@ -16,11 +16,12 @@ from dagster._core.definitions.metadata.external_metadata import metadata_map_fr
 from lakefs_gc import errors
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import repository_of
+from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, RemoteJobError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
-from lakefs_gc.pipeline.assets.sweep import SweepConfig, approve_on_the_way
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.jobs import gc_backup, gc_mark, gc_sweep
@@ -82,11 +83,19 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
     ) -> Iterator[Any]:
         with failures_shown():
             if config.approve_digest:
-                # Here, where it is known who approves; a job sweeps what is approved, and approves nothing.
-                found = mark_of_run(
-                    context.partition_key, config.mark_id, lakefs.server(), settings.get(), parquet.workspace
+                # In this process, which knows who approves. A job sweeps approved marks and approves nothing.
+                configured = settings.get()
+                marked = mark_of_run(
+                    context.partition_key, config.mark_id, lakefs.server(), configured, parquet.workspace
                 )
-                approve_on_the_way(found, config, settings.get().safety, utc_now)
+                approve_if_needed(
+                    marked,
+                    config.approve_digest,
+                    by=config.approved_by,
+                    via=config.approved_via,
+                    safety=configured.safety,
+                    clock=utc_now,
+                )
             yield from _results(context, gc_sweep.name, SweepConfig(mark_id=config.mark_id), settings)
 
     return sweep_on_emr

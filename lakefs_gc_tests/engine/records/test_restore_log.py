@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.approval import read_approval
+from lakefs_gc.engine.records.approval import VIA_DAGSTER, read_approval
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
@@ -21,10 +21,10 @@ from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, note
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
+from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
-from lakefs_gc.pipeline.assets.sweep import SweepConfig, approve_on_the_way
 from lakefs_gc.storage.base import Deletion
 from lakefs_gc.storage.delete_window import (
     DEAD_AFTER_SECONDS,
@@ -200,9 +200,9 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     found = Marked(half_swept.mark, half_swept.store)
     digest, safety = half_swept.mark.digest, SafetyParameters()
     with pytest.raises(ApprovalError, match=RESTORED):
-        approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_via="policy after"), safety, utc_now)
+        approve_if_needed(found, digest, by="", via="policy after", safety=safety, clock=utc_now)
     time.sleep(0.01)  # the clock of the files has moved on
-    approve_on_the_way(found, SweepConfig(approve_digest=digest, approved_by="ann"), safety, utc_now)
+    approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, safety=safety, clock=utc_now)
     read_approval(half_swept.store, half_swept.mark)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
     half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)

@@ -8,7 +8,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a delay counts from the later of a mark's times",
-        "pipeline/assets/sweep.py",
+        "engine/sweep/preconditions.py",
         "age.least",
         "age.most",
         "pipeline/assets/test_clocks.py",
@@ -42,8 +42,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a sweep by a policy reads the policy of the mark",
-        "pipeline/assets/sweep.py",
-        "            refuse_without_person(found.mark, age.least, safety)\n",
+        "engine/sweep/preconditions.py",
+        "        refuse_without_person(marked.mark, age.least, safety)\n",
         "",
         "pipeline/assets/test_pipeline.py",
         "policy_sweeps",

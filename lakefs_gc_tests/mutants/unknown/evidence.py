@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a mark of the client is checked when it is swept",
-        "pipeline/assets/sweep.py",
-        "not found.mark.is_ours",
+        "engine/sweep/preconditions.py",
+        "not mark.is_ours",
         "pipeline/assets/test_sweep_preconditions.py",
         "checked_when",
     ),

@@ -173,9 +173,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the maximum age counts from the earlier of a mark's times",
-        "pipeline/assets/sweep.py",
-        "age_of(found.store, found.mark, configured.safety).most",
-        "age_of(found.store, found.mark, configured.safety).least",
+        "engine/sweep/preconditions.py",
+        "age_of(marked.store, mark, context.safety).most",
+        "age_of(marked.store, mark, context.safety).least",
         "pipeline/assets/test_clocks.py",
         "age_of_a_mark",
     ),

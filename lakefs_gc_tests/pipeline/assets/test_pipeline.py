@@ -107,7 +107,7 @@ def test_materialize_all_does_not_approve_what_nobody_has_seen(
 ) -> None:
     result = location.materialize(RUN, *STAGES, "mark", "sweep_approval", "sweep")
     failure = failure_of(result, "sweep_approval")
-    assert "nobody has looked at it" in failure["description"]
+    assert "No person has reviewed it" in failure["description"]
     assert "alone" in failure["what_to_do"]
     assert failure["error"] == ApprovalError.__name__
     assert len(repository.objects()) == LIVE + GARBAGE
@@ -125,7 +125,7 @@ def test_a_re_execution_of_materialize_all_approves_no_more_than_the_first(
     second = location.re_execute(first.run_id)
     third = location.re_execute(second.run_id)
     for again in (second, third):
-        assert "nobody has looked at it" in failure_of(again, "sweep_approval")["description"]
+        assert "No person has reviewed it" in failure_of(again, "sweep_approval")["description"]
         assert {event.step_key for event in again.all_events if event.is_step_start} == {"sweep_approval"}
     assert len(repository.objects()) == LIVE + GARBAGE
     assert location.approve(RUN).success
@@ -149,7 +149,7 @@ def test_a_backfill_and_its_re_execution_do_not_approve_their_own_mark(
         {"dagster/backfill": "two", "dagster/root_backfill_id": "one"},
     ):
         refused = location.materialize(RUN, "sweep_approval", tags=tags)
-        assert "nobody has looked at it" in failure_of(refused, "sweep_approval")["description"]
+        assert "No person has reviewed it" in failure_of(refused, "sweep_approval")["description"]
     another = location.materialize(RUN, "sweep_approval", tags={"dagster/backfill": "three"})
     assert "does not name a person" in failure_of(another, "sweep_approval")["description"]
     assert len(repository.objects()) == LIVE + GARBAGE

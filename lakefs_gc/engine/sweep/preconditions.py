@@ -1,0 +1,99 @@
+"""Decides whether a mark may be swept, before the sweep waits or deletes anything (rules 5, 8, 9 and 12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references.foreign_references import probe
+from lakefs_gc.engine.decide.value_filter import ValueFilter
+from lakefs_gc.engine.records.approval import (
+    POLICY,
+    Approval,
+    approve,
+    is_approved,
+    read_approval,
+    refuse_without_person,
+)
+from lakefs_gc.engine.records.backup_location import require_backup
+from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.check import refuse_failed_checks
+from lakefs_gc.engine.records.restore_log import notes, refuse_restored
+from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
+from lakefs_gc.engine.run import GCRun, RunContext, begin_run
+from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
+from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, seen_at_mark
+from lakefs_gc.engine.workspace.workspace import Clock
+
+
+@dataclass(frozen=True)
+class SweepPermit:
+    """The right to sweep a mark, and what its sweep needs. ``check_preconditions`` makes it.
+
+    ``known_restores`` are the notes of restores that are older than the approval. ``backup`` is None if none is
+    required. ``named_at_root`` and ``any_size`` are those of ``ClientMarkFindings``.
+    """
+
+    marked: Marked
+    approval: Approval
+    backup: Backup | None
+    known_restores: frozenset[str]
+    accepted: Accepted
+    named_at_root: str
+    any_size: ValueFilter | None
+
+    def second_look(self, context: RunContext, run_key: str) -> tuple[GCRun, SecondLook]:
+        """Begin the run of the sweep, and return it with its second look. Raises ``MarkError`` as ``refuse_unfit``."""
+        run = begin_run(context, run_key)
+        mark = self.marked.mark
+        refuse_unfit(mark, run.server)
+        return run, SecondLook(context, run, seen_at_mark(context, mark), self.accepted, self.any_size)
+
+
+def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> SweepPermit:
+    """Return the permit to sweep an approved mark.
+
+    Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``MarkError`` for a
+    mark of another server, ``SafetyError`` for a failed check that the approval does not override, and what ``probe``
+    raises for other repositories that cannot be read.
+    """
+    mark = marked.mark
+    # Before the approval is read: a restore that begins afterwards is unknown, and stops the sweep.
+    known_restores = frozenset(notes(marked.store, mark.mark_id))
+    approval = read_approval(marked.store, mark)
+    backup = require_backup(context.settings, mark)
+    run = begin_run(context, run_key)
+    refuse_unfit(mark, run.server)
+    accepted = Accepted.of(mark, approval.overrides)
+    checks = mark.checks
+    named_at_root = ""
+    any_size = any_size_at_mark(context, mark)
+    if not mark.is_ours:
+        checks, accepted, named_at_root, any_size = ClientMarkChecks(context).evaluate(run, mark, accepted)
+    refuse_failed_checks(
+        checks,
+        approval.overrides,
+        repository=mark.repository,
+        mark_id=mark.mark_id,
+        age=age_of(marked.store, mark, context.safety).most,
+        safety=context.safety,
+    )
+    probe(context, mark.repository, accepted.others)
+    return SweepPermit(marked, approval, backup, known_restores, accepted, named_at_root, any_size)
+
+
+def approve_if_needed(
+    marked: Marked, digest: str, *, by: str, via: str, safety: SafetyParameters, clock: Clock
+) -> None:
+    """Approve a mark that has no approval yet, if ``digest`` is not empty.
+
+    Raises ``ApprovalError`` for another digest, and if a policy would approve a mark that was restored or that was not
+    made for a policy. Also raises what ``approve`` raises.
+    """
+    if not digest or is_approved(marked.store, marked.mark):
+        return
+    age = age_of(marked.store, marked.mark, safety)
+    if via.startswith(POLICY):
+        refuse_restored(marked.store, marked.mark.mark_id, frozenset())
+        refuse_without_person(marked.mark, age.least, safety)
+    approve(marked.store, marked.mark, digest, by=by, via=via, now=clock(), age=age.most, safety=safety)

@@ -1,0 +1,121 @@
+"""What the Dagster UI shows of a mark, an approval, a backup and a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dagster import MetadataValue
+
+from lakefs_gc.engine.records.approval import Approval
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_parts import Overview
+from lakefs_gc.engine.sweep.outcomes import SweepResult
+from lakefs_gc.engine.undo.backup import BackupResult
+from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
+from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
+from lakefs_gc.units import human_bytes
+
+
+def mark_metadata(mark: Mark, contents: Overview) -> Metadata:
+    """Return what the UI shows of a mark: the next step first, then the numbers."""
+    return {
+        "dagster/row_count": mark.candidates,
+        "what_now": MetadataValue.md(
+            "Review the numbers. To approve, materialize **sweep_approval** for this partition with this configuration "
+            f"(or run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`). The sensor then starts the sweep."
+            f"\n\n```yaml\nops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n"
+            "      approved_by: YOUR NAME\n```"
+        ),
+        "size": human_bytes(mark.candidate_bytes or 0),
+        "bytes": mark.candidate_bytes or 0,
+        "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
+        "why": table(
+            [
+                {"reason": reason, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
+                for reason, total in mark.reasons.items()
+            ]
+        ),
+        **not_lakefs_metadata(mark),
+        "largest_prefixes": table(
+            [
+                {"prefix": p.prefix, "objects": p.objects, "size": human_bytes(p.size_bytes)}
+                for p in contents.largest_prefixes
+            ]
+        ),
+        "sample": table([_sample_row(row) for row in contents.sample]),
+        **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
+        "cutoff": MetadataValue.timestamp(mark.cutoff),
+        "mark_id": mark.mark_id,
+        "digest": mark.digest,
+        "sweep_policy": mark.sweep_policy,
+        "sweep_delay_hours": mark.sweep_delay_hours,
+        "location": MetadataValue.text(mark.location),
+    }
+
+
+def not_lakefs_metadata(mark: Mark) -> Metadata:
+    """Return the totals of the objects at the root whose names lakeFS did not generate, and why they are collected."""
+    metadata: Metadata = {}
+    if mark.not_lakefs is not None:
+        objects, size_bytes = mark.not_lakefs
+        metadata |= {"not_lakefs": objects, "not_lakefs_bytes": size_bytes, "not_lakefs_size": human_bytes(size_bytes)}
+    if mark.named_at_root:
+        metadata["named_at_root"] = MetadataValue.text(mark.named_at_root)
+    return metadata
+
+
+def approval_metadata(approval: Approval) -> Metadata:
+    """Return what a materialization of ``sweep_approval`` records. The sensors read it."""
+    return {
+        "mark_id": approval.mark_id,
+        "digest": approval.digest,
+        "approved_by": approval.approved_by,
+        "approved_via": approval.approved_via,
+        "approved_at": MetadataValue.timestamp(approval.approved_at),
+        "overrides": ", ".join(approval.overrides) or "none",
+        "why": "; ".join(sorted(set(approval.overrides.values()))),
+    }
+
+
+def backup_metadata(result: BackupResult) -> Metadata:
+    """Return what the UI shows of a backup."""
+    return {
+        "outcomes": table(
+            [
+                {"outcome": name, "objects": objects, "size": human_bytes(result.size_bytes[name])}
+                for name, objects in result.objects.items()
+            ]
+        ),
+        "proofs": table([{"proof": proof, "objects": objects} for proof, objects in result.proofs.items()]),
+        **{f"{name}_objects": objects for name, objects in result.objects.items()},
+        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
+        **({"backup_digest": MetadataValue.text(result.backup.digest)} if result.backup else {}),
+    }
+
+
+def pruned_metadata(pruned: Pruned) -> Metadata:
+    """Return how many expired backups were removed, and which of them stay and why."""
+    kept = {"old_backups_kept": table([kept_facts(*backup) for backup in pruned.kept])} if pruned.kept else {}
+    return {"pruned_backups": len(pruned.removed)} | kept
+
+
+def sweep_metadata(result: SweepResult) -> Metadata:
+    """Return what the UI shows of a sweep."""
+    outcomes = result.outcomes.items()
+    return {
+        "outcomes": table(
+            [
+                {"outcome": name, "objects": outcome.objects, "size": human_bytes(outcome.size_bytes)}
+                for name, outcome in outcomes
+            ]
+        ),
+        "outcomes_chart": MetadataValue.md(bar_chart({name: outcome.objects for name, outcome in outcomes}, str)),
+        **{f"{name}_objects": outcome.objects for name, outcome in outcomes},
+        **{f"{name}_bytes": outcome.size_bytes for name, outcome in outcomes},
+    }
+
+
+def _sample_row(row: Mapping[str, str | int]) -> dict[str, str | int]:
+    """Return a row of the sample with its time cut to seconds, which fits into a cell."""
+    modified = {"last_modified": str(row["last_modified"])[:19]} if "last_modified" in row else {}
+    return {**row, **modified}
