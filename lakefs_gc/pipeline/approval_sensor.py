@@ -1,9 +1,8 @@
-"""The sensor that finds approvals in the namespaces, whoever wrote them there, and has them in Dagster's records.
+"""The sensor ``approvals_in_namespaces``: records approvals that were made outside this Dagster instance.
 
-An approval is durable beside its mark.  One that was given where this Dagster keeps nothing (another machine's command
-line, another instance) becomes a materialization of ``sweep_approval`` here, and ``sweep_after_mark`` then acts on it
-like on any other.  There is no cursor: what is recorded already is not recorded again, and what a sweep has followed
-is not found.
+An approval is stored beside its mark. If it was made elsewhere (the command line of another machine, another Dagster
+instance), this sensor records it as a materialization of ``sweep_approval``. The sensor ``sweep_after_mark`` then
+starts the sweep. No cursor is needed: approvals that are already recorded or swept are skipped.
 """
 
 from __future__ import annotations
@@ -37,70 +36,69 @@ from lakefs_gc.pipeline.summaries import approval_metadata
 
 logger = logging.getLogger(__name__)
 
-Look = Callable[[str], list[PendingApproval]]
+ReadApprovals = Callable[[str], list[PendingApproval]]
 """Return the pending approvals of a repository. Raise ``LakeFSGCError`` if they cannot be read."""
 
 INTERVAL_SECONDS = 60
 _APPROVAL = AssetKey("sweep_approval")
 _AT_ONCE = 8
 _RECORDS = 100
-"""How many approvals of one mark are compared."""
-# Dagster ends a tick after 60 seconds, and would show its own message for all repositories then.
-_PATIENCE_SECONDS = 45.0
+"""How many recorded approvals of one mark are compared."""
+# Dagster ends a tick after 60 seconds with an error for all repositories.
+_TIMEOUT_SECONDS = 45.0
 
 
-class Looked(NamedTuple):
-    """What one tick finds: approvals that this instance has not recorded, and why a repository was not looked at."""
+class Reading(NamedTuple):
+    """The result of one tick: approvals that are not recorded yet, and the reason for each repository that failed."""
 
     new: list[PendingApproval]
     failures: dict[str, str]
 
 
-def approval_sensor(settings: Settings, look: Look | None = None) -> SensorDefinition:
-    """The sensor for the repositories of the settings, and of the partitions."""
+def approval_sensor(settings: Settings, read: ReadApprovals | None = None) -> SensorDefinition:
+    """Return the sensor for the repositories of the settings and of the partitions."""
 
     @sensor(
         name="approvals_in_namespaces",
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Record the approvals that people gave elsewhere: on the command line of another machine, or in "
-        "another Dagster.  The sensor sweep_after_mark then starts their sweeps.",
+        description="Records approvals that were made elsewhere: on the command line of another machine, or in another "
+        "Dagster instance. The sensor sweep_after_mark then starts their sweeps.",
     )
     def approvals_in_namespaces(context: SensorEvaluationContext) -> SensorResult:
         partitions = context.instance.get_dynamic_partitions(str(gc_runs.name))
         repositories = sorted({*settings.repositories, *map(repository_of, partitions)})
-        look_into = look or look_in_namespaces(settings)
-        found = look_everywhere(context.instance, repositories, look_into, settings.repositories)
-        run_keys = sorted({one.run_key for one in found.new} - set(partitions))
+        reading = read_all(context.instance, repositories, read or read_namespaces(settings), settings.repositories)
+        run_keys = sorted({approval.run_key for approval in reading.new} - set(partitions))
         return SensorResult(
-            skip_reason=_said(repositories, found),
-            asset_events=[as_materialization(one) for one in found.new],
+            skip_reason=_summary(repositories, reading),
+            asset_events=[as_materialization(approval) for approval in reading.new],
             dynamic_partitions_requests=[gc_runs.build_add_request(run_keys)] if run_keys else [],
         )
 
     return approvals_in_namespaces
 
 
-def look_in_namespaces(settings: Settings) -> Look:
-    """Looks where the server says that a repository is."""
+def read_namespaces(settings: Settings) -> ReadApprovals:
+    """Return a reader of approvals, which gets each repository's namespace from the lakeFS server."""
 
-    def look(repository: str) -> list[PendingApproval]:
+    def read(repository: str) -> list[PendingApproval]:
         server = LakeFSClient(load_server_credentials())
         return pending_approvals(open_namespace(repository, server, settings).store, repository)
 
-    return look
+    return read
 
 
-def look_everywhere(
-    instance: DagsterInstance, repositories: Collection[str], look: Look, named: Collection[str]
-) -> Looked:
-    """Look into each repository, several at once; one that fails or does not answer keeps no other from being seen.
+def read_all(
+    instance: DagsterInstance, repositories: Collection[str], read: ReadApprovals, configured: Collection[str]
+) -> Reading:
+    """Read the approvals of each repository, several at once. A repository that fails or hangs does not block others.
 
-    ``named`` are those of the settings: another that is gone has only left its partitions behind.
+    ``configured`` are the repositories of the settings. Others may have been deleted, with their partitions remaining.
     """
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="approvals")
-    futures: dict[Future[list[PendingApproval]], str] = {pool.submit(look, name): name for name in repositories}
-    wait(futures, timeout=_PATIENCE_SECONDS)
+    futures: dict[Future[list[PendingApproval]], str] = {pool.submit(read, name): name for name in repositories}
+    wait(futures, timeout=_TIMEOUT_SECONDS)
     pool.shutdown(wait=False, cancel_futures=True)
     new: list[PendingApproval] = []
     failures: dict[str, str] = {}
@@ -108,46 +106,46 @@ def look_everywhere(
         try:
             new += _not_recorded(instance, future.result(timeout=0))
         except RepositoryNotFoundError as error:
-            if repository in named:
+            if repository in configured:
                 failures[repository] = error.message
         except LakeFSGCError as error:
             failures[repository] = error.message
         except (TimeoutError, CancelledError):
-            failures[repository] = f"no answer within {_PATIENCE_SECONDS:g} seconds"
-    for repository, why in failures.items():
-        logger.warning("approvals of repository %s were not looked for: %s", repository, why)
-    return Looked(new, failures)
+            failures[repository] = f"no answer within {_TIMEOUT_SECONDS:g} seconds"
+    for repository, reason in failures.items():
+        logger.warning("approvals of repository %s were not read: %s", repository, reason)
+    return Reading(new, failures)
 
 
-def as_materialization(found: PendingApproval) -> AssetMaterialization:
-    """The record of an approval that was given elsewhere."""
+def as_materialization(approval: PendingApproval) -> AssetMaterialization:
+    """Return the record of an approval that was made elsewhere."""
     return AssetMaterialization(
         _APPROVAL,
-        description="Found in the namespace: it was given elsewhere.",
-        partition=found.run_key,
-        metadata=approval_metadata(found.approval),
+        description="Read from the namespace: the approval was made outside this Dagster instance.",
+        partition=approval.run_key,
+        metadata=approval_metadata(approval.approval),
     )
 
 
-def _not_recorded(instance: DagsterInstance, found: Iterable[PendingApproval]) -> list[PendingApproval]:
-    return [one for one in found if not _is_recorded(instance, one)]
+def _not_recorded(instance: DagsterInstance, approvals: Iterable[PendingApproval]) -> list[PendingApproval]:
+    return [approval for approval in approvals if not _is_recorded(instance, approval)]
 
 
-def _is_recorded(instance: DagsterInstance, found: PendingApproval) -> bool:
-    wanted = AssetRecordsFilter(asset_key=_APPROVAL, asset_partitions=[found.run_key])
-    records = instance.fetch_materializations(wanted, limit=_RECORDS).records
+def _is_recorded(instance: DagsterInstance, approval: PendingApproval) -> bool:
+    records_filter = AssetRecordsFilter(asset_key=_APPROVAL, asset_partitions=[approval.run_key])
+    records = instance.fetch_materializations(records_filter, limit=_RECORDS).records
     return any(
-        (said := record.asset_materialization) is not None
-        and said.metadata.get("approved_at") == MetadataValue.timestamp(found.approval.approved_at)
-        and said.metadata.get("digest") == MetadataValue.text(found.approval.digest)
+        (recorded := record.asset_materialization) is not None
+        and recorded.metadata.get("approved_at") == MetadataValue.timestamp(approval.approval.approved_at)
+        and recorded.metadata.get("digest") == MetadataValue.text(approval.approval.digest)
         for record in records
     )
 
 
-def _said(repositories: Collection[str], looked: Looked) -> str:
+def _summary(repositories: Collection[str], reading: Reading) -> str:
     if not repositories:
-        return "No repository is known: name yours under `repositories` in lakefs-gc.toml."
-    said = ", ".join(f"{one.run_key} by {one.approval.approved_by}" for one in looked.new) or "none"
-    said = f"New approvals in the namespaces of {len(repositories) - len(looked.failures)} repositories: {said}."
-    unread = "; ".join(f"{name}: {why}" for name, why in sorted(looked.failures.items()))
-    return f"{said} Not looked at: {unread}" if unread else said
+        return "No repositories are configured. List them under `repositories` in lakefs-gc.toml."
+    new = ", ".join(f"{approval.run_key} by {approval.approval.approved_by}" for approval in reading.new) or "none"
+    summary = f"New approvals in the namespaces of {len(repositories) - len(reading.failures)} repositories: {new}."
+    unread = "; ".join(f"{name}: {reason}" for name, reason in sorted(reading.failures.items()))
+    return f"{summary} Repositories that were not read: {unread}" if unread else summary

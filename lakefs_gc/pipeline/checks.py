@@ -8,7 +8,7 @@ from lakefs_gc.engine.records.check import CHECKS, Check
 
 
 def check_specs(asset: str) -> list[AssetCheckSpec]:
-    """Return the spec of each check.  A failed one of severity ERROR blocks the assets downstream in the same run."""
+    """Return the spec of each check. A failed check of severity ERROR blocks the assets downstream in the same run."""
     return [
         AssetCheckSpec(name, asset=asset, description=description, blocking=True)
         for name, description in CHECKS.items()
@@ -16,7 +16,7 @@ def check_specs(asset: str) -> list[AssetCheckSpec]:
 
 
 def check_results(asset: str, checks: tuple[Check, ...]) -> list[AssetCheckResult]:
-    """Return the results that a mark stores, as those of asset checks."""
+    """Return the check results of a mark as results of asset checks."""
     return [
         AssetCheckResult(
             asset_key=asset,

@@ -60,23 +60,23 @@ _MODULES = (
 
 
 def build_definitions(settings: Settings) -> Definitions:
-    """The code location for ``settings``.
+    """Return the code location for ``settings``.
 
-    Raises ``ConfigurationError`` for settings that Dagster does not take.
+    Raises ``ConfigurationError`` for settings that Dagster does not accept.
     """
     return Definitions(
         assets=_assets(settings),
         jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
         schedules=[mark_schedule(settings)],
         sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
-        # One process and one Spark session a run: Dagster's own default would start a JVM for every step.
+        # One process and one Spark session for each run. Dagster's default would start a JVM for every step.
         executor=in_process_executor,
         resources=build_resources(settings),
     )
 
 
 def build_resources(settings: Settings) -> dict[str, Any]:
-    """The resources of the code location, by the names that the assets have for them."""
+    """Return the resources of the code location by the names that the assets use."""
     lakefs, configured = LakeFSResource(), SettingsResource.of(settings)
     spark = SparkResource(spark_config=dict(settings.spark))
     parquet = SparkParquetIOManager(
@@ -90,7 +90,7 @@ def _assets(settings: Settings) -> list[AssetsDefinition]:
     assets = [_described(asset, settings) for asset in load_assets_from_modules(_MODULES)]
     if settings.emr is None:
         return assets
-    from lakefs_gc.pipeline.emr.assets import as_jobs  # AWS's clients take a second to load
+    from lakefs_gc.pipeline.emr.assets import as_jobs  # loads AWS's clients, a second
 
     return as_jobs(assets)
 
@@ -108,6 +108,6 @@ def _described(asset: object, settings: Settings) -> AssetsDefinition:
         return asset.map_asset_specs(describe)
     except DagsterInvalidDefinitionError as error:
         raise ConfigurationError(
-            f"owner is {settings.owner!r}, which Dagster does not take",
-            remedy='write a team, e.g. owner = "team:data-platform", or the e-mail of somebody',
+            f"owner is {settings.owner!r}, which Dagster does not accept",
+            remedy='set a team, e.g. owner = "team:data-platform", or an e-mail address',
         ) from error

@@ -1,7 +1,7 @@
-"""The job's side: run what the Dagster that started this process asked for, and report each asset as it is made.
+"""Runs in a job on EMR: runs the assets that Dagster requested, and reports each of them to Dagster.
 
-Everything comes with the Pipes context: the partition, the settings and the run's configuration.  What is reported is
-what Dagster records of the same assets in this process, so both sides show the same.
+The Pipes context brings the partition, the settings and the run configuration. The reports contain what Dagster records
+for the same assets in one process, so the UI shows the same in both cases.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CONFIGURED: dict[str, tuple[str, type[Config]]] = {
     "gc_backup": ("backup", BackupConfig),
     "gc_sweep": ("sweep", SweepConfig),
 }
-"""The asset of each job that takes the run's configuration.  Approving is no job: a person does that."""
+"""For each job the asset that takes the run configuration. Approving is not a job, because a person approves."""
 
 _MESSAGES_SECONDS = 5
 
@@ -70,17 +70,17 @@ _PLAIN: dict[type[MetadataValue[Any]], str] = {
 def run_job(job: str) -> None:
     """Run a job for the Dagster that started this process.
 
-    Raises ``ConfigurationError`` when none did, or for a job that is not run this way, and what the stages raise.  A
-    mark with a failed check is a mark all the same: Dagster gets the checks, and fails the run itself.
+    Raises ``ConfigurationError`` if Dagster did not start it and for an unknown job, and what the stages raise. A mark
+    with a failed check does not raise: Dagster receives the checks and fails the run.
     """
     if not PipesMappingParamsLoader(os.environ).is_dagster_pipes_process():
         raise ConfigurationError(
-            "this process was not started by Dagster Pipes, so there is nobody to report to",
-            remedy="run `lakefs-gc mark` or `sweep`; or check that the job's driver gets its environment variables "
-            "(on EMR: deploy mode cluster)",
+            "this process was not started by Dagster Pipes, so it cannot report its results",
+            remedy="run `lakefs-gc mark` or `sweep` instead. On EMR, check that the job's driver gets its environment "
+            "variables: it needs deploy mode cluster",
         )
     if job not in _CONFIGURED:
-        raise ConfigurationError(f"{job!r} is not run as a job", remedy=f"name one of {', '.join(_CONFIGURED)}")
+        raise ConfigurationError(f"Unknown job {job!r}", remedy=f"pass one of {', '.join(_CONFIGURED)}")
     client = boto3.client("s3")
     loader, writer = PipesS3ContextLoader(client), PipesS3MessageWriter(client, interval=_MESSAGES_SECONDS)
     with (
@@ -104,21 +104,22 @@ def run_job(job: str) -> None:
 
 
 class Reporter:
-    """Turns the events of a run into messages."""
+    """Sends the events of a run to Dagster as Pipes messages."""
 
     def __init__(self, pipes: PipesContext) -> None:
         self._pipes = pipes
         self._failure_metadata: Mapping[str, MetadataValue[Any]] = {}
 
     def on_event(self, entry: EventLogEntry) -> None:
-        """Report what an event of the run says of an asset or a check."""
+        """Report a materialization or the result of a check."""
         event = entry.dagster_event
         if event is None:
             return
         if event.event_type is DagsterEventType.ASSET_MATERIALIZATION:
-            made = event.step_materialization_data.materialization
+            materialization = event.step_materialization_data.materialization
             self._pipes.report_asset_materialization(
-                metadata=pipes_metadata(made.metadata), asset_key=made.asset_key.to_escaped_user_string()
+                metadata=pipes_metadata(materialization.metadata),
+                asset_key=materialization.asset_key.to_escaped_user_string(),
             )
         elif event.event_type is DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
@@ -133,7 +134,7 @@ class Reporter:
             self._failure_metadata = _failure_metadata(event)
 
     def report_error(self, error: LakeFSGCError) -> None:
-        """Report why the job fails, so that Dagster says the same as if it had failed there."""
+        """Report why the job failed, so that Dagster shows the same error as for a run in its own process."""
         facts = json.loads(json.dumps(error.facts, default=str))
         failure = {"error": type(error).__name__, "message": error.message, "remedy": error.remedy, "facts": facts}
         self._pipes.report_custom_message({"failure": {**failure, "metadata": pipes_metadata(self._failure_metadata)}})
@@ -145,7 +146,7 @@ def _failure_metadata(event: DagsterEvent) -> Mapping[str, MetadataValue[Any]]:
 
 
 def pipes_metadata(metadata: Mapping[str, MetadataValue[Any]]) -> dict[str, PipesMetadataValue]:
-    """Metadata as messages carry it; what it becomes on the other side equals ``metadata``."""
+    """Return metadata in the form of Pipes messages. Dagster converts it back to equal metadata."""
     return {name: _pipes_value(value) for name, value in metadata.items()}
 
 
@@ -177,7 +178,7 @@ def _column(column: TableColumn) -> dict[str, Any]:
 
 @contextmanager
 def _log_forwarded(pipes: PipesContext) -> Iterator[None]:
-    """What the stages log shows in Dagster, too, while the job runs."""
+    """Send the log of the stages to Dagster while the job runs."""
     logger = logging.getLogger("lakefs_gc")
     handlers = list(pipes.log.handlers)
     for handler in handlers:

@@ -1,4 +1,4 @@
-"""Says to people in the Dagster UI what went wrong and what to do, instead of a stack trace."""
+"""Shows in the Dagster UI what went wrong and what to do, instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lakefs_gc.pipeline.metadata import Metadata
 
 @contextmanager
 def failures_shown() -> Iterator[None]:
-    """Turn an error of ours into Dagster's ``Failure``, whose message and metadata the UI shows first.
+    """Turn a ``LakeFSGCError`` into Dagster's ``Failure``, whose message and metadata the UI shows first.
 
-    Also a decorator.  The error itself is the cause of the failure.
+    Can be used as a decorator, too. The error is the cause of the failure.
     """
     try:
         yield
@@ -24,7 +24,7 @@ def failures_shown() -> Iterator[None]:
 
 
 def failure_of(error: LakeFSGCError, metadata: Metadata) -> Failure:
-    """The failure for an error, with more ``metadata`` to look at."""
+    """Return the failure for an error, with additional ``metadata``."""
     remedy = {"what_to_do": error.remedy} if error.remedy else {}
     described = {**remedy, "error": type(error).__name__, **metadata}
     return Failure(error.message, metadata=described, allow_retries=error.transient)

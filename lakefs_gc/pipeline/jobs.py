@@ -11,7 +11,7 @@ gc_mark = define_asset_job(
     AssetSelection.groups("collect", "decide"),
     config=repository_config,
     executor_def=in_process_executor,
-    description="List the store, read what is live, and mark what is not.  Deletes nothing.",
+    description="List the store, read all references, and mark the unreferenced objects. Deletes nothing.",
 )
 
 gc_approve = define_asset_job(
@@ -19,7 +19,7 @@ gc_approve = define_asset_job(
     AssetSelection.assets("sweep_approval"),
     config=repository_config,
     executor_def=in_process_executor,
-    description="Approve a mark.  Materializing sweep_approval in the UI does the same.",
+    description="Approve a mark. Materializing sweep_approval in the UI does the same.",
 )
 
 gc_backup = define_asset_job(
@@ -27,7 +27,7 @@ gc_backup = define_asset_job(
     AssetSelection.assets("backup"),
     config=repository_config,
     executor_def=in_process_executor,
-    description="Copy what a mark says to the place of the backups, and prove each copy.",
+    description="Copy the objects of a mark to the backup location, and verify each copy.",
 )
 
 gc_sweep = define_asset_job(
@@ -35,5 +35,5 @@ gc_sweep = define_asset_job(
     AssetSelection.assets("sweep"),
     config=repository_config,
     executor_def=in_process_executor,
-    description="Delete what an approved mark says, after looking again.",
+    description="Delete the objects of an approved mark, after reading the references again.",
 )

@@ -1,4 +1,4 @@
-"""What a materialization shows in the Dagster UI: numbers that plot over runs, charts and tables for people."""
+"""What a materialization shows in the Dagster UI: numbers that Dagster plots over runs, charts and tables."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _COLUMNS = {
     "size": "Bytes.",
     "last_modified": "UTC, microseconds.",
     "range_id": "Name of the range's file below _lakefs/.",
-    "entries": "How many entries the range must have; null where only its file can say.",
+    "entries": "Expected number of entries of the range. Null if only its file records it.",
     "repository": "The repository that refers to the address.",
-    "reason": "expired: only commits that are not active refer to it.  never_committed: no commit does.",
-    "why": "shown_by_a_branch: the server's list leaves it out.  shielded: it may be so, and cannot be told.  "
-    "protected_path: a commit has it under a path that is never collected.",
+    "reason": "expired: only inactive commits refer to it. never_committed: no commit refers to it.",
+    "why": "shown_by_a_branch: a branch shows it although the server's list omits it. shielded: kept unverified, "
+    "because it could not be looked up. protected_path: a commit has it under a path that is never collected.",
     "outcome": "Of a sweep: deleted, already_gone, resurrected (referenced again since the mark), locked (an object "
-    "lock keeps it), not_backed_up (kept: the backup that is demanded has no copy) or failed.  Of a backup: copied, "
+    "lock keeps it), not_backed_up (kept: the required backup has no copy) or failed. Of a backup: copied, "
     "already_gone or failed.",
-    "proof": "What shows that the copy is the same: a checksum, by the stores or by reading.",
-    "checksum": "That checksum, with its algorithm.",
-    "address_hash": "XXH64 of the address: what is referenced and not stored is known by it.",
-    "found_in": "store: nobody refers to it.  not_lakefs: nobody does, and it is at the root under a name that lakeFS "
-    "does not give; it is never marked.  Otherwise the stage that refers to what is not in the store.",
-    "deleted_by": "The mark of ours whose sweep deleted it; empty: it was lost.",
-    "error": "What the store answered when it failed; else empty.",
+    "proof": "How the copy was verified: by a checksum from the stores, or by reading both objects.",
+    "checksum": "The checksum, with its algorithm.",
+    "address_hash": "XXH64 of the address. It identifies addresses that are referenced but not in the store.",
+    "found_in": "store: nothing refers to it. not_lakefs: nothing refers to it, and it is at the root with a name that "
+    "lakeFS did not generate, so it is never marked. Otherwise: the stage that refers to the missing object.",
+    "deleted_by": "The mark of lakefs-gc whose sweep deleted it. Empty: lost for another reason.",
+    "error": "The store's error if the operation failed. Otherwise empty.",
 }
 
 
 def column_schema(schema: StructType) -> TableSchema:
-    """The columns of a DataFrame as Dagster shows them."""
+    """Return the columns of a DataFrame as Dagster shows them."""
     return TableSchema(
         columns=[
             TableColumn(
@@ -56,7 +56,7 @@ def column_schema(schema: StructType) -> TableSchema:
 
 
 def stage_metadata(manifest: DatasetManifest, schema: StructType, data_url: str) -> Metadata:
-    """Metadata of every stage that leaves a DataFrame: what it holds first, then how it came about.
+    """Return the metadata of a stage that writes a DataFrame: first its contents, then how it was computed.
 
     Numbers are plain, in bytes and seconds, so that Dagster plots them over the runs.
     """
@@ -82,7 +82,7 @@ def stage_metadata(manifest: DatasetManifest, schema: StructType, data_url: str)
 
 
 def bar_chart(values: Mapping[str, float], label: Callable[[float], str]) -> str:
-    """A bar chart in Markdown, a line for each value."""
+    """Return a bar chart in Markdown, one line for each value."""
     greatest = max(values.values(), default=0) or 1
     widest = max(map(len, values), default=0)
     lines = [
@@ -93,7 +93,7 @@ def bar_chart(values: Mapping[str, float], label: Callable[[float], str]) -> str
 
 
 def table(rows: Sequence[Mapping[str, str | int | float]]) -> MetadataValue[Any]:
-    """A table; the first row says the columns.  Empty: a line that says so."""
+    """Return a table whose columns are those of the first row, or the text "none" without rows."""
     if not rows:
-        return MetadataValue.text("nothing")
+        return MetadataValue.text("none")
     return MetadataValue.table(records=[TableRecord(dict(row)) for row in rows])

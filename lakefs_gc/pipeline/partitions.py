@@ -1,4 +1,4 @@
-"""The partitions of every asset: one run of one repository, ``<repository>/<run>``."""
+"""The partitions of every asset: ``<repository>/<run>``, one run of one repository."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lakefs_gc.engine.run import repository_of
 gc_runs = DynamicPartitionsDefinition(name="gc_runs")
 
 REPOSITORY_TAG = "lakefs_gc/repository"
-"""Tag of a Dagster run; ``dagster.yaml`` allows one run at a time for each of its values."""
+"""Tag of a Dagster run. ``dagster.yaml`` limits runs to one at a time for each of its values."""
 
 
 def repository_tags(run_key: str) -> Mapping[str, str]:
-    """The tags that a run of this partition carries."""
+    """Return the tags of a run of this partition."""
     return {REPOSITORY_TAG: repository_of(run_key)}
 
 
@@ -24,4 +24,4 @@ repository_config: PartitionedConfig[PartitionsDefinition[str]] = PartitionedCon
     run_config_for_partition_key_fn=lambda _: {},
     tags_for_partition_key_fn=repository_tags,
 )
-"""No configuration of its own, but the tag of the repository on each run of a job."""
+"""Empty run configuration. It adds the repository's tag to each run of a job."""

@@ -22,16 +22,16 @@ from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
 
 
 def mark_schedule(settings: Settings) -> ScheduleDefinition:
-    """A run of ``gc_mark`` for each configured repository, at the configured time; off until it is switched on.
+    """Return the schedule that runs ``gc_mark`` for each configured repository. It is stopped by default.
 
     Raises ``ConfigurationError`` for a cron expression that Dagster cannot read.
     """
 
     def mark_repositories(context: ScheduleEvaluationContext) -> Iterator[RunRequest | SkipReason]:
         if not settings.repositories:
-            yield SkipReason("no repositories are configured: list them under `repositories` in lakefs-gc.toml")
+            yield SkipReason("No repositories are configured. List them under `repositories` in lakefs-gc.toml.")
             return
-        # The time of the tick names the run, so that a tick that is evaluated twice starts it once.
+        # The run is named after the time of the tick, so a tick that is evaluated twice starts one run.
         tick = context.scheduled_execution_time
         run_keys = [new_run_key(repository, tick) for repository in settings.repositories]
         context.instance.add_dynamic_partitions(str(gc_runs.name), run_keys)
@@ -45,10 +45,10 @@ def mark_schedule(settings: Settings) -> ScheduleDefinition:
             cron_schedule=settings.schedule.cron,
             execution_timezone=settings.schedule.timezone,
             default_status=DefaultScheduleStatus.STOPPED,
-            description="Mark every repository of the configuration.",
+            description="Mark every configured repository. Deletes nothing.",
         )(mark_repositories)
     except DagsterInvalidDefinitionError as error:
         raise ConfigurationError(
-            f"schedule.cron is {settings.schedule.cron!r}, which Dagster cannot read",
-            remedy='write five fields, e.g. cron = "0 3 * * *", or one of @hourly, @daily, @weekly, @monthly',
+            f"schedule.cron is {settings.schedule.cron!r}, which Dagster does not accept",
+            remedy='set five fields, e.g. cron = "0 3 * * *", or one of @hourly, @daily, @weekly, @monthly',
         ) from error

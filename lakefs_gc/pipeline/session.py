@@ -1,7 +1,6 @@
-"""Runs the assets in this process: one path through the code, whoever starts it.
+"""Runs the assets in this process, so that the command line, cron and the UI run the same code.
 
-The command line, cron and the demo materialize the same assets as the UI, in the Dagster instance that ``DAGSTER_HOME``
-names, or in an ephemeral one.
+The command line and the demo use the Dagster instance of ``DAGSTER_HOME``, or an ephemeral one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _INTERRUPTIONS = (DagsterExecutionInterruptedError, KeyboardInterrupt)
 _INSTANCE_FILE = "dagster.yaml"
 _JAVA_ENDS_WITHIN_SECONDS = 20
 
-# What the stages say goes through Python's logging; Dagster's own event stream stays in its instance.
+# Stages log through Python's logging. Dagster's own event stream stays in its instance.
 _QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
@@ -54,10 +53,11 @@ class GCSession:
     @classmethod
     @contextmanager
     def open(cls, settings: Settings) -> Iterator[GCSession]:
-        """With the instance of ``DAGSTER_HOME``, or that of ``dagster.yaml`` in the working directory, which
-        ``dagster dev`` uses too; where there is neither, with one that leaves nothing behind.
+        """Open a session with the Dagster instance of ``DAGSTER_HOME``.
 
-        Raises ``ConfigurationError`` when ``DAGSTER_HOME`` names no folder.
+        Without it, use the instance of ``dagster.yaml`` in the working directory, as ``dagster dev`` does. Without
+        both, use an ephemeral instance and a temporary workspace. Raises ``ConfigurationError`` if ``DAGSTER_HOME`` is
+        not a folder.
         """
         if home := os.environ.get("DAGSTER_HOME"):
             _refuse_unless_folder(home)
@@ -72,13 +72,13 @@ class GCSession:
                 try:
                     yield cls(settings.model_copy(update={"work_url": work_url}), instance)
                 except (InterruptedRunError, KeyboardInterrupt):
-                    _stop_spark()  # its tasks would go on writing into the folder while it is removed
+                    _stop_spark()  # otherwise its tasks write into the folder while it is removed
                     raise
 
     def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
-        """Run ``gc_mark``; metadata of the mark.  Raises what the stages raise.
+        """Run ``gc_mark`` and return the metadata of the mark. Raises what the stages raise.
 
-        A mark with a failed check is a mark all the same, though Dagster calls its run failed.
+        A mark with a failed check is returned as well, although its Dagster run failed.
         """
         config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
         try:
@@ -89,15 +89,15 @@ class GCSession:
             return _plain(record.asset_materialization)
 
     def approve(self, run_key: str, config: ApprovalConfig) -> Facts:
-        """Materialize ``sweep_approval``; its metadata.  Raises ``MarkError`` or ``ApprovalError``."""
+        """Materialize ``sweep_approval`` and return its metadata. Raises ``MarkError`` or ``ApprovalError``."""
         return self.materialize(gc_approve.name, run_key, {"sweep_approval": config})["sweep_approval"]
 
     def backup(self, run_key: str, config: BackupConfig) -> Facts:
-        """Run ``gc_backup``; metadata of the backup.  Raises what the stage raises."""
+        """Run ``gc_backup`` and return the metadata of the backup. Raises what the stage raises."""
         return self.materialize(gc_backup.name, run_key, {"backup": config})["backup"]
 
     def sweep(self, run_key: str, config: SweepConfig) -> Facts:
-        """Run ``gc_sweep``; metadata of the sweep.  Raises what the stages raise."""
+        """Run ``gc_sweep`` and return the metadata of the sweep. Raises what the stages raise."""
         return self.materialize(gc_sweep.name, run_key, {"sweep": config})["sweep"]
 
     def sweep_approved(self) -> None:
@@ -112,10 +112,10 @@ class GCSession:
     def materialize(
         self, job: str, run_key: str, config: Mapping[str, Config], *, run_id: str | None = None
     ) -> dict[str, Facts]:
-        """Run a job for one partition; the metadata of each materialization, as plain values, by asset.
+        """Run a job for one partition, and return the metadata of each materialization as plain values, by asset.
 
-        ``run_id`` is the run's id; default: a new one.  Raises what the stages raise, and ``InterruptedRunError`` on
-        Ctrl-C and SIGTERM.
+        ``run_id`` is the id of the Dagster run; default: a new one. Raises what the stages raise, and
+        ``InterruptedRunError`` on Ctrl-C and SIGTERM.
         """
         tags = {**repository_tags(run_key), **process_tags()}
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
@@ -128,11 +128,11 @@ class GCSession:
                 run_id=run_id,
             )
         except BaseException as error:
-            # Java may have died of the same signal: the interruption is then behind the error of a clean-up.
-            if any(isinstance(behind, _INTERRUPTIONS) for behind in _behind(error)):
+            # The signal may have ended Java, too. The interruption is then the cause of a clean-up error.
+            if any(isinstance(cause, _INTERRUPTIONS) for cause in _causes(error)):
                 raise InterruptedRunError(
                     f"{job} of {run_key} was interrupted",
-                    remedy="run the same again: it goes on with what is left, and a mark begins anew",
+                    remedy="run the command again: it continues with the unfinished work, and starts a mark anew",
                 ) from None
             cause = _cause(error)
             if cause is error:
@@ -149,52 +149,52 @@ def _refuse_unless_folder(home: str) -> None:
     folder = Path(home).expanduser()
     if not folder.is_absolute():
         raise ConfigurationError(
-            f"DAGSTER_HOME is {home!r}, a relative path", remedy="set it to the absolute path of a folder, or unset it"
+            f"DAGSTER_HOME is {home!r}, a relative path", remedy="set it to an absolute path, or unset it"
         )
     if not folder.is_dir():
         raise ConfigurationError(
-            f"DAGSTER_HOME is {home!r}, and no folder is there", remedy=f"say `mkdir -p {home}`, or unset it"
+            f"DAGSTER_HOME is {home!r}, which is not a folder", remedy=f"run `mkdir -p {home}`, or unset it"
         )
 
 
 def _stop_spark() -> None:
-    """Stop Spark if it runs here, and wait for the end of Java, which outlives its tasks' writers."""
+    """Stop Spark if it runs in this process, and wait until Java ends, which ends after the tasks' writers."""
     context = SparkContext._active_spark_context
     if context is None:
         return
     gateway: Any = context._gateway
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # Java may have died of the same signal
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the signal may have ended Java, too
     with suppress(Py4JError, OSError):
         context.stop()
-    process = getattr(gateway, "proc", None)  # none where spark-submit has started Java
+    process = getattr(gateway, "proc", None)  # None if spark-submit started Java
     if process is not None:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
         with suppress(OSError):
-            process.stdin.close()  # Java ends with it
+            process.stdin.close()  # Java ends when its input closes
         with suppress(TimeoutExpired):
             process.wait(_JAVA_ENDS_WITHIN_SECONDS)
 
 
 def _plain(materialization: AssetMaterialization | None) -> Facts:
-    """The metadata of a materialization as plain values."""
+    """Return the metadata of a materialization as plain values."""
     metadata = materialization.metadata if materialization else {}
     return {name: getattr(value, "value", None) for name, value in metadata.items()}
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error of ours behind one of Dagster's, or the error itself."""
-    return next((behind for behind in _behind(error) if isinstance(behind, LakeFSGCError)), error)
+    """Return the ``LakeFSGCError`` that caused an error of Dagster, or the error itself."""
+    return next((cause for cause in _causes(error) if isinstance(cause, LakeFSGCError)), error)
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
-    """The error, what caused it, and what was being handled when they were raised."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, its causes, and the errors that were being handled when they were raised."""
     seen: set[int] = set()
     following: list[BaseException | None] = [error]
     while following:
-        behind = following.pop()
-        if behind is None or id(behind) in seen:  # Dagster links some of its errors in a circle
+        current = following.pop()
+        if current is None or id(current) in seen:  # Dagster links some of its errors in a circle
             continue
-        seen.add(id(behind))
-        yield behind
-        following += (behind.__context__, behind.__cause__)
+        seen.add(id(current))
+        yield current
+        following += (current.__context__, current.__cause__)

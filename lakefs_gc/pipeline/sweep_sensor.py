@@ -1,11 +1,15 @@
-"""The sensor: start the sweep of each mark that may be swept.
+"""The sensor ``sweep_after_mark``: starts the sweep of each mark that may be swept.
 
-It walks through the records of marks and approvals in the order in which they were stored, and its cursor remembers
-how far it came: two marks between two ticks are two sweeps.  (``@asset_sensor`` sees only the latest of them.)
+It reads the records of marks and approvals in storage order, and its cursor keeps the last record of each. So two marks
+between two ticks start two sweeps. (``@asset_sensor`` returns only the latest.)
 
-SQLite gives the storage ids of the newest records out again when their runs are deleted.  So the cursor knows the time
-of its record too: where that record is gone, what is new is told by time.  Run keys keep what is read twice from being
-started twice.
+After runs are deleted, SQLite reuses the storage ids of the newest records. So the cursor also keeps the time of its
+record: if that record was deleted, the time decides what is new. Run keys prevent that a record that is read twice
+starts two sweeps.
+
+Dagster's own filter by time (``AssetRecordsFilter.after_timestamp``) cannot replace storage ids. Clocks of machines
+differ, so it would need to overlap by five minutes, and each record would be requested in ten ticks. Only the run key
+would stop the repeats, and deleting a run deletes its key.
 """
 
 from __future__ import annotations
@@ -45,14 +49,14 @@ _APPROVAL = AssetKey("sweep_approval")
 _SWEEP = AssetKey("sweep")
 _PAGE = 500
 _INTERVAL_SECONDS = 30
-# Records of several machines are stored in another order than their times say; clocks differ by no more (rule 2).
+# Storage order and times may disagree for records of several machines, by at most the allowed clock skew (rule 2).
 _OVERLAP_SECONDS = 300.0
-_NOBODY = "nobody: a policy"
+_BY_POLICY = "nobody: a policy"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a materialization of ``mark``, ``sweep_approval`` or ``sweep`` says of the mark it is about."""
+class MarkRecord:
+    """The mark that a materialization of ``mark``, ``sweep_approval`` or ``sweep`` is about."""
 
     storage_id: int
     run_key: str
@@ -62,13 +66,13 @@ class Found:
     epoch_seconds: float
     policy: str = MANUAL
     delay_seconds: float = 0.0
-    """Of a mark: which policy may sweep it without a person, and when (``Mark.sweep_policy``)."""
+    """For a mark: the policy that may sweep it without a person, and its delay (``Mark.sweep_policy``)."""
     approved_epoch_seconds: float = 0.0
-    """Of an approval: when it was given.  Two records of one approval are one request."""
+    """For an approval: its time. Two records of one approval are one request."""
 
     @classmethod
-    def of(cls, record: EventLogRecord) -> Found | None:
-        """None when it was not made by our asset."""
+    def of(cls, record: EventLogRecord) -> MarkRecord | None:
+        """Return the record of a materialization, or None if an asset of lakefs-gc did not make it."""
         materialization = record.asset_materialization
         if materialization is None or materialization.partition is None:
             return None
@@ -92,7 +96,7 @@ class Found:
 
 @dataclass(frozen=True)
 class WaitingMark:
-    """A mark that the policy sweeps at ``due_epoch_seconds``, unless a person approves it before."""
+    """A mark that the policy sweeps at ``due_epoch_seconds``, unless a person approves it earlier."""
 
     run_key: str
     mark_id: str
@@ -100,18 +104,18 @@ class WaitingMark:
     due_epoch_seconds: float
 
     @classmethod
-    def of(cls, mark: Found, delay_seconds: float) -> WaitingMark:
-        """A mark that is due so long after it was made."""
+    def of(cls, mark: MarkRecord, delay_seconds: float) -> WaitingMark:
+        """Return a mark that is due ``delay_seconds`` after it was made."""
         return cls(mark.run_key, mark.mark_id, mark.digest, mark.epoch_seconds + delay_seconds)
 
 
 @dataclass(frozen=True)
 class SensorCursor:
-    """How far the sensor came: storage ids and times of the last records that it saw, and the marks that wait."""
+    """The position of the sensor: storage ids and times of the last records that it read, and the waiting marks."""
 
     mark_storage_id: int = 0
     approval_storage_id: int = 0
-    # 0: not known, in a cursor of an older version.
+    # 0: unknown, in a cursor of an older version.
     mark_epoch_seconds: float = 0.0
     approval_epoch_seconds: float = 0.0
     waiting: tuple[WaitingMark, ...] = field(default=())
@@ -129,24 +133,24 @@ class SensorCursor:
 
 
 class Position(NamedTuple):
-    """A record that the sensor saw last: none at all, or all are gone, with the storage id 0."""
+    """The last record that the sensor read. Storage id 0: no record yet, or all were deleted."""
 
     storage_id: int
     epoch_seconds: float
 
 
 class Tick(NamedTuple):
-    """What one tick finds: the sweeps to start, the next cursor, and the partitions whose sweeps it leaves out."""
+    """The result of one tick: the sweeps to start, the next cursor, and deleted partitions whose sweeps are skipped."""
 
     requests: list[RunRequest]
     cursor: SensorCursor
-    gone: list[str]
+    deleted_partitions: list[str]
 
 
 def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefinition:
-    """The sensor for a policy (see ``SweepSettings.policy``).
+    """Return the sensor for a policy (see ``SweepSettings.policy``).
 
-    It runs by default: with the default policy, ``manual``, it only acts on approvals.
+    It is running by default. With the default policy, ``manual``, it starts only approved sweeps.
     """
 
     @sensor(
@@ -157,59 +161,60 @@ def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefin
         description=_DESCRIPTIONS[settings.policy].format(hours=settings.delay_hours),
     )
     def sweep_after_mark(context: SensorEvaluationContext) -> SensorResult:
-        found = evaluate(context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp())
-        cursor = found.cursor.to_json()
-        if found.requests:
-            return SensorResult(run_requests=found.requests, cursor=cursor)
-        return SensorResult(skip_reason=_nothing_to_do(found), cursor=cursor)
+        tick = evaluate(context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp())
+        cursor = tick.cursor.to_json()
+        if tick.requests:
+            return SensorResult(run_requests=tick.requests, cursor=cursor)
+        return SensorResult(skip_reason=_skip_reason(tick), cursor=cursor)
 
     return sweep_after_mark
 
 
 _DESCRIPTIONS = {
-    "manual": "Start the sweep of each mark that was approved.",
-    "after": "Start the sweep of each mark that was approved, or that was made {hours:g} hours ago.",
-    "immediately": "Start the sweep of each mark as soon as it is made.",
+    "manual": "Starts the sweep of each approved mark.",
+    "after": "Starts the sweep of each mark that is approved or {hours:g} hours old.",
+    "immediately": "Starts the sweep of each mark as soon as it is made.",
 }
 
 
-def _nothing_to_do(tick: Tick) -> str:
-    said = f"Left out, its partition was deleted: {', '.join(tick.gone)}" if tick.gone else "No new approval"
+def _skip_reason(tick: Tick) -> str:
+    deleted = ", ".join(tick.deleted_partitions)
+    reason = f"Skipped because the partition was deleted: {deleted}" if deleted else "No new approval"
     waiting = tick.cursor.waiting
     if not waiting:
-        return f"{said}."
+        return f"{reason}."
     due = datetime.fromtimestamp(min(mark.due_epoch_seconds for mark in waiting), UTC)
-    return f"{said}; {len(waiting)} marks wait, the next is due at {due:%Y-%m-%d %H:%M} UTC."
+    return f"{reason}. Marks that wait for their delay: {len(waiting)}. The next is due at {due:%Y-%m-%d %H:%M} UTC."
 
 
 def evaluate(
     instance: DagsterInstance, cursor: SensorCursor, settings: SweepSettings, now_epoch_seconds: float
 ) -> Tick:
-    """One tick: what is approved, or due by the policy, and was not swept meanwhile."""
+    """Evaluate one tick: request the sweeps of marks that are approved, or due by the policy, and not yet swept."""
     requests: list[RunRequest] = []
-    # Marks that wait since the policy was another are for a person now.
+    # Marks that wait because of a former policy now need a person.
     waiting = list(cursor.waiting) if settings.policy != "manual" else []
     marks, last_mark = _new_since(Position(cursor.mark_storage_id, cursor.mark_epoch_seconds), instance, _MARK)
     if settings.policy != "manual":
         delay_seconds = settings.policy_delay_hours * 3600
-        # There is nothing to sweep in a mark of nothing.  A mark that was made under another policy may be swept by
-        # this one only if both let it, and not before both do.
+        # An empty mark needs no sweep. A mark that was made under another policy is swept only if both policies permit
+        # it, and after the longer delay.
         by_policy = [mark for mark in marks if mark.rows and mark.policy != MANUAL]
-        found = [WaitingMark.of(mark, max(delay_seconds, mark.delay_seconds)) for mark in by_policy]
-        waiting += [mark for mark in found if mark not in cursor.waiting]
+        new = [WaitingMark.of(mark, max(delay_seconds, mark.delay_seconds)) for mark in by_policy]
+        waiting += [mark for mark in new if mark not in cursor.waiting]
     last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
     approvals, last_approval = _new_since(last_approval, instance, _APPROVAL)
     for approval in approvals:
         waiting = [other for other in waiting if other.digest != approval.digest]
         if not _is_swept(instance, approval, approval.storage_id):
-            # An approval that is given again, after a sweep that failed, is a new sweep: so its time is in the key.
+            # Approving again after a failed sweep starts a new sweep, so the key contains the time of the approval.
             key = f"{approval.run_key}:{approval.digest}:approval-{approval.approved_epoch_seconds:.6f}"
             if key not in {request.run_key for request in requests}:
                 requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
     requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
-    startable, gone = _with_partition(instance, requests)
+    startable, deleted_partitions = _with_partition(instance, requests)
     next_cursor = SensorCursor(
         mark_storage_id=last_mark.storage_id,
         approval_storage_id=last_approval.storage_id,
@@ -217,52 +222,52 @@ def evaluate(
         approval_epoch_seconds=last_approval.epoch_seconds,
         waiting=left,
     )
-    return Tick(startable, next_cursor, gone)
+    return Tick(startable, next_cursor, deleted_partitions)
 
 
 def _with_partition(instance: DagsterInstance, requests: list[RunRequest]) -> tuple[list[RunRequest], list[str]]:
-    """The requests whose partition is still there, and the partitions of the others.
+    """Return the requests whose partition exists, and the partitions of the others.
 
-    For one whose partition is not, Dagster fails the whole tick, and each that follows: no repository would be swept.
+    A request for a deleted partition would fail this tick and each later one, so no repository would be swept.
     """
     partitions = set(instance.get_dynamic_partitions(str(gc_runs.name))) if requests else set()
-    gone = [str(request.partition_key) for request in requests if request.partition_key not in partitions]
-    for run_key in gone:
+    deleted = [str(request.partition_key) for request in requests if request.partition_key not in partitions]
+    for run_key in deleted:
         logger.warning(
-            "the sweep of partition %s is not started: the partition was deleted; to have it swept, approve its mark "
-            "again on the command line, or sweep it there",
+            "the sweep of partition %s is not started, because the partition was deleted. To sweep its mark, run "
+            "`lakefs-gc approve` or `lakefs-gc sweep` on the command line",
             run_key,
         )
-    return [request for request in requests if request.partition_key in partitions], gone
+    return [request for request in requests if request.partition_key in partitions], deleted
 
 
-def _new_since(last: Position, instance: DagsterInstance, asset: AssetKey) -> tuple[list[Found], Position]:
-    """What was materialized since a record, in the order in which it was stored; and the last record of all."""
-    there = _found_again(last, instance, asset) if last.storage_id else last
-    if there:
-        records = _records_after(there.storage_id, instance, asset)
-        return _said_by(records, asset), _position_of(records) or there
+def _new_since(last: Position, instance: DagsterInstance, asset: AssetKey) -> tuple[list[MarkRecord], Position]:
+    """Return what was materialized after a record, in storage order, and the position of the newest record."""
+    position = _existing(last, instance, asset) if last.storage_id else last
+    if position:
+        records = _records_after(position.storage_id, instance, asset)
+        return _mark_records(records, asset), _position_of(records) or position
     records = _records_after(0, instance, asset)
     if last.epoch_seconds:
         new = [record for record in records if record.timestamp > last.epoch_seconds - _OVERLAP_SECONDS]
     else:
-        # Nobody can tell what is new, and what is old may be for a person: nothing is started unasked.
+        # It is unknown what is new, and old marks may be meant for a person, so no sweep is started.
         logger.warning(
-            "the last record of %s that the sensor knows was deleted: what was stored since the last tick is not "
-            "seen; approve again what was approved and not swept",
+            "the record of %s at the sensor's cursor was deleted, so records since the last tick are skipped. Approve "
+            "again what was approved and not swept",
             asset.path[-1],
         )
         new = []
-    return _said_by(new, asset), _position_of(records) or Position(0, 0.0)
+    return _mark_records(new, asset), _position_of(records) or Position(0, 0.0)
 
 
-def _found_again(last: Position, instance: DagsterInstance, asset: AssetKey) -> Position | None:
-    """The record, if it still has its storage id; as long as it does, all that is new has a greater one."""
+def _existing(last: Position, instance: DagsterInstance, asset: AssetKey) -> Position | None:
+    """Return the position of a record, or None if it was deleted. While it exists, new records have greater ids."""
     records = instance.fetch_materializations(
         AssetRecordsFilter(asset_key=asset, storage_ids=[last.storage_id]), limit=1
     ).records
-    found = _position_of(records)
-    return found if found and last.epoch_seconds in (0.0, found.epoch_seconds) else None
+    position = _position_of(records)
+    return position if position and last.epoch_seconds in (0.0, position.epoch_seconds) else None
 
 
 def _position_of(records: Sequence[EventLogRecord]) -> Position | None:
@@ -272,7 +277,7 @@ def _position_of(records: Sequence[EventLogRecord]) -> Position | None:
 def _records_after(
     storage_id: int, instance: DagsterInstance, asset: AssetKey, partitions: Sequence[str] | None = None
 ) -> list[EventLogRecord]:
-    """Materializations in the order in which they were stored."""
+    """Return materializations in storage order."""
     records: list[EventLogRecord] = []
     while True:
         page = instance.fetch_materializations(
@@ -286,30 +291,29 @@ def _records_after(
         storage_id = page[-1].storage_id
 
 
-def _said_by(records: Sequence[EventLogRecord], asset: AssetKey) -> list[Found]:
-    """What records say of marks.
-
-    A materialization that somebody reported by hand says nothing of a mark, and approves nothing: it is left out.
-    """
-    found = []
+def _mark_records(records: Sequence[EventLogRecord], asset: AssetKey) -> list[MarkRecord]:
+    """Return the records of marks. Materializations that a user reported manually are skipped: they approve nothing."""
+    mark_records = []
     for record in records:
-        said = Found.of(record)
-        if said is None:
-            logger.warning("record %d of %s was not made by lakefs-gc: left out", record.storage_id, asset.path[-1])
+        mark_record = MarkRecord.of(record)
+        if mark_record is None:
+            logger.warning(
+                "record %d of %s was not made by lakefs-gc, so it is skipped", record.storage_id, asset.path[-1]
+            )
         else:
-            found.append(said)
-    return found
+            mark_records.append(mark_record)
+    return mark_records
 
 
-def _is_swept(instance: DagsterInstance, mark: Found | WaitingMark, after_storage_id: int = 0) -> bool:
-    """Whether a sweep of this mark succeeded after a record: somebody was quicker, on the command line for instance."""
-    sweeps = _said_by(_records_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key]), _SWEEP)
+def _is_swept(instance: DagsterInstance, mark: MarkRecord | WaitingMark, after_storage_id: int = 0) -> bool:
+    """Return whether a sweep of this mark succeeded after a record, for example on the command line."""
+    sweeps = _mark_records(_records_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key]), _SWEEP)
     return any(sweep.digest == mark.digest for sweep in sweeps)
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:
     via = f"{POLICY}{policy}"
-    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_by=_NOBODY, approved_via=via)
+    config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_by=_BY_POLICY, approved_via=via)
     return _request(mark.run_key, config, f"{mark.run_key}:{mark.digest}:policy-{policy}")
 
 

@@ -62,5 +62,5 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
     assert "lakefs_gc/cli" not in said  # no traceback of ours: a worker of Spark may well say what it was at
     last = said.splitlines()[-1]
     assert "gc_mark of lake/" in last
-    assert "was interrupted; run the same again" in last
+    assert "was interrupted; run the command again" in last
     assert list(temporary.glob("*/work")) == []

@@ -17,7 +17,7 @@ from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
 from lakefs_gc.engine.records.pending_approvals import PendingApproval
 from lakefs_gc.errors import RepositoryNotFoundError, ServerUnavailableError
 from lakefs_gc.pipeline import approval_sensor as sensor_module
-from lakefs_gc.pipeline.approval_sensor import Look, approval_sensor, look_in_namespaces
+from lakefs_gc.pipeline.approval_sensor import ReadApprovals, approval_sensor, read_namespaces
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
@@ -40,7 +40,7 @@ def standing(run_key: str, at: datetime = GIVEN_AT) -> PendingApproval:
     return PendingApproval(run_key, approval)
 
 
-def tick(instance: DagsterInstance, look: Look, *repositories: str) -> SensorExecutionData:
+def tick(instance: DagsterInstance, look: ReadApprovals, *repositories: str) -> SensorExecutionData:
     """One tick, and what Dagster's daemon does with its result."""
     settings = Settings(repositories=repositories)
     sensor = approval_sensor(settings, look)
@@ -97,7 +97,7 @@ def test_two_records_of_one_approval_are_one_sweep(instance: DagsterInstance) ->
 def test_a_repository_that_cannot_be_looked_at_stops_no_other(
     instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sensor_module, "_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(sensor_module, "_TIMEOUT_SECONDS", 1.0)
     release = threading.Event()
 
     def look(repository: str) -> list[PendingApproval]:
@@ -112,7 +112,7 @@ def test_a_repository_that_cannot_be_looked_at_stops_no_other(
     instance.add_dynamic_partitions(str(gc_runs.name), ["removed/one"])
     tick(instance, look, "down", "hangs", "lake")
     assert approvals(instance) == [FIRST]
-    for said in ("down were not looked for: the server does not answer", "hangs were not looked for: no answer within"):
+    for said in ("down were not read: the server does not answer", "hangs were not read: no answer within"):
         assert said in caplog.text
     assert "removed" not in caplog.text, "its partitions outlive a repository"
     silent = tick(instance, look, "down", "lake", "removed")
@@ -122,4 +122,4 @@ def test_a_repository_that_cannot_be_looked_at_stops_no_other(
 
 
 def test_without_a_repository_it_says_what_to_do(instance: DagsterInstance) -> None:
-    assert "name yours under `repositories`" in str(tick(instance, look_in_namespaces(Settings())).skip_message)
+    assert "List them under `repositories`" in str(tick(instance, read_namespaces(Settings())).skip_message)

@@ -62,7 +62,7 @@ def test_tables_keep_their_rows_and_say_when_there_are_none() -> None:
     shown = table([{"reason": "expired", "objects": 3}])
     assert isinstance(shown, TableMetadataValue)
     assert [record.data for record in shown.records] == [{"reason": "expired", "objects": 3}]
-    assert table([]) == TextMetadataValue("nothing")
+    assert table([]) == TextMetadataValue("none")
 
 
 @pytest.mark.parametrize("stage", sorted(schemas.BY_STAGE))

@@ -1,1 +1,1 @@
-"""The stages as jobs on EMR, by Dagster Pipes: started and read here, run and reported there."""
+"""Runs the stages as jobs on EMR through Dagster Pipes: starts the jobs and reads their reports."""

@@ -1,4 +1,4 @@
-"""The assets of marks, backups and sweeps as jobs on EMR: the same keys, partitions, checks and run configuration."""
+"""The assets as jobs on EMR, with the same keys, partitions, checks and run configuration."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,16 +31,16 @@ from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.resources.settings import SettingsResource
 
-_HERE = frozenset({"sweep_approval"})
-"""A person's word: it needs no Spark."""
+_LOCAL = frozenset({"sweep_approval"})
+"""Assets that run in this process, because they need no Spark."""
 
 
 def as_jobs(assets: Sequence[AssetsDefinition]) -> list[AssetsDefinition]:
-    """Definitions with the keys of ``assets``, of which those that need Spark run on EMR."""
+    """Return definitions with the keys of ``assets``. Those that need Spark run on EMR."""
     by_name = {asset.key.path[-1]: asset for asset in assets}
-    marked = [asset for name, asset in by_name.items() if name not in _HERE | {"backup", "sweep"}]
-    here = [asset for name, asset in by_name.items() if name in _HERE]
-    return [_mark(marked), _backup(by_name["backup"]), _sweep(by_name["sweep"]), *here]
+    marked = [asset for name, asset in by_name.items() if name not in _LOCAL | {"backup", "sweep"}]
+    local = [asset for name, asset in by_name.items() if name in _LOCAL]
+    return [_mark(marked), _backup(by_name["backup"]), _sweep(by_name["sweep"]), *local]
 
 
 def _shared(assets: Sequence[AssetsDefinition]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _shared(assets: Sequence[AssetsDefinition]) -> dict[str, Any]:
 
 
 def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
-    # Each takes the run's configuration under the name that it has without EMR, too.
+    # Run configuration uses the same op names as without EMR.
     @multi_asset(name="store_listing", **_shared(assets))
     def mark_on_emr(context: AssetExecutionContext, config: ListingConfig, settings: SettingsResource) -> Iterator[Any]:
         with failures_shown():
@@ -102,11 +102,11 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
 
 
 def _results(context: AssetExecutionContext, job: str, config: Config, settings: SettingsResource) -> Iterator[Any]:
-    """Run a job; what it reported, also when it failed afterwards.  Then raises why it failed."""
+    """Run a job, and yield what it reported, even if it failed. Then raise the error that it failed with."""
     refuse_second_run(context)
     configured = settings.get()
     if configured.emr is None:
-        raise errors.ConfigurationError("the settings have no emr", remedy="load the code location again")
+        raise errors.ConfigurationError("the settings have no section emr", remedy="reload the code location")
     jobs = RemoteJobs(configured, configured.emr)
     failed: RemoteJobError | None = None
     try:
@@ -124,17 +124,17 @@ def _results(context: AssetExecutionContext, job: str, config: Config, settings:
     missing = sorted(key.path[-1] for key in context.selected_asset_keys - reported)
     if missing:
         raise RemoteJobError(
-            f"the job ended without a report of {', '.join(missing)}",
-            remedy="look at its log in EMR: does the entry point call lakefs_gc.cli.main(), and may the job write to "
-            f"the bucket {configured.emr.messages_bucket}?",
+            f"the job ended without reporting {', '.join(missing)}",
+            remedy="read its log in EMR. Check that the entry point calls lakefs_gc.cli.main(), and that the job has "
+            f"permission to write to the bucket {configured.emr.messages_bucket}",
         )
 
 
 def _reported_error(failure: Mapping[str, Any]) -> LakeFSGCError:
-    """The error that the job failed with."""
+    """Return the error that the job failed with."""
     kind = getattr(errors, str(failure["error"]), None)
     if not isinstance(kind, type) or not issubclass(kind, LakeFSGCError):
         kind = RemoteJobError
-    error = kind.__new__(kind)  # some make their message themselves
+    error = kind.__new__(kind)  # some constructors build the message themselves
     LakeFSGCError.__init__(error, failure["message"], remedy=failure["remedy"], **failure["facts"])
     return error

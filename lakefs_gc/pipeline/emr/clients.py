@@ -1,6 +1,6 @@
-"""The Pipes clients of ``dagster-aws`` for EMR, where needed put right, and the requests that they make.
+"""The Pipes clients of ``dagster-aws`` for EMR, with corrections, and the requests that they send.
 
-A job's name says the repository, so that a job which outlived the Dagster that started it is found again (rule 10).
+A job's name contains the repository. So a job that still runs after its Dagster process ended is found (rule 10).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Context = OpExecutionContext | AssetExecutionContext
 
 _PYTHON = "spark.pyspark.python"
 _DRIVER_ENVIRONMENT = {"emr": "spark.yarn.appMasterEnv", "emr-serverless": "spark.emr-serverless.driverEnv"}
-# YARN begins a failed driver once more: a refused mark, or a sweep that deleted half, is made again unasked, and its
-# reports are written over those of the first.  There is no use in it, so what users set does not count.
+# YARN restarts a failed driver. That would repeat a refused mark or an unfinished sweep, and overwrite the reports of
+# the first attempt. So this setting overrides the user's.
 _ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 _MESSAGES_SECONDS = 5
 _UNFINISHED_CLUSTER = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING")
 _UNFINISHED_JOB = ("SUBMITTED", "PENDING", "SCHEDULED", "QUEUED", "RUNNING", "CANCELLING")
-_LOOK = "look at the job's log in EMR (request.LogUri, or the application's monitoring); then run this again"
+_READ_LOG = "read the job's log in EMR (request.LogUri, or the application's monitoring), then run this again"
 
 
 class MessageReader(PipesS3MessageReader):
-    """Keeps what was reported, which the clients lose when the job fails."""
+    """Keeps the reports of a job, which the clients discard when the job fails."""
 
     handler: PipesMessageHandler | None = None
 
@@ -50,10 +50,10 @@ class MessageReader(PipesS3MessageReader):
 
 
 class EMRClient(PipesEMRClient):
-    """A cluster for one job.
+    """Runs each job on its own cluster.
 
-    The client of ``dagster-aws`` gives up after half an hour, does not see that a step failed, loses the Pipes
-    variables when the request has a ``spark-defaults`` of its own, and fails where no application logs are in S3.
+    The client of ``dagster-aws`` stops waiting after half an hour, ignores a failed step, drops the Pipes variables if
+    the request has its own ``spark-defaults``, and fails if S3 contains no application logs.
     """
 
     poll_seconds = 15.0
@@ -78,21 +78,21 @@ class EMRClient(PipesEMRClient):
         unfinished = [step for step in steps if step["Status"]["State"] != "COMPLETED"]
         if unfinished or not steps:
             state = unfinished[0]["Status"]["State"] if unfinished else "without a step"
-            why = status.get("StateChangeReason", {}).get("Message", "")
-            raise _failed(f"the step on EMR cluster {cluster_id}", state, why)
+            reason = status.get("StateChangeReason", {}).get("Message", "")
+            raise _failed(f"the step on EMR cluster {cluster_id}", state, reason)
         return answer
 
     def _add_log_readers(self, context: Context, response: Any) -> None:
-        """None: what the stages log comes as messages."""
+        """Do nothing: Pipes messages carry the log of the stages."""
 
     def _read_application_logs(self, context: Context, session: PipesSession, response: Any) -> None:
-        """None: as above."""
+        """Do nothing: Pipes messages carry the log of the stages."""
 
 
 class EMRServerlessClient(PipesEMRServerlessClient):
-    """A job of an EMR Serverless application.
+    """Runs jobs of an EMR Serverless application.
 
-    The client of ``dagster-aws`` logs the address of the job's dashboard, which has a token in it.
+    The client of ``dagster-aws`` logs the URL of the job's dashboard, which contains a token.
     """
 
     def _wait_for_completion(self, context: Context, start_response: Any) -> Any:
@@ -108,15 +108,15 @@ class EMRServerlessClient(PipesEMRServerlessClient):
             time.sleep(self.poll_interval)
 
     def _read_messages(self, context: Context, session: PipesSession, response: Any) -> None:
-        """None: that is for CloudWatch, and warns about any other reader."""
+        """Do nothing: the original reads CloudWatch, and warns about any other reader."""
 
 
-def _failed(job: str, state: str, why: str) -> RemoteJobError:
-    return RemoteJobError(f"{job} ended {state}{f': {why}' if why else ''}", remedy=_LOOK, state=state)
+def _failed(job: str, state: str, reason: str) -> RemoteJobError:
+    return RemoteJobError(f"{job} ended {state}{f': {reason}' if reason else ''}", remedy=_READ_LOG, state=state)
 
 
 class RemoteJobs:
-    """Starts jobs on EMR, as the settings say."""
+    """Starts jobs on EMR according to the settings."""
 
     def __init__(self, settings: Settings, emr: EMRSettings) -> None:
         self._settings, self._emr = settings, emr
@@ -139,10 +139,10 @@ class RemoteJobs:
     def run(
         self, context: AssetExecutionContext, job: str, repository: str, config: Mapping[str, Any]
     ) -> PipesClientCompletedInvocation:
-        """Run a job to its end.
+        """Run a job, and wait until it ends.
 
-        Raises ``RunInProgressError`` when a job of the repository is not over yet, ``ConfigurationError`` for a request
-        that is none, and ``RemoteJobError`` for what AWS refuses and for a job that failed.
+        Raises ``RunInProgressError`` if another job of the repository is running, ``ConfigurationError`` for an invalid
+        request, and ``RemoteJobError`` if AWS refuses a call or the job fails.
         """
         shared = self._settings.model_dump(mode="json", exclude_unset=True, exclude={"emr", "spark"})
         extras = {"settings": shared, "config": dict(config)}
@@ -155,31 +155,31 @@ class RemoteJobs:
             return self._client.run(context=context, start_job_run_params=request, extras=extras)
         except ParamValidationError as error:
             raise ConfigurationError(
-                f"emr.request is no request of EMR: {error}", remedy="correct it; the names are those of AWS's API"
+                f"emr.request is invalid: {error}", remedy="correct it. Its names are those of AWS's API"
             ) from error
         except (ClientError, BotoCoreError) as error:
             raise RemoteJobError(
                 f"AWS failed a call: {error}",
-                remedy="check the credentials, the region and the permissions of this machine; a job that was started "
-                "may still run",
+                remedy="check the credentials, the region and the permissions of this machine. A job that was started "
+                "may still be running",
             ) from error
 
     def _refuse_second_job(self, repository: str) -> None:
         name = _name(self._emr, repository)
         if self._emr.kind == "emr":
             pages = self._aws.get_paginator("list_clusters").paginate(ClusterStates=list(_UNFINISHED_CLUSTER))
-            running = [found["Id"] for page in pages for found in page["Clusters"] if found["Name"] == name]
+            running = [cluster["Id"] for page in pages for cluster in page["Clusters"] if cluster["Name"] == name]
             remedy = "wait until it ends, or terminate the cluster"
         else:
             application_id = self._emr.request["applicationId"]
             pages = self._aws.get_paginator("list_job_runs").paginate(
                 applicationId=application_id, states=list(_UNFINISHED_JOB)
             )
-            running = [found["id"] for page in pages for found in page["jobRuns"] if found.get("name") == name]
+            running = [job_run["id"] for page in pages for job_run in page["jobRuns"] if job_run.get("name") == name]
             remedy = "wait until it ends, or cancel the job run"
         if running:
             raise RunInProgressError(
-                f"{running[0]} on EMR, {name!r}, is under way", remedy=f"{remedy}; then start this run again"
+                f"{running[0]} on EMR, {name!r}, is still running", remedy=f"{remedy}, then start this run again"
             )
 
 
@@ -189,7 +189,7 @@ def _name(emr: EMRSettings, repository: str) -> str:
 
 
 def _spark_conf(settings: Settings, emr: EMRSettings) -> list[str]:
-    """Options of spark-submit: the table ``spark``, one attempt, and the archive's Python for the driver, too."""
+    """Return options of spark-submit: the settings ``spark``, a single attempt, and the archive's Python."""
     on_yarn = emr.kind == "emr"
     conf = {"spark.submit.deployMode": "cluster"} if on_yarn else {}
     if python := settings.spark.get(_PYTHON):
@@ -201,7 +201,7 @@ def _spark_conf(settings: Settings, emr: EMRSettings) -> list[str]:
 
 
 def emr_request(settings: Settings, emr: EMRSettings, job: str, repository: str) -> dict[str, Any]:
-    """``RunJobFlow``: a cluster with one step, that ends with it."""
+    """Return the request ``RunJobFlow`` for a cluster that runs one step and ends with it."""
     request = copy.deepcopy(emr.request)
     command = ["spark-submit", *_spark_conf(settings, emr), emr.entry_point, "job", job]
     return request | {
@@ -219,7 +219,7 @@ def emr_request(settings: Settings, emr: EMRSettings, job: str, repository: str)
 
 
 def emr_serverless_request(settings: Settings, emr: EMRSettings, job: str, repository: str) -> dict[str, Any]:
-    """``StartJobRun`` of an application."""
+    """Return the request ``StartJobRun`` of an application."""
     driver = {
         "entryPoint": emr.entry_point,
         "entryPointArguments": ["job", job],

@@ -1,1 +1,1 @@
-"""What the assets are given: the lakeFS server, Spark, the settings, and the place where DataFrames are kept."""
+"""The Dagster resources of the assets: the lakeFS server, Spark, the settings, and the workspace."""

@@ -1,4 +1,4 @@
-"""What the assets call the engine with, as a Dagster resource made of the others."""
+"""The ``RunContext`` of the engine as a Dagster resource, built from the other resources."""
 
 from dagster import ConfigurableResource, ResourceDependency
 
@@ -20,7 +20,7 @@ class EngineResource(ConfigurableResource[None]):
     parquet: ResourceDependency[SparkParquetIOManager]
 
     def context(self) -> RunContext:
-        """Return what every stage works with.  Spark and the client of the server start when a stage uses them."""
+        """Return the context of every stage. Spark and the lakeFS client start when a stage uses them."""
         return RunContext(
             compute=self.spark,
             connect=self.lakefs.server,

