@@ -1,4 +1,4 @@
-"""What ``backup``, ``restore`` and ``backups`` do, apart from showing it.  Imported late, as ``work`` is."""
+"""Runs ``backup``, ``restore`` and ``backups``. Imported late: Dagster and Spark take seconds to load."""
 
 from __future__ import annotations
 
@@ -38,49 +38,49 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BackedUp:
-    """A backup as the JSON that scripts rely on; ``incomplete`` is what to raise once that is shown."""
+    """A backup as JSON for scripts. ``incomplete`` is the error to raise after its output."""
 
     facts: dict[str, Any]
     incomplete: BackupIncompleteError | None = None
 
 
 def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> BackedUp:
-    """Back a mark up.  Raises what the stage raises, but for objects that could not be copied."""
+    """Back up a mark. Raises what the stage raises, except for objects that could not be copied."""
     server = LakeFSClient(load_server_credentials())
-    place = open_backup_location(settings, server)  # said before Spark starts
-    found = open_mark(repository, mark_id, server, settings)
+    location = open_backup_location(settings, server)  # fails before Spark starts
+    marked = open_mark(repository, mark_id, server, settings)
     paths = BackupPaths(repository, mark_id)
     about = {
         "mark_id": mark_id,
         "repository": repository,
-        "mark_digest": found.mark.digest,
-        "location": f"{place.folder_url}{paths.folder}",
+        "mark_digest": marked.mark.digest,
+        "location": f"{location.folder_url}{paths.folder}",
     }
     try:
         with GCSession.open(settings) as session, out.progress(f"backing up {mark_id}"):
-            facts = session.backup(found.mark.run_key, BackupConfig(mark_id=mark_id))
+            facts = session.backup(marked.mark.run_key, BackupConfig(mark_id=mark_id))
     except BackupIncompleteError as error:
         if "outcomes" not in error.facts:
             raise
-        seen = {
+        counts = {
             name: error.facts.get(name, empty) for name, empty in (("outcomes", {}), ("proofs", {}), ("errors", []))
         }
-        return BackedUp({**about, **seen, "pruned": 0}, error)
-    made = read_backup(open_store(place), paths)
+        return BackedUp({**about, **counts, "pruned": 0}, error)
+    manifest = read_backup(open_store(location), paths)
     outcomes = {
-        name: {"objects": objects, "size_bytes": facts[f"{name}_bytes"]} for name, objects in made.outcomes.items()
+        name: {"objects": objects, "size_bytes": facts[f"{name}_bytes"]} for name, objects in manifest.outcomes.items()
     }
-    numbers = {"outcomes": outcomes, "proofs": made.proofs, "errors": [], "pruned": facts["pruned_backups"]}
-    return BackedUp({**about, "mark_digest": made.mark_digest, **numbers})
+    numbers = {"outcomes": outcomes, "proofs": manifest.proofs, "errors": [], "pruned": facts["pruned_backups"]}
+    return BackedUp({**about, "mark_digest": manifest.mark_digest, **numbers})
 
 
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
-    """Bring a backup back, all or those with a prefix."""
+    """Restore all objects of a backup, or those with a prefix."""
     server = LakeFSClient(load_server_credentials())
-    place = open_backup_location(settings, server)
-    found = find_backup(open_store(place), mark_id, repository)
-    namespace = open_namespace(found.repository, server, settings)
-    server_folders = _server_folders(server, settings, found.repository, namespace.store, prefix)
+    location = open_backup_location(settings, server)
+    manifest = find_backup(open_store(location), mark_id, repository)
+    namespace = open_namespace(manifest.repository, server, settings)
+    server_folders = _server_folders(server, settings, manifest.repository, namespace.store, prefix)
     with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
         work_url = settings.work_url or f"file://{folder}/work"
         context = RunContext(
@@ -93,10 +93,10 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
         )
         return stage.restore(
             context,
-            found,
-            place,
+            manifest,
+            location,
             namespace.store.location,
-            run_key=new_run_key(found.repository, utc_now()) + "-restore",
+            run_key=new_run_key(manifest.repository, utc_now()) + "-restore",
             prefix=prefix,
             server_folders=server_folders,
         )
@@ -105,18 +105,20 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
 def _server_folders(
     server: LakeFSClient, settings: Settings, repository: str, store: ObjectStore, prefix: str
 ) -> tuple[str, ...]:
-    """How the server spells the namespace.  A restore of everything does not need to know."""
+    """Return how the server spells the namespace. Only a restore with a prefix requires it."""
     try:
         return learn_folders(server, server.repository(repository), settings, store.location)
     except NamespaceError as error:
         if prefix:
             raise
-        logger.warning("objects linked by the server's folder count as shown by no commit: %s", error.message)
+        logger.warning(
+            "objects whose links contain the server's folder are counted as shown by no commit: %s", error.message
+        )
         return ()
 
 
 def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
-    """A restore as the JSON that scripts rely on."""
+    """Return a restore as JSON for scripts."""
     outcomes = {
         name: {"objects": objects, "size_bytes": result.size_bytes[name]} for name, objects in result.objects.items()
     }
@@ -133,7 +135,7 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
 
 
 def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, Any]:
-    """The backups that are there; with ``prune`` those that are past their time are removed first."""
+    """Return the backups. With ``prune``, remove expired backups first."""
     store = open_store(backup_location_of(settings.backup))
     pruned = _prune(settings, store, repository) if prune else None
     facts: dict[str, Any] = {"backups": [_facts(listed) for listed in list_backups(store, repository)]}
@@ -150,11 +152,11 @@ def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
     pruned = Pruned([], [])
     now = checked_store_time(store, settings.safety, utc_now)
     for name in repositories:
-        of_one = prune_backups(
+        pruned_of_one = prune_backups(
             store, name, settings.backup.keep_days, now, lambda namespace: open_store(settings.reach(namespace))
         )
-        pruned.removed.extend(of_one.removed)
-        pruned.kept.extend(of_one.kept)
+        pruned.removed.extend(pruned_of_one.removed)
+        pruned.kept.extend(pruned_of_one.kept)
     return pruned
 
 

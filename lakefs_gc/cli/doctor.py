@@ -1,4 +1,4 @@
-"""Checks everything that a run needs before it is started: ``lakefs-gc doctor``."""
+"""Checks what a run needs: ``lakefs-gc doctor``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.findings import Finding, Verdict
 
 _PROBE_FOLDER = "_lakefs/retention/gc/"
+_SPACE = "space after deletes"
 
 
 def examine(
     settings: Settings, find_credentials: Callable[[], ServerCredentials], repository: str = ""
 ) -> list[Finding]:
-    """Look at Java, the lakeFS server and, with a repository, at its namespace and its store.
+    """Check Java, the lakeFS server and, with a repository, its namespace and its store.
 
-    Nothing is changed, but for a probe that is written and deleted in the folder of the reports.
+    Changes nothing, except that it writes and deletes a probe object in the folder of the reports.
     """
     findings = [_java()]
     try:
@@ -60,18 +61,26 @@ def _grace_period(server: LakeFSClient, settings: Settings) -> Finding:
         detail += f", raised from {min_age_hours:g} h"
     if effective_hours * 3600 < grace_seconds:
         return Finding(
-            "grace period", "warn", detail, "objects that wait for their upload link may be deleted: nobody must upload"
+            "grace period",
+            "warn",
+            detail,
+            "objects that are being uploaded may be deleted: ensure that no client uploads",
         )
     return Finding("grace period", "ok", detail)
 
 
 def _repository(server: LakeFSClient, settings: Settings, repository: Repository) -> Iterator[Finding]:
     if repository.read_only:
-        yield Finding("repository", "fail", f"{repository.name} is read-only", "nothing can be collected there")
+        yield Finding(
+            "repository",
+            "fail",
+            f"{repository.name} is read-only",
+            "objects of a read-only repository cannot be deleted",
+        )
         return
     yield Finding("repository", "ok", f"{repository.name} at {repository.storage_namespace}")
     yield _rules(server, repository)
-    yield _attempt("neighbours", lambda: _neighbours(server, settings, repository))
+    yield _attempt("other repositories", lambda: _other_repositories(server, settings, repository))
     location = settings.reach(normalize_namespace(repository.storage_namespace))
     try:
         store = open_store(location)
@@ -83,7 +92,7 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
     yield _attempt("store: read", lambda: _read(store))
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
-    yield _deleted_bytes(store, settings)
+    yield _space_after_deletes(store, settings)
     yield _attempt("backups", lambda: _backups(settings, server))
 
 
@@ -93,14 +102,16 @@ def _rules(server: LakeFSClient, repository: Repository) -> Finding:
         return Finding(
             "retention rules",
             "warn",
-            "none: every commit is active, so only data that was never committed is collected",
-            "set rules with `lakectl gc set-config` if deleted data is to expire",
+            "none: every commit is active, so only objects that were never committed are collected",
+            "to have deleted data expire, set rules with `lakectl gc set-config`",
         )
     branches = ", ".join(f"{branch} {days} d" for branch, days in sorted(rules.branches.items()))
-    return Finding("retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no others'}")
+    return Finding(
+        "retention rules", "ok", f"default {rules.default_retention_days} d; {branches or 'no rules for branches'}"
+    )
 
 
-def _neighbours(server: LakeFSClient, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
+def _other_repositories(server: LakeFSClient, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
     refuse_overlaps(repository, server, settings)
     return "ok", "no other visible repository shares the namespace"
 
@@ -120,8 +131,7 @@ def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:
     if deletion.error:
         raise AccessDeniedError(
             f"{key} was written, but cannot be deleted: {deletion.error}",
-            remedy="allow s3:DeleteObject in the namespace (docs/reference/permissions.md), and remove the probe by "
-            "hand",
+            remedy="allow s3:DeleteObject in the namespace (docs/reference/permissions.md), and remove the object",
         )
     return "ok", f"below {_PROBE_FOLDER}"
 
@@ -131,51 +141,52 @@ def _clock(store: ObjectStore, settings: Settings) -> Finding:
     limit_seconds = settings.safety.max_clock_skew_seconds
     detail = f"the store's clock and this machine's are {skew_seconds:.1f} s apart (limit {limit_seconds:g} s)"
     if skew_seconds > limit_seconds:
-        return Finding("clock", "fail", detail, "set the clock of this machine, or of the store")
+        return Finding("clock", "fail", detail, "synchronize the clock of this machine or of the store")
     return Finding("clock", "ok", detail)
 
 
-def _deleted_bytes(store: ObjectStore, settings: Settings) -> Finding:
-    found = freed_space(store)
-    if found.state == "freed at once":
-        return Finding("deleted bytes", "ok", str(found))
-    if found.state == "unknown":
+def _space_after_deletes(store: ObjectStore, settings: Settings) -> Finding:
+    """Return whether the store keeps the bytes of deleted objects: versioning, soft delete or object lock."""
+    space = freed_space(store)
+    if space.state == "freed at once":
+        return Finding(_SPACE, "ok", str(space))
+    if space.state == "unknown":
         return Finding(
-            "deleted bytes",
+            _SPACE,
             "warn",
-            f"nobody can tell whether they go: {found.why}",
-            "allow s3:GetBucketVersioning (docs/reference/permissions.md), or look at the bucket by hand",
+            f"unknown whether it is freed: {space.why}",
+            "allow s3:GetBucketVersioning (docs/reference/permissions.md), or check the bucket's versioning manually",
         )
     if settings.sweep.delete_versions:
-        return Finding("deleted bytes", "ok", f"they go with their versions (sweep.delete_versions): {found.why}")
+        return Finding(_SPACE, "ok", f"freed by deleting all versions (sweep.delete_versions): {space.why}")
     return Finding(
-        "deleted bytes",
+        _SPACE,
         "warn",
-        f"they stay: {found.why}",
-        "add a lifecycle rule that expires noncurrent versions, or set sweep.delete_versions: then nothing "
-        "brings them back but a backup",
+        f"not freed: {space.why}",
+        "add a lifecycle rule that expires noncurrent versions, or set sweep.delete_versions. With the latter, only a "
+        "backup can restore deleted objects",
     )
 
 
 def _backups(settings: Settings, server: LakeFSClient) -> tuple[Verdict, str]:
     if not settings.backup.url and not settings.backup.required_before_sweep:
-        return "ok", "none: no backup.url is set, so what is swept does not come back"
-    place = open_store(open_backup_location(settings, server))
+        return "ok", "none: backup.url is not set, so deleted objects cannot be restored"
+    location = open_store(open_backup_location(settings, server))
     probe = f".lakefs-gc-doctor-{uuid4().hex}"
-    place.put(probe, b"lakefs-gc doctor")
-    (deletion,) = place.delete_many([probe])
+    location.put(probe, b"lakefs-gc doctor")
+    (deletion,) = location.delete_many([probe])
     if deletion.error:
         raise AccessDeniedError(
             f"{probe} was written to {settings.backup.url}, but cannot be deleted: {deletion.error}",
-            remedy="allow s3:DeleteObject there, or no old backup can be removed; and remove the probe by hand",
+            remedy="allow s3:DeleteObject there, because expired backups are removed, and remove the object",
         )
     required = ", required before a sweep" if settings.backup.required_before_sweep else ""
     return "ok", f"in {settings.backup.url}, kept for {settings.backup.keep_days:g} days{required}"
 
 
-def _attempt(check: str, look: Callable[[], tuple[Verdict, str]]) -> Finding:
+def _attempt(check: str, examine_one: Callable[[], tuple[Verdict, str]]) -> Finding:
     try:
-        verdict, detail = look()
+        verdict, detail = examine_one()
     except LakeFSGCError as error:
         return _failed(check, error)
     return Finding(check, verdict, detail)

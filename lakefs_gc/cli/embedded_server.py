@@ -1,4 +1,4 @@
-"""Runs the embedded lakeFS-compatible server.  Imported late: it needs the extra ``demo``."""
+"""Runs the embedded lakeFS-compatible server. Imported late: it needs the extra ``demo``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakefs_gc.terminal.output import Output
 
 
 def serve_sandbox(out: Output, folder: Path, host: str, port: int, store_url: str = "") -> None:
-    """Serve the sandbox until it is interrupted, and print its address and its keys, which are valid only there."""
+    """Run the sandbox until it is interrupted. Prints its address and its keys, which no other server accepts."""
     refuse_other_hosts(host)
     store = StoreLocation(store_url)
     if not store_url:
@@ -24,8 +24,8 @@ def serve_sandbox(out: Output, folder: Path, host: str, port: int, store_url: st
     out.say(f"LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY={credentials.secret_access_key}")
     if store.url.startswith("file://"):
         out.say(
-            f'in lakefs-gc.toml: mounts = {{"local://" = "{store.folder_url}"}}; create namespaces that begin with local://'
+            f'Set in lakefs-gc.toml: mounts = {{"local://" = "{store.folder_url}"}}. Create namespaces that begin with local://'
         )
     else:
-        out.say(f"create namespaces below {store.folder_url}")
+        out.say(f"Create namespaces below {store.folder_url}")
     serve(host, port, folder, store, credentials)

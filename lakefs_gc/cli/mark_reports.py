@@ -1,4 +1,4 @@
-"""What the commands read of marks, apart from showing it: nothing here needs Dagster."""
+"""Reads marks for ``show`` and ``history``. Needs no Dagster."""
 
 from __future__ import annotations
 
@@ -17,104 +17,106 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.units import human_bytes
 
 
-def mark_facts(made: Mark) -> dict[str, Any]:
-    """A mark as the JSON that scripts rely on."""
+def mark_facts(mark: Mark) -> dict[str, Any]:
+    """Return a mark as JSON for scripts."""
     return {
-        "mark_id": made.mark_id,
-        "repository": made.repository,
-        "location": made.location,
-        "digest": made.digest,
-        "listed": made.counts.get("store_listing"),
-        "committed": made.counts.get("committed"),
-        "uncommitted": made.counts.get("uncommitted"),
-        "candidates": made.candidates,
-        "candidate_bytes": made.candidate_bytes,
-        "deleted_bytes": made.run.get("deleted_bytes", "unknown"),
-        "not_lakefs": made.run.get("not_lakefs"),
-        "not_lakefs_bytes": made.run.get("not_lakefs_bytes"),
-        "named_at_root": made.named_at_root,
-        "cutoff": made.cutoff.isoformat(),
+        "mark_id": mark.mark_id,
+        "repository": mark.repository,
+        "location": mark.location,
+        "digest": mark.digest,
+        "listed": mark.counts.get("store_listing"),
+        "committed": mark.counts.get("committed"),
+        "uncommitted": mark.counts.get("uncommitted"),
+        "candidates": mark.candidates,
+        "candidate_bytes": mark.candidate_bytes,
+        "deleted_bytes": mark.run.get("deleted_bytes", "unknown"),
+        "not_lakefs": mark.run.get("not_lakefs"),
+        "not_lakefs_bytes": mark.run.get("not_lakefs_bytes"),
+        "named_at_root": mark.named_at_root,
+        "cutoff": mark.cutoff.isoformat(),
         "failed_checks": [
             {"name": check.name, "severity": check.severity.value, "message": check.message}
-            for check in failed_checks(made.checks)
+            for check in failed_checks(mark.checks)
         ],
         # The former key, for one release.
         "brakes": [
             {"name": check.name, "message": check.message, "blocks": check.blocks_sweep}
-            for check in failed_checks(made.checks)
+            for check in failed_checks(mark.checks)
         ],
     }
 
 
 def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, Overview]:
-    """A mark, and what is in it."""
-    found = find_mark(settings, repository, mark_id)
-    return found.mark, overview(found.store, found.mark)
+    """Return a mark, and an overview of its objects."""
+    marked = find_mark(settings, repository, mark_id)
+    return marked.mark, overview(marked.store, marked.mark)
 
 
-def show_facts(found: Mark, seen: Overview) -> dict[str, Any]:
-    """``show`` as JSON."""
-    prefixes = [{"prefix": p.prefix, "objects": p.objects, "size_bytes": p.size_bytes} for p in seen.largest_prefixes]
-    return {**mark_facts(found), "reasons": found.reasons, "largest_prefixes": prefixes, "sample": list(seen.sample)}
+def show_facts(mark: Mark, contents: Overview) -> dict[str, Any]:
+    """Return a mark and its overview as JSON for scripts."""
+    prefixes = [
+        {"prefix": p.prefix, "objects": p.objects, "size_bytes": p.size_bytes} for p in contents.largest_prefixes
+    ]
+    return {**mark_facts(mark), "reasons": mark.reasons, "largest_prefixes": prefixes, "sample": list(contents.sample)}
 
 
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
-    """The marks of a repository, newest first, with their state.
+    """Return the marks of a repository, newest first, with their states.
 
-    That is marked, approved, swept, incomplete, restored or partly restored (since, with the numbers), or unreadable.
+    A state is marked, approved, swept, incomplete, restored, partly restored (with the numbers), or unreadable.
     """
     server = LakeFSClient(load_server_credentials())
-    found: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
     store = open_namespace(repository, server, settings).store
     for mark_id in list_marks(store):
         try:
-            made = open_mark(repository, mark_id, server, settings).mark
+            mark = open_mark(repository, mark_id, server, settings).mark
         except (MarkError, CorruptFileError) as error:
-            found.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
+            marks.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
             continue
-        found.append(
+        marks.append(
             {
                 "mark_id": mark_id,
-                "created_at": made.created_at.isoformat(timespec="seconds"),
-                "made_by": made.made_by,
-                "candidates": made.candidates,
-                "candidate_bytes": made.candidate_bytes,
-                "size": "" if made.candidate_bytes is None else human_bytes(made.candidate_bytes),
-                "digest": made.digest,
+                "created_at": mark.created_at.isoformat(timespec="seconds"),
+                "made_by": mark.made_by,
+                "candidates": mark.candidates,
+                "candidate_bytes": mark.candidate_bytes,
+                "size": "" if mark.candidate_bytes is None else human_bytes(mark.candidate_bytes),
+                "digest": mark.digest,
             }
-            | _state(store, made)
+            | _state(store, mark)
         )
-    return found
+    return marks
 
 
 _UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest")
 
 
 def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
-    """What became of a mark, and of a mark that was restored since, how much of it is back."""
+    """Return the state of a mark, with the numbers of its restore if it was restored after its sweep."""
     paths = MarkPaths.of(mark.mark_id)
-    there = store.stat_many([paths.sweep_summary, paths.approval])
-    outcomes = read_json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in there else None
+    existing = store.stat_many([paths.sweep_summary, paths.approval])
+    outcomes = read_json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in existing else None
     begun = notes(store, mark.mark_id)
-    if begun and all(max(begun.values()) >= info.last_modified for info in there.values()):
-        back = read_restore_end(store, max(begun))
-        if back is None:
-            return {"state": "restored, how much is not known"}
+    if begun and all(max(begun.values()) >= info.last_modified for info in existing.values()):
+        total = read_restore_end(store, max(begun))
+        if total is None:
+            return {"state": "restored, number of objects unknown"}
         deleted = outcomes["deleted"]["objects"] if outcomes else mark.candidates
-        is_whole = back.objects >= deleted
-        said = "restored" if is_whole else f"partly restored ({back.objects} of {deleted})"
-        return {"state": said, "restored": back.objects, "restored_bytes": back.size_bytes, "deleted": deleted}
+        is_whole = total.objects >= deleted
+        state = "restored" if is_whole else f"partly restored ({total.objects} of {deleted})"
+        return {"state": state, "restored": total.objects, "restored_bytes": total.size_bytes, "deleted": deleted}
     if outcomes:
         return {"state": "incomplete" if outcomes["failed"]["objects"] else "swept"}
-    return {"state": "approved" if paths.approval in there else "marked"}
+    return {"state": "approved" if paths.approval in existing else "marked"}
 
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:
-    """The mark ``mark_id`` of a repository, with its store."""
+    """Return the mark ``mark_id`` of a repository, with its store."""
     return open_mark(repository, mark_id, LakeFSClient(load_server_credentials()), settings)
 
 
 def read_json(store: ObjectStore, key: str) -> dict[str, Any]:
-    """A file of a namespace that is one JSON object."""
+    """Read a file of a namespace that contains one JSON object."""
     content: dict[str, Any] = json.loads(store.read(key))
     return content

@@ -1,4 +1,4 @@
-"""What the commands do, apart from showing it.  Imported late: Dagster and Spark take seconds to load."""
+"""Runs ``mark``, ``approve`` and ``sweep``. Imported late: Dagster and Spark take seconds to load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Outcomes = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep did; ``incomplete`` is what to raise once that is shown."""
+    """The outcomes of a sweep. ``incomplete`` is the error to raise after its output."""
 
     mark_id: str
     outcomes: Outcomes
@@ -34,9 +34,9 @@ class Swept:
 
 
 def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
-    """Make a mark of a repository, and read it back."""
+    """Make a mark of a repository, and return it as stored."""
     server = LakeFSClient(load_server_credentials())
-    server.repository(repository)  # a wrong name is said before Spark starts
+    server.repository(repository)  # a wrong name fails before Spark starts
     run_key = new_run_key(repository, utc_now())
     with GCSession.open(settings) as session, out.progress(f"marking {repository}"):
         facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
@@ -53,8 +53,8 @@ def approve(
     overrides: tuple[str, ...] = (),
     why: str = "",
 ) -> dict[str, Any]:
-    """Approve a mark, and say what happens to it next."""
-    found = find_mark(settings, repository, mark_id)
+    """Approve a mark, and return the approval with the next step."""
+    marked = find_mark(settings, repository, mark_id)
     config = ApprovalConfig(
         mark_id=mark_id,
         digest=digest,
@@ -64,7 +64,7 @@ def approve(
         approved_via=VIA_COMMAND_LINE,
     )
     with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
-        session.approve(found.mark.run_key, config)
+        session.approve(marked.mark.run_key, config)
         is_kept = not session.instance.is_ephemeral
     return {
         "mark_id": mark_id,
@@ -77,60 +77,60 @@ def approve(
 
 
 def _next_of_approved(settings: Settings, repository: str, mark_id: str, is_kept: bool) -> str:
-    by_hand = f"`lakefs-gc sweep {repository} --mark {mark_id}`"
+    sweep_command = f"`lakefs-gc sweep {repository} --mark {mark_id}`"
     if is_kept:
         return (
-            "the sensor sweep_after_mark starts the sweep within a minute, where Dagster's daemon runs on this "
-            f"DAGSTER_HOME; without it, nothing is deleted before {by_hand}"
+            "If Dagster's daemon runs on this DAGSTER_HOME, the sensor sweep_after_mark starts the sweep within a "
+            f"minute. Otherwise, run {sweep_command} to delete the objects."
         )
-    named = "" if repository in settings.repositories else f", with {repository} among `repositories` in its settings,"
+    named = "" if repository in settings.repositories else f" with {repository} among `repositories` in its settings"
     return (
-        f"this machine sweeps nothing: DAGSTER_HOME is not set.  A Dagster elsewhere{named} finds the approval in the "
-        f"namespace (sensor approvals_in_namespaces, every {INTERVAL_SECONDS} seconds) and starts the sweep; without "
-        f"one, nothing is deleted before {by_hand}"
+        f"This machine starts no sweep, because DAGSTER_HOME is not set. Another Dagster instance{named} reads the "
+        f"approval from the namespace (sensor approvals_in_namespaces, every {INTERVAL_SECONDS} seconds) and starts "
+        f"the sweep. Without one, run {sweep_command} to delete the objects."
     )
 
 
 def sweep(
     settings: Settings, out: Output, repository: str, mark_id: str, digest: str = "", *, approved_by: str
 ) -> Swept:
-    """Sweep a mark.  Raises what the stage raises, except for failed deletes.
+    """Sweep a mark. Raises what the stage raises, except for failed deletes.
 
-    Without ``digest`` the mark must have been made here, or be approved: otherwise ``ApprovalError``, with the digest.
+    Raises ``ApprovalError`` without ``digest`` if another installation made the mark and it has no approval.
     """
-    found = find_mark(settings, repository, mark_id)
+    marked = find_mark(settings, repository, mark_id)
     config = SweepConfig(
         mark_id=mark_id,
-        approve_digest=digest or found.mark.digest,
+        approve_digest=digest or marked.mark.digest,
         approved_by=approved_by,
         approved_via=VIA_SWEEP_COMMAND,
     )
     try:
         with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
             if not digest:
-                _refuse_unknown_mark(found, Workspace(session.settings.resolved_work_url()))
-            session.sweep(found.mark.run_key, config)
+                _refuse_unknown_mark(marked, Workspace(session.settings.resolved_work_url()))
+            session.sweep(marked.mark.run_key, config)
     except SweepIncompleteError as error:
         if "outcomes" not in error.facts:
             raise
         return Swept(mark_id, error.facts["outcomes"], error.facts.get("errors", []), error)
-    return Swept(mark_id, read_json(found.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
+    return Swept(mark_id, read_json(marked.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
 
 
-def _refuse_unknown_mark(found: Marked, workspace: Workspace) -> None:
-    """Naming a mark approves it as it was made: what was made elsewhere may have been rewritten since."""
-    mark = found.mark
-    if workspace.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(found.store, mark):
+def _refuse_unknown_mark(marked: Marked, workspace: Workspace) -> None:
+    """Raise ``ApprovalError`` for a mark of another installation: it may have been rewritten since."""
+    mark = marked.mark
+    if workspace.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(marked.store, mark):
         return
     raise ApprovalError(
-        f"mark {mark.mark_id} of {mark.repository} was not made by this installation.  Its digest is {mark.digest}",
-        remedy="compare the digest with the one that was shown when the mark was made, and pass it: "
+        f"mark {mark.mark_id} of {mark.repository} was not made by this installation. Its digest is {mark.digest}",
+        remedy="compare this digest with the one that was shown when the mark was made, then pass it: "
         f"`lakefs-gc sweep {mark.repository} --mark {mark.mark_id} --digest {mark.digest}`",
     )
 
 
 def sweep_facts(swept: Swept) -> dict[str, Any]:
-    """A sweep as the JSON that scripts rely on: a count and the bytes of each outcome, the most frequent errors."""
+    """Return a sweep as JSON for scripts: objects and bytes of each outcome, and the most frequent errors."""
     counts = {name: outcome["objects"] for name, outcome in swept.outcomes.items()}
     sizes = {f"{name}_bytes": outcome["size_bytes"] for name, outcome in swept.outcomes.items()}
     return {"mark_id": swept.mark_id, **counts, **sizes, "errors": swept.errors}

@@ -1,4 +1,4 @@
-"""Plays the demo: server, story, mark, approval, sensor, sweep, proof."""
+"""Runs the demo: server, repository, mark, approval, sensor, sweep, verification."""
 
 from __future__ import annotations
 
@@ -32,40 +32,42 @@ from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
 
 _BUCKET = "lakefs-gc-demo"
-# A real server's grace period is a day.  Nobody uploads to the demo's server while it is collected.
+# A real server's grace period is a day. The demo can use a second, because no client uploads meanwhile.
 _GRACE_SECONDS = 1
 _MIN_AGE_HOURS = 2 / 3600
-_UNTIL_OLD_ENOUGH_SECONDS = 3
+_WAIT_FOR_MIN_AGE_SECONDS = 3
 _LANDING = "landing/prices.csv"
 
 
 def play(out: Output, *, store: str, ui_port: int | None) -> None:
-    """Play the demo with a ``local`` or ``s3`` store; with ``ui_port``, leave Dagster open until interrupted.
+    """Run the demo with a ``local`` or ``s3`` store. With ``ui_port``, keep Dagster's UI open until interrupted.
 
-    Raises ``SafetyError`` if what it set out to prove does not hold.
+    Raises ``SafetyError`` if one of its claims does not hold.
     """
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakefs-gc-demo-")))
         stage = Stage(folder, stack, store)
-        out.say(f"1. a lakeFS-compatible server on {stage.credentials.endpoint_url}, its {store} store in {folder}")
+        out.say(
+            f"1. Start a lakeFS-compatible server on {stage.credentials.endpoint_url} with a {store} store in {folder}"
+        )
         for sentence in stage.storyteller.tell(stage.namespace, stage.lake, _LANDING, stage.landing_url):
             out.say(f"   {sentence}")
-        time.sleep(_UNTIL_OLD_ENOUGH_SECONDS)
+        time.sleep(_WAIT_FOR_MIN_AGE_SECONDS)
         with stage.session() as session:
             act = Act(stage, session, out)
             act.play()
-            out.say(f"done in {time.monotonic() - began:.0f} s")
+            out.say(f"Done in {time.monotonic() - began:.0f} s.")
             if ui_port is None:
                 return
             stage.storyteller.more_garbage()
-            time.sleep(_UNTIL_OLD_ENOUGH_SECONDS)
-            act.mark("a second mark, for you to approve in the UI")
+            time.sleep(_WAIT_FOR_MIN_AGE_SECONDS)
+            act.mark("5. Make a second mark, for you to approve in the UI")
         ui.serve(out, stage.environment, ui_port)
 
 
 class Stage:
-    """The servers of the demo, and what it takes to reach them."""
+    """The servers of the demo, and the settings to reach them."""
 
     def __init__(self, folder: Path, stack: ExitStack, store: str) -> None:
         location, urls, environment = self._store(folder, stack, store)
@@ -85,7 +87,7 @@ class Stage:
             repositories=(REPOSITORY,),
             mounts=mounts,
             work_url=f"file://{home}/work",
-            # Nobody but the demo itself commits, and it waits for its commits.
+            # Only the demo commits, and it waits for its commits.
             safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS, longest_commit_minutes=0),
             spark=_SPARK,
         )
@@ -104,7 +106,7 @@ class Stage:
 
     @staticmethod
     def _store(folder: Path, stack: ExitStack, kind: str) -> tuple[StoreLocation, str, Mapping[str, str]]:
-        """Where the objects are, the URL that namespaces begin with, and the environment that it takes to get there."""
+        """Return the location of the objects, the URL prefix of namespaces, and the environment variables they need."""
         if kind == "s3":
             weed = stack.enter_context(SeaweedFS(folder / "s3"))
             weed.client().create_bucket(Bucket=_BUCKET)
@@ -116,74 +118,77 @@ class Stage:
 
     @contextmanager
     def session(self) -> Iterator[GCSession]:
-        """Runs in this process, kept in the Dagster instance that the UI shows."""
+        """Open a session whose runs the UI shows later."""
         with GCSession.open(self.settings) as session:
             yield session
 
     def open(self, mark_id: str) -> Marked:
-        """A mark of the demo's repository."""
+        """Open a mark of the demo's repository."""
         return open_mark(REPOSITORY, mark_id, self.server, self.settings)
 
 
-# Small data on a machine that has other things to do.
+# Small data needs few partitions and little memory.
 _SPARK = {"spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
 
 
 class Act:
-    """What happens on the stage."""
+    """The steps of the demo on its servers."""
 
     def __init__(self, stage: Stage, session: GCSession, out: Output) -> None:
         self._stage, self._session, self._out = stage, session, out
 
     def play(self) -> None:
-        """Mark, approve, let the sensor sweep, prove."""
+        """Mark, approve, have the sensor start the sweep, and verify the result."""
         story = self._stage.storyteller
         history = story.addresses_in_history()
         live = list(story.live_objects())
         store = open_namespace(REPOSITORY, self._stage.server, self._stage.settings).store
         before_bytes = _stored_bytes(store)
-        found = self.mark("2. mark: list the store, read what is live, write down what is not")
-        self._out.show_overview(overview(found.store, found.mark))
-        self._out.say("3. approve, and let the sensor find the approval")
-        run_key = found.mark.run_key
+        marked = self.mark("2. Mark: list the store, read all references, and record the unreferenced objects")
+        self._out.show_overview(overview(marked.store, marked.mark))
+        self._out.say("3. Approve the mark. The sensor finds the approval and starts the sweep")
+        run_key = marked.mark.run_key
         self._session.approve(
-            run_key, ApprovalConfig(mark_id=found.mark.mark_id, digest=found.mark.digest, approved_by="the demo")
+            run_key, ApprovalConfig(mark_id=marked.mark.mark_id, digest=marked.mark.digest, approved_by="the demo")
         )
         with self._out.progress("sweeping"):
             self._session.sweep_approved()
-        outcomes = self._outcomes(found)
+        outcomes = self._outcomes(marked)
         self._out.show_outcomes(outcomes)
-        self._out.say("4. the proof")
-        self._prove(live, history, found, before_bytes - _stored_bytes(store))
+        self._out.say("4. Verify")
+        self._verify(live, history, marked, before_bytes - _stored_bytes(store))
 
     def mark(self, headline: str) -> Marked:
-        """Make a mark and show it."""
+        """Make a mark, and show it."""
         self._out.say(headline)
         with self._out.progress("marking"):
             facts = self._session.mark(new_run_key(REPOSITORY, utc_now()))
-        found = self._stage.open(facts["mark_id"])
-        self._out.show_mark(found.mark)
-        return found
+        marked = self._stage.open(facts["mark_id"])
+        self._out.show_mark(marked.mark)
+        return marked
 
-    def _outcomes(self, found: Marked) -> dict[str, dict[str, int]]:
-        content = json.loads(found.store.read(MarkPaths.of(found.mark.mark_id).sweep_summary))
+    def _outcomes(self, marked: Marked) -> dict[str, dict[str, int]]:
+        content = json.loads(marked.store.read(MarkPaths.of(marked.mark.mark_id).sweep_summary))
         outcomes: dict[str, dict[str, int]] = content["outcomes"]
         return outcomes
 
-    def _prove(
-        self, live: list[LiveObject], history: Mapping[str, tuple[str, str]], found: Marked, freed_bytes: int
+    def _verify(
+        self, live: list[LiveObject], history: Mapping[str, tuple[str, str]], marked: Marked, freed_bytes: int
     ) -> None:
         story = self._stage.storyteller
         unchanged = sum(story.checksum(o.ref, o.path) == o.sha256 for o in live)
-        self._claim(unchanged == len(live), f"{unchanged} of {len(live)} live objects read as before")
-        swept = _addresses(found.mark, found.store)
+        self._claim(unchanged == len(live), f"{unchanged} of {len(live)} live objects are readable and unchanged")
+        swept = _addresses(marked.mark, marked.store)
         expired = [where for address, where in history.items() if address.removeprefix(self._prefix) in swept]
         gone = sum(story.is_gone(commit, path) for commit, path in expired)
-        self._claim(gone == len(expired) > 0, f"{gone} of {len(expired)} swept paths of old commits answer 410 Gone")
-        left = found.store.stat_many(sorted(swept))
-        self._claim(not left, f"{len(swept)} swept objects are no longer in the store")
-        expected = found.mark.candidate_bytes or 0
-        self._claim(freed_bytes == expected, f"{human_bytes(freed_bytes)} came back, as the mark had said")
+        self._claim(
+            gone == len(expired) > 0,
+            f"lakeFS answers 410 Gone for {gone} of {len(expired)} deleted paths of expired commits",
+        )
+        remaining = marked.store.stat_many(sorted(swept))
+        self._claim(not remaining, f"{len(swept)} deleted objects are no longer in the store")
+        expected = marked.mark.candidate_bytes or 0
+        self._claim(freed_bytes == expected, f"{human_bytes(freed_bytes)} were freed, as the mark predicted")
 
     @property
     def _prefix(self) -> str:
@@ -192,7 +197,7 @@ class Act:
     def _claim(self, holds: bool, claim: str) -> None:
         self._out.say(f"   {'✓' if holds else '✗'} {claim}")
         if not holds:
-            raise SafetyError(f"the demo did not prove: {claim}", remedy="please report this with the output above")
+            raise SafetyError(f"the demo could not verify: {claim}", remedy="please report this with the output above")
 
 
 def _addresses(mark: Mark, store: ObjectStore) -> set[str]:
@@ -205,7 +210,7 @@ def _stored_bytes(store: ObjectStore) -> int:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for this process and those that it starts; put back what was there."""
+    """Set variables for this process and its child processes, and restore the former values at the end."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

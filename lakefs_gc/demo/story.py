@@ -1,4 +1,4 @@
-"""The repository of the demo: months of a data team's work, told through the API of lakeFS."""
+"""Builds the repository of the demo through lakeFS's API: two months of a data team's work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GONE = 410
 
 @dataclass(frozen=True)
 class LiveObject:
-    """What somebody can read through lakeFS: a path at a branch or commit, and the checksum of its content."""
+    """An object that lakeFS serves: a path at a branch or commit, and the checksum of its content."""
 
     ref: str
     path: str
@@ -33,10 +33,10 @@ class LiveObject:
 
 
 class Storyteller:
-    """Builds the repository, and reads it as its users would."""
+    """Builds the repository, and reads it as users do."""
 
     def __init__(self, credentials: ServerCredentials, scratch: Path) -> None:
-        """``scratch`` is a file that may be written over."""
+        """``scratch`` is a file that may be overwritten."""
         self._client = lakefs_sdk.ApiClient(
             lakefs_sdk.Configuration(
                 host=credentials.endpoint_url + "/api/v1",
@@ -54,9 +54,9 @@ class Storyteller:
         self._serial = 0
 
     def tell(self, namespace: str, lake: ObjectStore, landing_key: str, landing_url: str) -> Iterator[str]:
-        """Build the repository in ``namespace``; a sentence for each chapter.
+        """Build the repository in ``namespace``, and yield a sentence for each step.
 
-        ``landing_key`` is where outside data is put in ``lake``, a store above the namespaces; ``landing_url`` is its
+        ``landing_key`` is the key of external data in ``lake``, a store above the namespaces. ``landing_url`` is its
         URL.
         """
         self._repositories.create_repository(
@@ -67,46 +67,46 @@ class Storyteller:
             REPOSITORY,
             lakefs_sdk.GarbageCollectionRules(default_retention_days=_DAYS_DEFAULT, branches=rules),
         )
-        yield f"rules: main keeps what was deleted for {_DAYS_MAIN} days, every other branch for {_DAYS_DEFAULT}"
+        yield f"retention rules: {_DAYS_MAIN} days for main, {_DAYS_DEFAULT} days for all other branches"
         self._history_of_main()
-        yield "main: events land for two months, a daily report is overwritten, old events are deleted"
+        yield "branch main: two months of events, a report that is overwritten daily, old events that are deleted"
         self._branch_that_was_merged()
-        yield "branch backfill: rewrites a week of events, is merged, and deleted"
+        yield "branch backfill: rewrites events, is merged, and is deleted"
         self._branch_that_was_abandoned()
-        yield "branch experiment: a big table, committed a month ago; the branch is deleted, the bytes are not"
+        yield "branch experiment: a large table, committed a month ago. The branch is deleted, its objects remain"
         self._unfinished_work()
-        yield "branch draft: uploads that were overwritten, deleted, reset; a copy; some that are still staged"
+        yield "branch draft: uploads that are overwritten, deleted or reset, a copy, and uploads that are still staged"
         lake.put(landing_key, self._content())
         self._import(landing_url)
-        yield "branch vendor: imports data from outside the namespace, which is never collected"
+        yield "branch vendor: imports data from outside the namespace, which is never deleted"
 
     def more_garbage(self) -> None:
-        """Another evening's work, for a second mark."""
+        """Create unreferenced objects for a second mark."""
         for hour in range(6):
             self._upload("draft", f"scratch/retry-{hour}.parquet")
             self._upload("draft", f"scratch/retry-{hour}.parquet")
 
     def live_objects(self) -> Iterator[LiveObject]:
-        """Every object at the head of every branch, read."""
+        """Read every object at the head of every branch."""
         for branch in self._branches.list_branches(REPOSITORY, amount=1000).results:
             for stats in self._objects.list_objects(REPOSITORY, branch.id, amount=1000).results:
                 yield LiveObject(branch.id, stats.path, self.checksum(branch.id, stats.path))
 
     def checksum(self, ref: str, path: str) -> str:
-        """SHA-256 of an object, read through lakeFS."""
+        """Read an object through lakeFS, and return its SHA-256."""
         return hashlib.sha256(self._objects.get_object(REPOSITORY, ref, path)).hexdigest()
 
     def addresses_in_history(self) -> dict[str, tuple[str, str]]:
-        """Physical address → (commit, path), for every object of every commit that a branch reaches."""
-        found: dict[str, tuple[str, str]] = {}
+        """Return (commit, path) by physical address, for every object of every commit that a branch reaches."""
+        addresses: dict[str, tuple[str, str]] = {}
         for branch in self._branches.list_branches(REPOSITORY, amount=1000).results:
             for commit in self._refs.log_commits(REPOSITORY, branch.id, amount=1000).results:
                 for stats in self._objects.list_objects(REPOSITORY, commit.id, amount=1000).results:
-                    found[stats.physical_address] = (commit.id, stats.path)
-        return found
+                    addresses[stats.physical_address] = (commit.id, stats.path)
+        return addresses
 
     def is_gone(self, ref: str, path: str) -> bool:
-        """Whether lakeFS answers that the object was deleted for good."""
+        """Return whether lakeFS answers 410 Gone: the object was deleted permanently."""
         try:
             self._objects.get_object(REPOSITORY, ref, path)
         except ApiException as error:
@@ -172,7 +172,7 @@ class Storyteller:
         self._branches.create_branch(REPOSITORY, lakefs_sdk.BranchCreation(name=name, source="main"))
 
     def _upload(self, branch: str, path: str, factor: int = 1) -> None:
-        # The SDK uploads a file: it takes a name where other clients take bytes.
+        # The SDK uploads a file, given its name.
         self._scratch.write_bytes(self._content(factor))
         self._objects.upload_object(REPOSITORY, branch, path, content=str(self._scratch))
 

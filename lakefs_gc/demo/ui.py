@@ -1,4 +1,4 @@
-"""Leaves Dagster's UI open with the runs of the demo."""
+"""Serves Dagster's UI with the runs of the demo."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lakefs_gc.config import CONFIG_FILE, Settings
 from lakefs_gc.terminal.output import Output
 
 _PACKAGE = files("lakefs_gc")
-# In DAGSTER_HOME everything is below it without being told, whatever the working directory.
-_PLACES = ("storage", "local_artifact_storage", "compute_logs")
-# Dagster advises its developers' tool `dg`, which lakefs-gc does not need.
-_NO_ADVICE = "ignore:Function `dev_command` is superseded"
+# By default Dagster keeps all of these below DAGSTER_HOME.
+_STORAGE_SECTIONS = ("storage", "local_artifact_storage", "compute_logs")
+# Dagster recommends its tool `dg`, which lakefs-gc does not need.
+_NO_DG_WARNING = "ignore:Function `dev_command` is superseded"
 _SHUTDOWN_SECONDS = 30
 
 
 def write_settings(home: Path, settings: Settings) -> Path:
-    """The configuration of the demo, for the processes that Dagster starts; and that of the instance itself."""
+    """Write the settings of the demo and the configuration of its Dagster instance. Return the file of the settings."""
     file = home / CONFIG_FILE
     file.write_text(
         "\n".join(
@@ -42,7 +42,7 @@ def write_settings(home: Path, settings: Settings) -> Path:
         "utf-8",
     )
     instance = yaml.safe_load((_PACKAGE / "dagster.yaml").read_text("utf-8"))
-    for section in _PLACES:
+    for section in _STORAGE_SECTIONS:
         del instance[section]
     (home / "dagster.yaml").write_text(yaml.safe_dump(instance), "utf-8")
     (home / "workspace.yaml").write_text((_PACKAGE / "workspace.yaml").read_text("utf-8"), "utf-8")
@@ -51,15 +51,15 @@ def write_settings(home: Path, settings: Settings) -> Path:
 
 def serve(out: Output, environment: Mapping[str, str], port: int) -> None:
     """Run ``dagster dev`` until it is interrupted."""
-    out.say(f"Dagster: http://127.0.0.1:{port}  (Ctrl-C ends the demo and removes its files)")
-    out.say("   materialize sweep_approval for the last partition, and watch the sensor start the sweep")
-    command = [sys.executable, "-W", _NO_ADVICE, "-m", "dagster", "dev"]
+    out.say(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C ends the demo and removes its files)")
+    out.say("   Materialize sweep_approval for the last partition, then watch the sensor start the sweep.")
+    command = [sys.executable, "-W", _NO_DG_WARNING, "-m", "dagster", "dev"]
     command += ["-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port), "--log-level", "warning"]
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
     try:
         process.wait()
     except KeyboardInterrupt:
-        # A terminal has sent Dagster the same; it ends its daemon and its server.
+        # The terminal sent Dagster the same signal, so it ends its daemon and its server.
         process.wait(timeout=_SHUTDOWN_SECONDS)
     finally:
         process.terminate()

@@ -1,4 +1,4 @@
-"""What an examination found: the doctor's answers."""
+"""The findings of ``doctor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Verdict = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: what was found, and what to do about it when it is not ok."""
+    """The result of one check, and what to do about it if it is not ok."""
 
     check: str
     verdict: Verdict
@@ -18,5 +18,5 @@ class Finding:
     remedy: str = ""
 
     def to_facts(self) -> dict[str, str]:
-        """As JSON."""
+        """Return the finding as plain values for JSON."""
         return asdict(self)

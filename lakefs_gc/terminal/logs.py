@@ -1,4 +1,4 @@
-"""Logging of the command line: people read lines, machines read JSON, both on standard error."""
+"""Logging of the command line on standard error: lines for people, or JSON for machines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.logging import RichHandler
 
-# Dagster puts the run and the step before the message of a record that it keeps, and the message itself in here.
+# Dagster prefixes the message of a record with its run and step, and keeps the original message in this field.
 _DAGSTER_FIELD = "dagster_meta"
 _STANDARD_FIELDS = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", _DAGSTER_FIELD}
 
 
 class PlainFormatter(logging.Formatter):
-    """The message as it was said."""
+    """The message without Dagster's prefix."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _said(record)
+        return _message(record)
 
 
 class JSONFormatter(logging.Formatter):
@@ -29,19 +29,19 @@ class JSONFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,
-            "message": _said(record),
+            "message": _message(record),
             **{name: value for name, value in record.__dict__.items() if name not in _STANDARD_FIELDS},
         }
         return json.dumps(content, default=str)
 
 
-def _said(record: logging.LogRecord) -> str:
+def _message(record: logging.LogRecord) -> str:
     original = getattr(record, _DAGSTER_FIELD, {}).get("orig_message")
     return record.getMessage() if original is None else str(original)
 
 
 def configure_logging(console: Console, *, as_json: bool, verbose: bool) -> None:
-    """Send our log to standard error; warnings of the libraries too."""
+    """Send the log of lakefs-gc, and warnings of libraries, to standard error."""
     handler: logging.Handler
     if as_json:
         handler = logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""What the command line shows."""
+"""Prints the results of the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.logs import configure_logging
 from lakefs_gc.units import human_bytes
 
-if TYPE_CHECKING:  # they bring Spark along, seconds that `--help` does not need
+if TYPE_CHECKING:  # they load Spark, which takes seconds that `--help` does not need
     from lakefs_gc.engine.records.mark import Mark
     from lakefs_gc.engine.records.mark_parts import Overview
 
@@ -31,40 +31,39 @@ _VERDICT_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class Output:
-    """Results on standard output, as tables or as one JSON object; everything else on standard error."""
+    """Prints results on standard output, as tables or as one JSON object, and everything else on standard error."""
 
     def __init__(self, *, as_json: bool = False, log_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
         self._log_json = log_json
-        # Keys and messages are shown as they are: `:100:` is part of a key, not a picture.
-        # A pipe or a file gets whole lines: rich would fold them at 80 columns.
+        # No emoji: `:100:` is part of a key. Without a terminal, lines are not folded at rich's default of 80 columns.
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
         self._out = Console(highlight=False, emoji=False, soft_wrap=True, width=width)
         self._err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, width=width)
-        # Beside a JSON result, what people read goes to standard error.
+        # With JSON on standard output, text for people goes to standard error.
         self._people = self._err if as_json else self._out
         configure_logging(self._err, as_json=log_json, verbose=verbose)
 
     def result(self, facts: Mapping[str, Any], show: Callable[[], object]) -> None:
-        """Print a result: ``facts`` as JSON, or whatever ``show`` prints."""
+        """Print a result: ``facts`` as JSON, or else what ``show`` prints."""
         if self.as_json:
             typer.echo(json.dumps(facts))
         else:
             show()
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line for people."""
         self._people.print(text, markup=False)
 
     def say_error(self, text: str) -> None:
-        """A line on standard error, or a record of the log when that is JSON."""
+        """Print a line on standard error, or log it if the log is JSON."""
         if self._log_json:
             logger.error(text)
         else:
             self._err.print(text, style="red", markup=False)
 
     def fail(self, error: LakeFSGCError) -> None:
-        """An error and what to do about it; where the log is JSON, one record (``message``, ``remedy``, ``error``)."""
+        """Print an error and its remedy. If the log is JSON, write one record (``message``, ``remedy``, ``error``)."""
         if self._log_json:
             logger.error("%s", error.message, extra={"remedy": error.remedy, "error": type(error).__name__})
             return
@@ -74,7 +73,7 @@ class Output:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[None]:
-        """A spinner that names the stage under way; on a terminal only."""
+        """Show a spinner with the current stage, on a terminal only."""
         with self._err.status(Text(text)) as status:
             handler = _StageHandler(lambda stage: status.update(Text(f"{text}: {stage}")))
             logger = logging.getLogger("lakefs_gc")
@@ -85,7 +84,7 @@ class Output:
                 logger.removeHandler(handler)
 
     def show_mark(self, mark: Mark) -> None:
-        """The numbers of a mark."""
+        """Show the numbers of a mark."""
         rows: list[tuple[str, object]] = [
             ("mark", mark.mark_id),
             ("repository", mark.repository),
@@ -96,7 +95,7 @@ class Output:
             *((name.replace("_", " "), f"{count:,}") for name, count in mark.counts.items()),
             ("candidates", f"{mark.candidates:,}"),
             ("candidate bytes", _size(mark.candidate_bytes)),
-            ("deleted bytes", mark.run.get("deleted_bytes", "unknown")),
+            ("space after deletes", mark.run.get("deleted_bytes", "unknown")),
             *_not_lakefs(mark),
             *(
                 (f"  {reason.replace('_', ' ')}", f"{total['objects']:,} objects, {_size(total['size_bytes'])}")
@@ -107,21 +106,21 @@ class Output:
         for check in failed_checks(mark.checks):
             self.say(f"{check.severity} failed check {check.name}: {check.message}")
 
-    def show_overview(self, seen: Overview) -> None:
-        """Where the bytes are, and some of the objects."""
+    def show_overview(self, contents: Overview) -> None:
+        """Show the largest prefixes of a mark, and a sample of its objects."""
         self._table(
             ("largest prefixes", "objects", "size"),
-            [(p.prefix, f"{p.objects:,}", _size(p.size_bytes)) for p in seen.largest_prefixes],
+            [(p.prefix, f"{p.objects:,}", _size(p.size_bytes)) for p in contents.largest_prefixes],
         )
         self._table(
-            ("a sample", "size", "last modified"),
-            [(o["address"], _size(_int(o.get("size"))), o.get("last_modified", "")) for o in seen.sample],
+            ("sample", "size", "last modified"),
+            [(o["address"], _size(_int(o.get("size"))), o.get("last_modified", "")) for o in contents.sample],
         )
 
     def show_outcomes(
         self, outcomes: Mapping[str, Mapping[str, int]], errors: Sequence[Mapping[str, str | int]] = ()
     ) -> None:
-        """What a sweep, a backup or a restore did, and the most frequent errors."""
+        """Show the outcomes of a sweep, backup or restore, and the most frequent errors."""
         self._table(
             ("outcome", "objects", "size"),
             [(name.replace("_", " "), f"{o['objects']:,}", _size(o["size_bytes"])) for name, o in outcomes.items()],
@@ -129,7 +128,7 @@ class Output:
         self.show_errors(errors)
 
     def show_history(self, marks: Sequence[Mapping[str, Any]]) -> None:
-        """The marks of a repository."""
+        """Show the marks of a repository."""
         if not marks:
             self.say("no marks")
             return
@@ -137,7 +136,7 @@ class Output:
         self._table(columns, [tuple(mark[column] for column in columns) for mark in marks])
 
     def show_backups(self, backups: Sequence[Mapping[str, Any]]) -> None:
-        """The backups that are there."""
+        """Show the backups."""
         if not backups:
             self.say("no backups")
             return
@@ -145,18 +144,18 @@ class Output:
         self._table(columns, [tuple(backup[column] for column in columns) for backup in backups])
 
     def show_errors(self, errors: Sequence[Mapping[str, str | int]]) -> None:
-        """The most frequent errors, each with an example."""
+        """Show the most frequent errors, each with an example."""
         if errors:
             columns = ("objects", "error", "for_example")
             self._table(columns, [tuple(error[column] for column in columns) for error in errors])
 
     def show_findings(self, findings: Sequence[Finding]) -> None:
-        """What the doctor found."""
+        """Show the findings of ``doctor``."""
         facts = {"findings": [finding.to_facts() for finding in findings]}
         self.result(facts, lambda: self._findings_table(findings))
 
     def _findings_table(self, findings: Sequence[Finding]) -> None:
-        table = Table("check", "", "what was found", box=None)
+        table = Table("check", "", "finding", box=None)
         for finding in findings:
             style = _VERDICT_STYLE[finding.verdict]
             remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
@@ -171,7 +170,7 @@ class Output:
 
 
 class _StageHandler(logging.Handler):
-    """Tells which stage begins."""
+    """Reports each stage that begins."""
 
     def __init__(self, update: Callable[[str], None]) -> None:
         super().__init__()
@@ -184,12 +183,12 @@ class _StageHandler(logging.Handler):
 
 
 def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:
-    """What lies at the root under names that lakeFS does not give."""
+    """Yield the row about objects at the root whose names lakeFS did not generate."""
     if mark.named_at_root:
         yield "names at the root", f"all collected, because the repository refers to {mark.named_at_root}"
     elif mark.not_lakefs is not None:
         objects, size_bytes = mark.not_lakefs
-        yield "not lakeFS's", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
+        yield "unrecognized names", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
 
 
 def _size(size_bytes: int | None) -> str:
