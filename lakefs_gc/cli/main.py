@@ -23,7 +23,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lakefs_gc import __version__
-from lakefs_gc.cli import backup_commands, demo_commands, design_commands, mark_commands, setup_commands
+from lakefs_gc.cli.commands import backups, demo, designs, marks, setup
 from lakefs_gc.cli.options import OPTIONS
 from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 
@@ -37,24 +37,24 @@ app = typer.Typer(
 )
 
 for _command in (
-    mark_commands.mark,
-    mark_commands.approve,
-    mark_commands.sweep,
-    mark_commands.run,
-    mark_commands.show,
-    mark_commands.history,
-    setup_commands.doctor,
-    demo_commands.demo,
-    demo_commands.sandbox,
-    backup_commands.backup,
-    backup_commands.restore,
-    backup_commands.backups,
-    setup_commands.package,
-    setup_commands.warm_up,
-    setup_commands.job,
+    marks.mark,
+    marks.approve,
+    marks.sweep,
+    marks.run,
+    marks.show,
+    marks.history,
+    setup.doctor,
+    demo.demo,
+    demo.sandbox,
+    backups.backup,
+    backups.restore,
+    backups.backups,
+    setup.package,
+    setup.warm_up,
+    setup.job,
 ):
     app.command()(_command)
-app.add_typer(design_commands.app, name="designs")
+app.add_typer(designs.app, name="designs")
 
 _INTERRUPTED = InterruptedRunError.exit_code
 
