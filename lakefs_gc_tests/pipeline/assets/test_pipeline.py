@@ -108,7 +108,7 @@ def test_materialize_all_does_not_approve_what_nobody_has_seen(
     result = location.materialize(RUN, *STAGES, "mark", "sweep_approval", "sweep")
     failure = failure_of(result, "sweep_approval")
     assert "No person has reviewed it" in failure["description"]
-    assert "alone" in failure["what_to_do"]
+    assert "only sweep_approval" in failure["what_to_do"]
     assert failure["error"] == ApprovalError.__name__
     assert len(repository.objects()) == LIVE + GARBAGE
     # Alone, after a look, it is an approval.
