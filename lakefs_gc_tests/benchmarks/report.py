@@ -15,6 +15,8 @@ from rich.table import Table
 
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure
 
+_MAIN_FIGURES = ("wall_s", "client_cpu_s", "driver_peak_mib", "requests", "slow_downs")
+_COLUMNS = 3
 _ROW_HEIGHT, _NAME_WIDTH, _BAR_WIDTH, _FIGURE_WIDTH = 26, 320, 420, 160
 
 
@@ -32,10 +34,14 @@ def baseline_of(cases: Sequence[Case]) -> Case | None:
 
 
 def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
-    """Return a table with one column for each figure, and the ratio to the baseline."""
+    """Return a table with the main figures, and the ratio to the baseline. Fits into a terminal of 80 columns."""
     baseline = baseline_of(cases)
-    names = list(dict.fromkeys(name for case in cases for name in case.figures))
-    table = Table("case", *(name for name in names), *(["× baseline"] if baseline else []), title=benchmark.title)
+    every = dict.fromkeys(name for case in cases for name in case.figures)
+    names = [name for name in dict.fromkeys((benchmark.compare, *_MAIN_FIGURES, *every)) if name in every][:_COLUMNS]
+    omitted = len(every) - len(names)
+    caption = f"{omitted} more figures are in the JSON that --out writes" if omitted else None
+    header = ("case", *names, *(["× baseline"] if baseline else []))
+    table = Table(*header, title=benchmark.title, caption=caption)
     for column in table.columns[1:]:
         column.justify = "right"
     for case in cases:

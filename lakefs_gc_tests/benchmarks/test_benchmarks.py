@@ -44,6 +44,14 @@ def test_results_are_written_as_table_json_and_plot(tmp_path: Path) -> None:
     assert bars[1] == pytest.approx(2.5 * bars[0])
 
 
+def test_the_table_has_the_main_figures_and_counts_the_others() -> None:
+    figures = {f"figure_{number}": number for number in range(20)} | {"wall_s": 2.0, "keys_per_s": 100}
+    table = report.to_table(benchmark(), [Case("only", figures)])
+    assert [column.header for column in table.columns[:3]] == ["case", "keys_per_s", "wall_s"]
+    assert len(table.columns) == 4, "the case and three figures"
+    assert str(table.caption).startswith("19 more figures")
+
+
 # It runs for a while, because a process that ends between two measurements is not seen.
 _CHILD = "import time; x = bytearray(100_000_000); sum(range(20_000_000)); time.sleep(2)"
 
