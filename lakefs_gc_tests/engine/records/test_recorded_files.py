@@ -159,3 +159,14 @@ def test_files_of_today_are_written_to_the_same_bytes() -> None:
     """The recorded mark and approval have former names of checks; these two are of the current schema version."""
     for name in ("backup-version-3.json", "store-listing-version-3.json"):
         assert RECORDS[name].from_json(recorded(name), "file").to_json() == recorded(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [(("brakes", 0, "more"), 1), (("checks",), []), (("made_by",), "lakeFS Spark client")], ids=label
+)
+def test_what_no_version_of_lakefs_gc_wrote(path: FieldPath, value: Any) -> None:
+    """A manifest of lakeFS's own client does not exist: it would be a mark without checks."""
+    content = json.loads(recorded("mark-version-3.json"))
+    at(content, path[:-1])[path[-1]] = value
+    with pytest.raises(CorruptFileError, match="not a mark manifest"):
+        read_changed("mark-version-3.json", content)
