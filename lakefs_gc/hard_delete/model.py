@@ -37,11 +37,11 @@ def damage(world: World, view: View) -> dict[Kind, str]:
     found: dict[Kind, str] = {}
     for place, address in view.staged.items():
         if address not in world.objects:
-            found.setdefault(Kind.STAGED_LOST, f"{place} is staged as {address}, which is gone")
+            found.setdefault(Kind.STAGED_LOST, f"{place} is staged as {address}, which does not exist")
     for place, (address, content) in view.committed.items():
         stored = world.objects.get(address)
         if stored is None:
-            found.setdefault(Kind.COMMITTED_LOST, f"{place} is committed as {address}, which is gone")
+            found.setdefault(Kind.COMMITTED_LOST, f"{place} is committed as {address}, which does not exist")
         elif stored.content != content:
             found.setdefault(Kind.CHANGED, f"{place} was committed as {content!r} and now reads {stored.content!r}")
     return found

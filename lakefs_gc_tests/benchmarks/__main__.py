@@ -38,7 +38,7 @@ def load(name: str) -> Benchmark:
     """Return the benchmark of a module."""
     benchmark = importlib.import_module(f"{__package__}.{name}").BENCHMARK
     if not isinstance(benchmark, Benchmark):
-        raise TypeError(f"{name}.BENCHMARK is no Benchmark")
+        raise TypeError(f"{name}.BENCHMARK is not a Benchmark")
     return benchmark
 
 

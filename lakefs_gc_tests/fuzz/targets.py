@@ -677,7 +677,7 @@ def _read_manifest(data: bytes) -> Any:
     manifest = DatasetManifest.from_json(data, _FILE)
     _agree(DatasetManifest.from_json(manifest.to_json(), _FILE), manifest, "a manifest, written and read again")
     if not all(type(size) is int for size in manifest.files.values()):
-        raise Finding("a file whose size is no number of bytes")
+        raise Finding("a file with an invalid size")
     return manifest
 
 

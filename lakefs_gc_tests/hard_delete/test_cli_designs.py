@@ -25,7 +25,7 @@ def test_a_trace_is_printed_as_numbered_steps(
     code, out, _ = run(monkeypatch, capsys, "designs", "show", "5", "commit-move")
     assert code == 0
     assert 'move a to b  Move 2: "locks" entry a  -> done' in out
-    assert "=> a committed entry lost its object: c1/a is committed as A, which is gone" in out
+    assert "=> a committed entry lost its object: c1/a is committed as A, which does not exist" in out
     assert " states in " in out
 
 

@@ -214,7 +214,7 @@ def test_design_5_commit_move_leaves_an_uncommitted_entry_for_a_committed_object
 
 def test_design_5_after_commit_move_a_reset_deletes_committed_data() -> None:
     *_, broken = follow(5, "commit-move", [*COMMIT_MOVE, *RESET])
-    assert broken == {Kind.COMMITTED_LOST: "c1/a is committed as A, which is gone"}
+    assert broken == {Kind.COMMITTED_LOST: "c1/a is committed as A, which does not exist"}
 
 
 DELETE_MOVE: Steps = [
@@ -233,7 +233,7 @@ DELETE_MOVE: Steps = [
 
 def test_design_5_a_move_between_check_and_delete_loses_the_object() -> None:
     *_, broken = follow(5, "delete-move", DELETE_MOVE)
-    assert broken == {Kind.STAGED_LOST: "main/b is staged as A, which is gone"}
+    assert broken == {Kind.STAGED_LOST: "main/b is staged as A, which does not exist"}
 
 
 def test_design_5_a_delete_that_locks_excludes_the_move() -> None:
@@ -268,7 +268,7 @@ def test_design_5_concurrent_moves_make_two_entries_for_one_object() -> None:
             ("delete b", "Delete 4: hard-deletes A"),
         ],
     )
-    assert broken == {Kind.STAGED_LOST: "main/c is staged as A, which is gone"}
+    assert broken == {Kind.STAGED_LOST: "main/c is staged as A, which does not exist"}
 
 
 def test_design_5_a_stale_lock_blocks_forever() -> None:

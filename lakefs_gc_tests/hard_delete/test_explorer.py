@@ -1,4 +1,4 @@
-"""The explorer goes through every schedule, whatever it leaves out."""
+"""The explorer finds every reachable world, although it omits schedules."""
 
 from __future__ import annotations
 

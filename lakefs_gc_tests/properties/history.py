@@ -290,7 +290,7 @@ class History:
             if seen:
                 reachable, there = seen.pop()
                 lost = reachable & (there - self.repository.objects())
-                assert not lost, f"reachable when the look was taken, and gone: {sorted(lost)}"
+                assert not lost, f"reachable at the second look, but deleted: {sorted(lost)}"
 
         def before_look() -> None:
             check_round()
@@ -372,7 +372,7 @@ class History:
         collector.sweep_mark(mark)
         self._count_swept(collector)
         now = self.repository.objects()
-        assert not reachable & (there - now), f"reachable, and gone: {sorted(reachable & (there - now))}"
+        assert not reachable & (there - now), f"reachable, but deleted: {sorted(reachable & (there - now))}"
         # The server lists recent copies for a while, even if they were deleted.
         garbage = now - reachable - collector.addresses("uncommitted")
         if self.server.retention_rules("lake") is None:  # then every reference in a file of the namespace counts

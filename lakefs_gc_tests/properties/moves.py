@@ -48,7 +48,7 @@ from lakefs_gc_tests.support.collector import STAGES, keys_below, marked
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
 
 _OTHERS = "other_repositories_were_read"
-_NEIGHBOUR = (SafetyError, OtherRepositoryError)
+_OTHER_REPOSITORY = (SafetyError, OtherRepositoryError)
 
 
 def _mark(h: SeededHistory, collector: AssetCollector, also_on: set[str] | None = None) -> Mark:
@@ -118,10 +118,10 @@ def _is_told(h: SeededHistory) -> bool:
     return str(h.repository.folder) in h.server.issued_address("lake", "main")
 
 
-# -- 2: neighbours that cannot be read
+# -- 2: another repository that cannot be read
 
 
-def neighbours(h: SeededHistory) -> list[str]:
+def other_repository(h: SeededHistory) -> list[str]:
     """Another repository imported an object of this one, and cannot be read."""
     h.share("main", h.random.randint(0, 50))
     for key in sorted(h.repository.objects() - h.reachable())[:1]:
@@ -130,7 +130,7 @@ def neighbours(h: SeededHistory) -> list[str]:
         h._shared.add(key)
     how, when = h.random.choice(("gone", "linked", "a file", "truncated")), h.random.choice(("before", "between"))
     named = when == "before" and h.random.random() < 0.4
-    h.drawn = [f"neighbours: {how}, {when}" + (", named" if named else "")]
+    h.drawn = [f"other repository: {how}, {when}" + (", named" if named else "")]
     collector = h.collector(repositories_not_read=("other",)) if named else h.collector()
     if when == "before":
         mend = _hide(h, how)
@@ -141,7 +141,7 @@ def neighbours(h: SeededHistory) -> list[str]:
         ):
             mark = _mark(h, collector, {_OTHERS})
             if not named and _OTHERS not in {check.name for check in mark.checks if check.blocks_sweep}:
-                raise ViolationError("a neighbour could not be read, and no check failed")
+                raise ViolationError("another repository could not be read, but no check failed")
             if named:
                 collector.give_approval(mark, _usual_overrides(mark))
                 collector.sweep_approved(mark)
@@ -163,7 +163,7 @@ def neighbours(h: SeededHistory) -> list[str]:
         h.other.commit()
         h._shared.add(key)
         mend = _hide(h, how)
-        with h.must_fail(*_NEIGHBOUR):
+        with h.must_fail(*_OTHER_REPOSITORY):
             collector.sweep_approved(mark)
     mend()
     return h.drawn
@@ -257,7 +257,7 @@ def metadata(h: SeededHistory) -> list[str]:
     failed = bool(caught)
     mend()
     if lost := live - h.repository.objects():
-        raise ViolationError(f"live and gone, failed {failed}: {sorted(lost)}")
+        raise ViolationError(f"live objects deleted, failed {failed}: {sorted(lost)}")
     return h.drawn
 
 
@@ -318,8 +318,8 @@ def clocks(h: SeededHistory) -> list[str]:
     seconds = h.random.choice((-1, 1)) * h.random.choice((10, 200, 290, 320, 4000, 100_000))
     over = abs(seconds) > 300
     h.drawn = [f"clocks: {seconds} s"]
-    h.repository.put_stray("data/edge/young", age_hours=23.95)
-    h.repository.put_stray("data/edge/old", age_hours=24.02)
+    h.repository.put_stray("data/edge/newer", age_hours=23.95)
+    h.repository.put_stray("data/edge/older", age_hours=24.02)
     collector = h.collector()
     if over and h.random.random() < 0.5:
         with clock_off_by(seconds), h.must_fail(ClockSkewError):
@@ -327,9 +327,9 @@ def clocks(h: SeededHistory) -> list[str]:
         return ["clocks: over, mark"]
     with clock_off_by(0 if over else seconds):
         mark = _mark(h, collector)
-    there = {"data/edge/young", "data/edge/old"} & marked(h.repository, mark)
-    if there - h.reachable() > {"data/edge/old"} or "data/edge/young" in there:
-        raise ViolationError(f"the clock is {seconds} s off, and what is too young is marked")
+    there = {"data/edge/newer", "data/edge/older"} & marked(h.repository, mark)
+    if there - h.reachable() > {"data/edge/older"} or "data/edge/newer" in there:
+        raise ViolationError(f"the clock differs by {seconds} s, and an object newer than the cutoff is marked")
     collector.give_approval(mark, _usual_overrides(mark))
     with clock_off_by(seconds):
         if over:
@@ -389,7 +389,7 @@ def approvals(h: SeededHistory) -> list[str]:
     return h.drawn
 
 
-# -- 6: killed with deletes under way
+# -- 6: killed during deletes
 
 
 def killed(h: SeededHistory) -> list[str]:
@@ -514,7 +514,7 @@ def server(h: SeededHistory) -> list[str]:
             collector.sweep_approved(mark)
         finally:
             if when == "sweep" and mark.candidates and (lost := live - h.repository.objects()):
-                raise ViolationError(f"live since the mark, and gone: {sorted(lost)}")
+                raise ViolationError(f"live since the mark, but deleted: {sorted(lost)}")
     return h.drawn
 
 
@@ -571,12 +571,12 @@ def meanwhile(h: SeededHistory) -> list[str]:
 MOVES: dict[str, Move] = {
     "approvals": Move(approvals),
     "clocks": Move(clocks),
-    "folders, told": Move(folders, {"issues_folder_addresses": True}),
-    "folders, untold": Move(folders),
+    "folders, known": Move(folders, {"issues_folder_addresses": True}),
+    "folders, unknown": Move(folders),
     "killed": Move(killed),
     "meanwhile": Move(meanwhile),
     "metadata": Move(metadata),
-    "neighbours": Move(neighbours),
+    "other repository": Move(other_repository),
     "rewritten marks": Move(rewritten_marks),
     "server": Move(server),
     "workspace": Move(workspace),

@@ -74,6 +74,6 @@ class PlainCollector(AssetCollector):
 def _function(stage: str) -> Any:
     asset = getattr(importlib.import_module(f"lakefs_gc.pipeline.assets.{stage}"), stage)
     if not isinstance(asset, AssetsDefinition):
-        raise TypeError(f"{stage} is no asset")
+        raise TypeError(f"{stage} is not an asset")
     compute: Any = asset.op.compute_fn
     return compute.decorated_fn

@@ -172,7 +172,7 @@ class SeededHistory(History):
         finally:
             lost = live - self.repository.objects()
             if lost:
-                raise ViolationError(f"live and gone: {sorted(lost)}")
+                raise ViolationError(f"live objects deleted: {sorted(lost)}")
 
     @contextmanager
     def may_fail(self, *kinds: type[LakeFSGCError]) -> Iterator[list[LakeFSGCError]]:
@@ -194,9 +194,9 @@ class SeededHistory(History):
         with self.may_fail(*kinds) as caught:
             yield
         if not caught:
-            raise ViolationError(f"went on where it must say {' or '.join(kind.__name__ for kind in kinds)}")
+            raise ViolationError(f"continued instead of failing with {' or '.join(kind.__name__ for kind in kinds)}")
         if gone := before - self.repository.objects():
-            raise ViolationError(f"deleted before it refused: {sorted(gone)}")
+            raise ViolationError(f"deleted before the failure: {sorted(gone)}")
 
 
 @contextmanager

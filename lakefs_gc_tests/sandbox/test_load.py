@@ -228,7 +228,7 @@ def check(process: SandboxProcess, ledgers: list[Ledger], committers: list[Ledge
             assert (branch, stats.path) not in contents, "listed twice"
             contents[branch, stats.path] = stats
     expected = {key: ledger for ledger in ledgers for key in ledger.written.keys() | ledger.in_flight.keys()}
-    assert contents.keys() <= expected.keys(), "nobody wrote it"
+    assert contents.keys() <= expected.keys(), "an object that was not written"
     for key, ledger in expected.items():
         content = content_of(process, contents[key].physical_address) if key in contents else None
         assert content in ledger.allowed(key), key

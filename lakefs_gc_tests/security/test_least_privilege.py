@@ -101,7 +101,7 @@ def asked_of_lakefs(recorded_run: RecordedRun) -> Iterator[tuple[str, str]]:
         call = f"{method} {path.removeprefix('/api/v1')}"
         found = [(re.fullmatch(pattern, call), needed) for pattern, needed in LAKEFS_ACTIONS.items()]
         matches = [(match, needed) for match, needed in found if match]
-        assert matches, f"a call that nobody thought of: {call}"
+        assert matches, f"a call without a known permission: {call}"
         for match, needed in matches:
             for action, below in needed:
                 named = match.groupdict()

@@ -47,7 +47,7 @@ class Answer:
     """Without a length the end of the connection is the end of the body."""
 
 
-def error(status: int, code: str, message: str = "told by the test") -> Answer:
+def error(status: int, code: str, message: str = "injected by the test") -> Answer:
     body = f"{_XML}<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return Answer(status, body.encode(), {"Content-Type": "application/xml"})
 

@@ -127,6 +127,6 @@ class LakeFSProxy:
         return Handler
 
 
-def refusal(status: int, message: str = "told by the test") -> Answered:
+def refusal(status: int, message: str = "injected by the test") -> Answered:
     """Return an error in lakeFS's format."""
     return Answered(status, json.dumps({"message": message}).encode())

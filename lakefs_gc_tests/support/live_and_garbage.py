@@ -37,7 +37,7 @@ class Scene:
 
     def check_live(self, when: str) -> None:
         lost = self.live.keys() - self.repository.objects()
-        assert not lost, f"{when}: live objects are gone: {sorted(lost)}"
+        assert not lost, f"{when}: live objects were deleted: {sorted(lost)}"
 
     def collector(self, spark: SparkSession, server: LakeFSClient | None = None) -> Collector:
         """Return a run that reads every range from the store."""

@@ -15,7 +15,7 @@ def log(
     sandbox: Sandbox, repository: Repository, start: CommitRecord, *, first_parent: bool, since: float | None
 ) -> Iterator[CommitRecord]:
     """Yield a commit and its ancestors, the newest first."""
-    queue = [_Youngest(start)] if since is None or start.creation_date >= since else []
+    queue = [_NewestFirst(start)] if since is None or start.creation_date >= since else []
     seen: set[str] = set()
     while queue:
         current = heapq.heappop(queue).commit
@@ -26,7 +26,7 @@ def log(
             seen.add(parent)
             record = sandbox.refs.commit(repository.name, parent)
             if since is None or record.creation_date >= since:
-                heapq.heappush(queue, _Youngest(record))
+                heapq.heappush(queue, _NewestFirst(record))
 
 
 def merge_base(sandbox: Sandbox, repository: Repository, left: CommitRecord, right: CommitRecord) -> CommitRecord:
@@ -49,11 +49,11 @@ def merge_base(sandbox: Sandbox, repository: Repository, left: CommitRecord, rig
 
 
 @dataclass(frozen=True)
-class _Youngest:
+class _NewestFirst:
     """The order of commits in a heap: the latest first, and the greater id first for commits of the same second."""
 
     commit: CommitRecord
 
-    def __lt__(self, other: _Youngest) -> bool:
+    def __lt__(self, other: _NewestFirst) -> bool:
         mine, others = self.commit, other.commit
         return (mine.creation_date, mine.id) > (others.creation_date, others.id)

@@ -22,9 +22,10 @@ METADATA_FOLDER = "_lakefs/"
 
 @dataclass(frozen=True)
 class RangeLimits:
-    """When a range is full, as lakeFS has it: at ``max_size_bytes``, or after a key that happens to hash to
-    0 modulo ``raggedness_entries``, so that the same content is cut at the same keys whatever was written
-    before.
+    """The conditions for a full range, as in lakeFS.
+
+    A range ends at ``max_size_bytes``, or after a key whose hash is 0 modulo ``raggedness_entries``. So the same
+    content is split at the same keys, independent of earlier writes.
     """
 
     max_size_bytes: int = 20 << 20
@@ -137,10 +138,10 @@ class Committed:
         return metarange.id
 
     def apply(self, base_id: str, changes: Iterator[Change], *, allow_empty: bool = False) -> str:
-        """Return the tree that changes make of another one; raises ``NoChanges`` when they change nothing.
+        """Apply changes to a tree, and return the new tree. Raise ``NoChanges`` if they change nothing.
 
-        Ranges in which no change falls are used again. A record of the same identity as the one at its
-        path is no change: the old one stays, with its address.
+        Ranges without a change are reused. A record with the identity of the existing record at its path is not a
+        change, so the existing record and its address stay.
         """
         applied = _Applied(self, base_id, changes)
         tree = self.write(applied)
@@ -237,9 +238,7 @@ class _Table:
 
 
 class _Applied:
-    """The records and whole ranges of a tree with changes; ``changed`` says, after the walk, whether any
-    was one.
-    """
+    """The records and whole ranges of a tree with changes. After the walk, ``changed`` tells if any applied."""
 
     def __init__(self, committed: Committed, base_id: str, changes: Iterator[Change]) -> None:
         self._committed = committed

@@ -203,7 +203,7 @@ def test_branches_that_do_not_say_what_they_show(
     [failed_check] = [check for check in mark.checks if not check.passed]
     assert (failed_check.name, failed_check.blocks_sweep) == ("no_head_object_marked", True)
     assert "was not checked" in failed_check.message
-    assert "told by the test" in failed_check.message
+    assert "injected by the test" in failed_check.message
 
 
 def test_a_branch_that_was_deleted_since_is_no_failure(spark: SparkSession, repository: LakeRepository) -> None:

@@ -52,7 +52,7 @@ def test_objects_are_read_directly_from_the_store(on_s3: Place, clock: FakeClock
     assert tree in httpx.get(prepared.gc_commits_presigned_url).text
     on_s3.store.delete_many([on_s3.key("b")])
     gone = objects.stat_object(REPOSITORY, "main", "b", presign=True).physical_address
-    assert httpx.get(gone).status_code == 404, "as with lakeFS: a URL says nothing of the object"
+    assert httpx.get(gone).status_code == 404, "as in lakeFS, a URL does not prove that the object exists"
 
 
 def test_an_object_is_written_directly_to_the_store(on_s3: Place) -> None:

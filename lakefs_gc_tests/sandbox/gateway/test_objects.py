@@ -137,7 +137,7 @@ def test_refusals(place: Place, s3: Any) -> None:
     fields = {"Bucket": REPOSITORY, "Key": "main/x"}
     assert refusal(412, s3.put_object, **fields, Body=b"y", IfNoneMatch="*") == "PreconditionFailed"
     place.store.delete_many([place.key("x")])
-    assert refusal(404, s3.get_object, **fields) == "NoSuchVersion", "as lakeFS: the bytes are gone"
+    assert refusal(404, s3.get_object, **fields) == "NoSuchVersion", "as in lakeFS, for deleted bytes"
 
 
 def test_only_the_sandbox_s_credentials_sign(place: Place) -> None:
