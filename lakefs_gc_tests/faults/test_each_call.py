@@ -1,9 +1,9 @@
-"""Every call of a mark and its sweep fails once, or from then on, in each way: never is a live object gone.
+"""Every call of a mark and its sweep fails once, or repeatedly, in each way. No live object is ever deleted.
 
-The calls of a clean run are counted first; then each of them is spoiled in each way, in a run of its own.  No run has a
-range cache: with one, only the first would read any.  That is many hundreds of runs: a few of them are made, unless
-``LAKEFS_GC_TESTS_FAULTS`` says otherwise.  ``1/1`` makes all, ``3/20`` the third of twenty parts: twenty sessions with
-a part each have made all.
+First the calls of a run without a fault are counted. Then each of them fails in each way, in its own run. No run has a
+range cache, because with one only the first run would read ranges. All of this takes many hundreds of runs, so by
+default only a few are made. ``LAKEFS_GC_TESTS_FAULTS`` chooses others: ``1/1`` makes all runs, and ``3/20`` the third
+of twenty parts.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, r
 from lakefs_gc_tests.support.live_and_garbage import Scene
 
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
-_FEW = 2
+_FEW_CALLS = 2
+_FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
 pytestmark = pytest.mark.long(130)
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver pauses for as little as the workers."""
+    """Make the driver pause for as short as the workers."""
     monkeypatch.setattr(RetryPolicy, "pause_seconds", impatient_daemon.pause_seconds)
 
 
-def chosen(calls: int, faults: Iterable[str]) -> list[tuple[int, str]]:
-    """Which calls to spoil, and how: a part of them, or a few."""
+def chosen(calls: int, faults: Iterable[str], few: int) -> list[tuple[int, str]]:
+    """Return the calls that fail, and how: a part of all combinations, or by default a few."""
     every = [(number, fault) for fault in faults for number in range(1, calls + 1)]
     if _PART:
         return every[int(_PART) - 1 :: int(_PARTS)]
-    step = len(every) // _FEW
+    step = len(every) // few
     return every[step // 2 :: step]
 
 
 def survive(
     scene: Scene, garbage: str, spoiled: Collector, clean: Collector, heal: Callable[[], None], when: str
 ) -> bool:
-    """Run with a fault, then without; whether the first one ended right."""
+    """Run with a fault, then without. Return whether the first run ended with the right result."""
     try:
         ended = scene.run(spoiled, garbage, when)
     except LakeFSGCError:
@@ -62,17 +63,22 @@ def survive(
     return ended
 
 
+_TEXT = {"Content-Type": "text/plain"}
 API_FAULTS: dict[str, Callable[[Asked, Callable[..., Answered]], Answered]] = {
     "403": lambda asked, real: refusal(403),
     "500": lambda asked, real: refusal(500),
     "cut": lambda asked, real: Answered(real().status, b"{" * 100, cut_at=1),
     "wrong": lambda asked, real: Answered(200, b"[]"),
     "nothing": lambda asked, real: Answered(200, b"{}"),
+    "not found": lambda asked, real: refusal(404, "not found"),
+    "not found, by a proxy": lambda asked, real: Answered(404, b"404 page not found\n", _TEXT),
+    "gone": lambda asked, real: refusal(410, "gone"),
+    "gone, by a proxy": lambda asked, real: Answered(410, b"<html>410 Gone</html>", _TEXT),
 }
 
 
 def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
-    """Once; and from then on, for the same path, where that is asked for again."""
+    """A call fails once. If the run repeats the call, it also fails repeatedly, in another run."""
     with Lake(tmp_path / "lake") as lake, LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         scene = Scene.of(lake.repository())
         credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
@@ -82,7 +88,7 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
             return scene.collector(spark, server)
 
         def spoiled(number: int, fault: str, *, for_ever: bool) -> tuple[bool, bool]:
-            """Whether that run ended right, and whether it asked again for what was spoiled."""
+            """Return whether the run ended with the right result, and whether it repeated the failed call."""
             garbage = scene.litter()
             first = len(proxy.asked)
             hit: list[str] = []
@@ -108,11 +114,11 @@ def test_each_call_of_lakefs(spark: SparkSession, tmp_path: Path) -> None:
 
         assert scene.run(collector(), scene.litter())
         before = len(proxy.asked)
-        assert scene.run(collector(), scene.litter())  # the first one has had a call of its own
+        assert scene.run(collector(), scene.litter())  # the first run makes a call that later runs do not make
         calls = len(proxy.asked) - before
-        for number, fault in chosen(calls, API_FAULTS):
+        for number, fault in chosen(calls, API_FAULTS, _FEW_API_CALLS):
             ended, again = spoiled(number, fault, for_ever=False)
-            assert ended or fault != "500", "one 500 is tried again"
+            assert ended or fault != "500", "a single 500 is retried"
             if again:
                 spoiled(number, fault, for_ever=True)
 
@@ -128,7 +134,7 @@ STORE_FAULTS: dict[str, Callable[[], Answer]] = {
 
 
 def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
-    """Once for what a retry heals; else from then on, for that object."""
+    """A fault that a retry heals occurs once, any other fault at each request for the same object."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         scene = Scene.of(lake.repository())
         proxied = store_in_s3.server
@@ -141,7 +147,7 @@ def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3
         proxied.requests.clear()
         assert scene.run(collector(), garbage)
         calls = len(proxied.requests)
-        for number, fault in chosen(calls, STORE_FAULTS):
+        for number, fault in chosen(calls, STORE_FAULTS, _FEW_CALLS):
             garbage = scene.litter()
             first = len(proxied.requests)
             hit: list[tuple[str, tuple[str, ...]]] = []

@@ -119,7 +119,7 @@ _RULES_1_TO_11 = (
         " | _forgotten(server, run.repository, prepared)",
         "",
         "engine/collect/references/test_uncommitted.py",
-        "nobody_misses",
+        "no_branch_is_missing",
     ),
     never(
         3,
@@ -143,7 +143,7 @@ _RULES_1_TO_11 = (
         "listed.unionByName(missed).select",
         "listed.select",
         "engine/collect/references/test_own_commits.py",
-        "leaves_out",
+        "server_omits",
     ),
     Mutant(
         4,

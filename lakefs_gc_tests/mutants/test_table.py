@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ def test_the_code_of_each_mutant_occurs_once(mutant: Mutant) -> None:
     ast.parse(changed)
     test = Path(__file__).parents[1] / mutant.test
     assert test.is_file()
-    assert "def test" in test.read_text()
+    names = re.findall(r"def (test_\w+)", test.read_text())
+    assert names
+    for keyword in mutant.only.split(" or "):
+        assert any(keyword in name for name in names), "pytest -k would select no test"
 
 
 def test_every_rule_has_a_mutant() -> None:

@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "rows_in(store, files) if len(files) == prepared.pages_with_file else None",
         "rows_in(store, files)",
         "engine/collect/references/test_uncommitted.py",
-        "wrote_its_page_twice",
+        "was_written_twice",
     ),
     Mutant(
         12,
@@ -209,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "named_at_root(run, listing, uncommitted, committed)",
         "named_at_root(run, listing, uncommitted, committed, foreign_references)",
         _ROOT_NAMES_TEST,
-        "neighbour",
+        "of_another_repository",
     ),
     Mutant(
         4,
@@ -226,7 +226,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/sweep.py",
         'unrecognized := not unrecognized_too and everything.manifest.facts["unrecognized"]',
         _ROOT_NAMES_TEST,
-        "names_them_is_not_swept",
+        "with_unrecognized_names_is_not_swept",
     ),
     Mutant(
         8,
@@ -235,7 +235,7 @@ MUTANTS: tuple[Mutant, ...] = (
         " - not_lakefs[NOT_LAKEFS],",
         ",",
         _ROOT_NAMES_TEST,
-        "look_small",
+        "lower_the_shares",
     ),
     Mutant(
         12,
@@ -325,5 +325,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "if below := tuple(dict.fromkeys(key for key in keys if key is not None)):\n            return below[:1]",
         "engine/collect/references/test_untidy_addresses.py",
         "two_slashes",
+    ),
+    Mutant(
+        12,
+        "a path that the server answers 410 for is looked for in the list",
+        "engine/collect/references/uncommitted.py",
+        'return server.shown_objects(repository, branch, 1, prefix=path).get(path, "")',
+        'return ""',
+        "engine/collect/references/test_uncommitted.py",
+        "proxy_calls_gone",
     ),
 )

@@ -43,9 +43,9 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a log that lacks an ancestor is rejected",
         "engine/collect/references/commit_graph.py",
-        "self.complete and lost",
+        "self.complete and missing",
         "engine/collect/references/test_active_ranges.py",
-        "lacks_an_ancestor",
+        "omits_an_ancestor",
     ),
     Mutant(
         12,

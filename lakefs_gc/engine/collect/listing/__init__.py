@@ -1,1 +1,1 @@
-"""List the objects of a namespace, from the store, an inventory, or an earlier run. No references."""
+"""List the objects of a namespace, from the store, an inventory, or an earlier run. References are read elsewhere."""

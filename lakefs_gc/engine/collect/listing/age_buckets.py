@@ -1,4 +1,4 @@
-"""How old objects are: the buckets that listings and marks are counted in, for people to look at."""
+"""Count the bytes of listings and marks by the age of the objects, for people."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ AGE_BUCKETS_DAYS: tuple[tuple[str, float, float], ...] = (
     ("90 days to a year", 90, 365),
     ("over a year", 365, float("inf")),
 )
-"""Name, and age in days from (inclusive) to (exclusive).  What is newer than the run counts as under a day."""
+"""Name, and age in days from (inclusive) to (exclusive). Objects newer than the run count as under a day."""
 
 _PREFIX = "age: "
 
 
 def age_measures(now: datetime) -> dict[str, Column]:
-    """Aggregates over ``last_modified`` and ``size`` for ``StageOutput.measures``: bytes in each bucket."""
+    """Return aggregates over ``last_modified`` and ``size`` for ``StageOutput.measures``: the bytes in each bucket."""
     age_days = (F.lit(now).cast("double") - F.col("last_modified").cast("double")) / 86400
     return {
         _PREFIX + name: F.sum(
@@ -34,5 +34,5 @@ def age_measures(now: datetime) -> dict[str, Column]:
 
 
 def bytes_by_age(facts: Mapping[str, Any]) -> dict[str, int]:
-    """The counted bytes by bucket, in order; empty for a stage that did not count them."""
+    """Return the counted bytes by bucket, in order. Empty for a stage that did not count them."""
     return {name: facts[_PREFIX + name] for name, _, _ in AGE_BUCKETS_DAYS if _PREFIX + name in facts}

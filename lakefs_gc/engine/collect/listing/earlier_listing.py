@@ -1,9 +1,10 @@
-"""The listing of an earlier run, of which an optimized run takes over what has not changed.
+"""Reuse the listing of an earlier run: an optimized listing takes over the slices that have not changed.
 
-Objects are added to young slices only: an upload goes to the slice that was open when it began.  So an old slice holds
-what it held, less what was deleted since.  Deletions by sweeps are in their ledgers.  What others deleted is still
-taken for stored, and found gone by the sweep; what was uploaded to an old slice later than ``margin_hours`` after it
-was made is not seen.  Neither can cost a live object; both end with the next clean run.
+Objects are added only to new slices, because an upload goes to the slice that was open when it began. So an older slice
+has the objects that it had, except the deleted ones. Deletions by sweeps are in their ledgers. An object that another
+program deleted still counts as stored, until a sweep finds that it is gone. An object that was uploaded to a slice
+later than ``margin_hours`` after the slice was opened is not listed. Neither can delete a live object, and the next
+full listing corrects both.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ CLEAN = "clean"
 
 _DATA = "data/"
 _TASKS_PER_CORE = 4
-# Between the store's clock, which dates ledgers, and this machine's: at most five minutes are allowed.
-_CLOCKS = timedelta(hours=1)
+# The store's clock, which dates ledgers, may differ from this machine's clock by up to five minutes.
+_CLOCK_MARGIN = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class EarlierListing:
-    """What is taken over: the rows of ``listing`` in ``slices`` (prefixes ``data/<slice>/``).
+    """The rows to take over: those of ``listing`` in ``slices`` (prefixes ``data/<slice>/``).
 
-    ``optimized_runs`` is how many runs in a row have taken over something, this one included.
+    ``optimized_runs`` is the number of consecutive optimized listings, including this one.
     """
 
     listing: Dataset
@@ -46,46 +47,46 @@ class EarlierListing:
     optimized_runs: int
 
     def rows(self, context: RunContext, store: StoreLocation) -> DataFrame:
-        """The objects that are still there as far as our sweeps know.  Columns: ``schemas.STORE_LISTING``."""
+        """Return the objects that sweeps have not deleted since. Columns: ``schemas.STORE_LISTING``."""
         spark, cores = context.spark, context.cores
         prefixes = local_rows(spark, [(prefix[:-1],) for prefix in self.slices], "prefix string")
         in_slices = self.listing.dataframe.withColumn("prefix", F.substring_index("address", "/", 2)).join(
             F.broadcast(prefixes), "prefix", "left_semi"
         )
-        since = GCRun.of(self.listing.manifest).started_at - _CLOCKS
+        since = GCRun.of(self.listing.manifest).started_at - _CLOCK_MARGIN
         recorded = recorded_by_sweeps(spark, store, cores, since=since)
         gone = recorded.where(F.col("outcome").isin(ledger.DELETED, ledger.ALREADY_GONE)).select("address")
-        # A sweep that was killed in between: the store knows.
+        # A killed sweep has recorded no outcome for these, so their existence is checked in the store.
         begun = recorded.where(F.col("outcome") == ledger.INTENT).select("address").distinct()
-        asked = begun.repartition(cores * _TASKS_PER_CORE).mapInArrow(only_absent(store), "address string")
-        rows = in_slices.join(gone.union(asked), "address", "left_anti")
+        absent = begun.repartition(cores * _TASKS_PER_CORE).mapInArrow(only_absent(store), "address string")
+        rows = in_slices.join(gone.union(absent), "address", "left_anti")
         return rows.select(*schemas.STORE_LISTING.names)
 
 
 def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | str:
-    """What can be taken over from the newest listing that ended, or why nothing can."""
+    """Return the reusable part of the newest complete listing, or the reason why there is none."""
     workspace, settings = context.workspace, context.settings.listing
     if settings.mode == CLEAN:
-        return "the settings ask for a clean run"
+        return "the settings require a full listing"
     if settings.source != "store":
         return f"the listing comes from an {settings.source}"
-    found = next((key for key in workspace.listed_runs(run.repository) if key != run.run_key), "")
-    if not found:
-        return "no earlier run is there"
+    earlier_key = next((key for key in workspace.listed_runs(run.repository) if key != run.run_key), "")
+    if not earlier_key:
+        return "no earlier run exists"
     try:
-        listing = workspace.read(context.spark, found, "store_listing", schemas.STORE_LISTING)
+        listing = workspace.read(context.spark, earlier_key, "store_listing", schemas.STORE_LISTING)
     except InputOrderError as error:
         return error.message
     earlier, facts = GCRun.of(listing.manifest), listing.manifest.facts
     optimized_runs = facts.get("optimized_runs", 0) + 1
     if (earlier.namespace, earlier.store) != (run.namespace, run.store):
-        return f"run {found} listed another place, {earlier.namespace}"
+        return f"run {earlier_key} listed another namespace, {earlier.namespace}"
     if facts.get("source") != "store":
-        return f"the listing of run {found} came from an {facts.get('source')}"
+        return f"the listing of run {earlier_key} comes from an {facts.get('source')}"
     if earlier.started_at >= run.started_at:
-        return f"run {found} began later than this one"
+        return f"run {earlier_key} began after this run"
     if optimized_runs > settings.optimized_runs:
-        return f"{settings.optimized_runs} runs in a row were optimized"
+        return f"{settings.optimized_runs} consecutive listings were optimized"
     before = earlier.started_at - timedelta(hours=settings.margin_hours)
     folders, _ = context.open_store(run.store).list_level(_DATA)
     slices = [folder for folder in folders if _is_older(folder.removeprefix(_DATA)[:-1], before.timestamp())]

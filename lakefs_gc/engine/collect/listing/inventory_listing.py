@@ -1,4 +1,4 @@
-"""An inventory report as the listing of a run."""
+"""Read an inventory report as the listing of a run."""
 
 from __future__ import annotations
 
@@ -25,66 +25,68 @@ _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name
 
 
 def find_inventory(location: StoreLocation, namespace: str, now: datetime, max_age_hours: float) -> Inventory:
-    """The newest report for a namespace (a URL), at most so old at ``now``, which is on the store's clock.
+    """Return the newest report for a namespace (a URL). ``now`` is on the store's clock.
 
-    Raises ``SafetyError`` when it is older, or not yet begun.
+    Raises ``SafetyError`` when the report is older than ``max_age_hours``, or began after ``now``.
     """
     inventory = newest_inventory(open_store(location), namespace)
     age = now - inventory.began_at
     if not timedelta(0) <= age <= timedelta(hours=max_age_hours):
         raise SafetyError(
-            f"the newest inventory report, {inventory.manifest}, was begun at {inventory.began_at.isoformat()}: "
-            f"{age.total_seconds() / 3600:.1f} h ago, and at most {max_age_hours:g} h are allowed",
-            remedy="see why the store writes no newer one, raise max_inventory_age_hours in [listing], or list the "
-            'store itself: source = "store"',
+            f"The newest inventory report, {inventory.manifest}, began at {inventory.began_at.isoformat()}, "
+            f"{age.total_seconds() / 3600:.1f} h ago. The limit is {max_age_hours:g} h",
+            remedy="Find out why the store writes no newer report, raise max_inventory_age_hours in [listing], or list "
+            'the store itself with source = "store" in [listing]',
         )
     return inventory
 
 
 def read_inventory(
-    spark: SparkSession, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsFolder
+    spark: SparkSession, location: StoreLocation, inventory: Inventory, namespace: str, folder: PartsFolder
 ) -> list[Row]:
-    """Have the workers read the files of a report, each whole and verified, and write what may be a candidate.
+    """Have the workers read and verify the files of a report, and write the objects that may be candidates.
 
-    Returns the written files (columns of ``parts.PART``, and the strangers in it).  Raises ``CorruptFileError`` for a
-    file that is not as the manifest says, or when the files together have not as many records as it says.
+    Returns the written files (columns of ``parts.PART``, and the counts of unrecognized names). Raises
+    ``CorruptFileError`` for a file that differs from the manifest, or a wrong total number of records.
     """
     if inventory.files:
         numbers = spark.createDataFrame(pa.table({"number": range(len(inventory.files))}, schema=_NUMBER))
         tasks = numbers.repartition(len(inventory.files))
         with driver_errors():
-            reports = tasks.mapInArrow(_read_files(location, inventory, namespace, place), _REPORT).collect()
+            reports = tasks.mapInArrow(_read_files(location, inventory, namespace, folder), _REPORT).collect()
     else:
         reports = []
     records = sum(report["records"] for report in reports)
     if inventory.records is not None and records != inventory.records:
-        raise CorruptFileError(inventory.manifest, f"it says {inventory.records} records, and its files have {records}")
+        raise CorruptFileError(
+            inventory.manifest, f"its files have {records} records, but the manifest says {inventory.records}"
+        )
     return [report for report in reports if report["file"] is not None]
 
 
 @worker
 def _read_files(
-    batches: Batches, location: StoreLocation, inventory: Inventory, namespace: str, place: PartsFolder
+    batches: Batches, location: StoreLocation, inventory: Inventory, namespace: str, folder: PartsFolder
 ) -> Batches:
-    records, strangers = 0, UnrecognizedNameCount()
+    records, unrecognized = 0, UnrecognizedNameCount()
 
     def objects() -> Batches:
         nonlocal records
         for batch in batches:
             for number in batch.column("number").to_pylist():
                 file = inventory.files[number]
-                for count, found in read_inventory_file(worker_store(location), inventory, file, namespace):
+                for count, rows in read_inventory_file(worker_store(location), inventory, file, namespace):
                     records += count
-                    listed = found.filter(_listed(found["address"]))
-                    strangers.add(listed.filter(pc.invert(pc.match_substring(listed["address"], "/"))))
+                    listed = rows.filter(_listed(rows["address"]))
+                    unrecognized.add(listed.filter(pc.invert(pc.match_substring(listed["address"], "/"))))
                     yield listed
 
-    for report in write_parts(objects(), place):
-        rows = [row | strangers.take() | {"records": 0} for row in report.to_pylist()]
+    for report in write_parts(objects(), folder):
+        rows = [row | unrecognized.take() | {"records": 0} for row in report.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
     yield pa.RecordBatch.from_pylist([{"records": records}], schema=_REPORT_SCHEMA)
 
 
 def _listed(addresses: pa.StringArray) -> pa.BooleanArray:
-    """What a listing would show: all of ``data/``, and what may be an object of the old layout at the root."""
+    """Select the objects that a listing shows: all of ``data/``, and possible objects of the old layout at the root."""
     return pc.or_(pc.starts_with(addresses, "data/"), are_candidate_addresses(addresses))

@@ -1,9 +1,9 @@
-"""Listing a namespace in rounds: each round's tasks list key ranges, and what goes on for long is shared out anew.
+"""List a namespace in rounds. The tasks of a round list key ranges, and large ranges are split for the next round.
 
-The first round lists the root and ``data/``, one level each, and finds the slices; the second lists those.  A slice, or
-a root of the old layout, that is larger than ``pages_per_range`` is left over by its task, cut into parts by then, and
-the next round gives the parts to all tasks.  Workers write what they list; the driver sees a row for each file and each
-range that is left, never an object.
+The first round lists one level of the root and one level of ``data/``, and finds the slices. The second round lists the
+slices. If a slice, or a root of the old layout, has more pages than ``pages_per_range``, its task splits the rest into
+parts, and the next round distributes the parts over all tasks. Workers write the objects. The driver gets one row for
+each file and for each remaining range, and never an object.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ _REPORT = (
 )
 _COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES)
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
-# Ranges differ in length; with a few tasks for each core they more or less even out.
+# Ranges differ in length. With several tasks for each core, the cores finish at about the same time.
 _TASKS_PER_CORE = 4
 _GROWTH = 4
-"""How much longer a range may go on in each round: few rounds, even for a root with a billion objects."""
+"""The factor by which the page limit of a range grows in each round. A root with a billion objects takes few rounds."""
 
 
 def list_in_rounds(
     compute: Compute,
     store: StoreLocation,
-    place: PartsFolder,
+    folder: PartsFolder,
     limits: ListingLimits,
     *,
-    but: Collection[str] = (),
+    skipped: Collection[str] = (),
 ) -> list[Row]:
-    """List every object that may be a candidate (rule 4): ``data/`` at any depth, and the root, one level.
+    """List every object that may be a candidate (rule 4): ``data/`` at any depth, and one level of the root.
 
-    Returns the written files (columns of ``parts.PART``, and the strangers in it).  Folders of ``data/`` that are in
-    ``but`` (with their final slash) are passed over.  One task that fails, fails the listing.
+    Returns the written files (columns of ``parts.PART``, and the counts of unrecognized names). Folders of ``data/`` in
+    ``skipped`` (with their final slash) are not listed. A failed task fails the listing.
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
-    followed = {_DATA, *but}
+    followed = {_DATA, *skipped}
     written: list[Row] = []
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
@@ -66,19 +66,22 @@ def list_in_rounds(
         ranges = compute.session.createDataFrame(table)
         ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
         with driver_errors():
-            reports = ranges.mapInArrow(_list_ranges(store, place, in_round), _REPORT).collect()
+            reports = ranges.mapInArrow(_list_ranges(store, folder, in_round), _REPORT).collect()
         written += [report for report in reports if report["file"] is not None]
         logger.info(
-            "listing, round %d: %d ranges, %d objects so far", number, len(waiting), sum(row["rows"] for row in written)
+            "store listing, round %d: %s ranges, %s objects so far",
+            number,
+            f"{len(waiting):,}",
+            f"{sum(row['rows'] for row in written):,}",
         )
-        waiting = list(_left_over(reports, followed))
+        waiting = list(_remaining(reports, followed))
         if not waiting:
             return written
     raise AssertionError("unreachable")
 
 
-def _left_over(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
-    """What is to be listed in the next round; a folder that two ranges told of, once."""
+def _remaining(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
+    """Yield the ranges of the next round. A folder that two ranges reported is listed once."""
     for report in reports:
         if report["file"] is not None:
             continue
@@ -91,19 +94,19 @@ def _left_over(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
 
 
 @worker
-def _list_ranges(batches: Batches, store: StoreLocation, place: PartsFolder, limits: ListingLimits) -> Batches:
+def _list_ranges(batches: Batches, store: StoreLocation, folder: PartsFolder, limits: ListingLimits) -> Batches:
     ranges = (KeyRange(**row) for batch in batches for row in batch.to_pylist())
     lister = RangeLister(worker_store(store), ranges, limits)
     count = UnrecognizedNameCount()
-    for report in write_parts((_without_own_names(objects, count) for objects in lister.batches()), place):
+    for report in write_parts((_without_special_names(objects, count) for objects in lister.batches()), folder):
         rows = [row | count.take() for row in report.to_pylist()]
         yield pa.RecordBatch.from_pylist(rows, schema=_REPORT_SCHEMA)
     if lister.left_over:
         yield pa.RecordBatch.from_pylist([asdict(left) for left in lister.left_over], schema=_REPORT_SCHEMA)
 
 
-def _without_own_names(objects: pa.RecordBatch, count: UnrecognizedNameCount) -> pa.RecordBatch:
-    """At the root there are also names of lakeFS's own; those that are nobody's are counted."""
+def _without_special_names(objects: pa.RecordBatch, count: UnrecognizedNameCount) -> pa.RecordBatch:
+    """Drop the files at the root that lakeFS itself uses, and count the unrecognized names there."""
     at_root = pc.invert(pc.match_substring(objects["address"], "/"))
     if not pc.any(at_root, min_count=0).as_py():
         return objects

@@ -1,11 +1,12 @@
-"""Objects at the root of a namespace whose names lakeFS does not give (``formats.addresses.has_unrecognized_name``).
+"""Objects at the root of a namespace whose names lakeFS did not generate (``formats.addresses.has_unrecognized_name``).
 
-They are counted and never marked.  A ``terraform.tfstate`` in a bucket that is also a namespace is somebody else's.
+They are counted and never marked. A ``terraform.tfstate`` in a bucket that is also a namespace belongs to another
+program.
 
-There is one exception: a repository that itself refers to such a name.  Entries of that kind are staged or written by
-hand (lakeFS refuses to import from a repository's own namespace), so people use this root for the repository's objects,
-and the unreferenced ones among them are garbage.  A whole bucket is not an exception: one staged ``report.csv`` proves
-nothing about the other objects of a bucket.
+There is one exception: a repository that itself references such a name. People stage or write such entries manually
+(lakeFS refuses to import from a repository's own namespace), so they use this root for the repository's objects, and
+the unreferenced objects there are garbage. The exception does not apply to a whole bucket: one staged ``report.csv``
+proves nothing about the other objects of the bucket.
 """
 
 from __future__ import annotations
@@ -25,42 +26,43 @@ from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.addresses import UNRECOGNIZED_NAME_REGEX, have_unrecognized_names, is_whole_bucket
 
 UNRECOGNIZED, UNRECOGNIZED_BYTES = "strangers", "strangers_bytes"
-"""Facts of a listing: how many there are, whether anybody refers to them or not."""
+"""Facts of a listing: the number and bytes of unrecognized names at the root, referenced or not."""
 NOT_LAKEFS, NOT_LAKEFS_BYTES = "not_lakefs", "not_lakefs_bytes"
-"""Facts of ``unmatched`` and of the candidates: how many are left that would be garbage under another name."""
+"""Facts of ``unmatched`` and of the candidates: the number and bytes that are unreferenced but kept for their names."""
 NAMED_AT_ROOT = "named_at_root"
-"""Fact of ``unmatched`` and of the candidates: a name of that kind that the repository refers to, if that counts."""
+"""Fact of ``unmatched`` and of the candidates: such a name that the repository references, if the exception applies."""
 
 
 class UnrecognizedNameCount:
-    """In a worker: counts strangers among objects of a listing as they pass."""
+    """Counts the unrecognized names among the objects of a listing, in a worker."""
 
     def __init__(self) -> None:
-        self._strangers = self._size_bytes = 0
+        self._objects = self._size_bytes = 0
 
     def add(self, at_root: pa.RecordBatch) -> None:
-        """``at_root`` are objects directly at the root."""
-        strangers = at_root.filter(have_unrecognized_names(at_root["address"]))
-        self._strangers += strangers.num_rows
-        self._size_bytes += pc.sum(strangers["size"], min_count=0).as_py()
+        """Count among ``at_root``, which are objects directly at the root."""
+        unrecognized = at_root.filter(have_unrecognized_names(at_root["address"]))
+        self._objects += unrecognized.num_rows
+        self._size_bytes += pc.sum(unrecognized["size"], min_count=0).as_py()
 
     def take(self) -> dict[str, int]:
-        """The counts since the last time, as columns of a report."""
-        taken = {UNRECOGNIZED: self._strangers, UNRECOGNIZED_BYTES: self._size_bytes}
-        self._strangers = self._size_bytes = 0
+        """Return the counts since the last call, as columns of a report."""
+        taken = {UNRECOGNIZED: self._objects, UNRECOGNIZED_BYTES: self._size_bytes}
+        self._objects = self._size_bytes = 0
         return taken
 
 
 def has_unrecognized_name(column: str = "address") -> Column:
-    """Whether an address is a stranger's; most addresses have a slash, which is quick to see."""
+    """Return whether an address at the root has an unrecognized name."""
+    # First the slash, which most addresses have: the test is fast.
     return ~F.col(column).contains("/") & F.col(column).rlike(UNRECOGNIZED_NAME_REGEX)
 
 
 def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
-    """A stranger's name that the repository refers to, so that its root is its own; empty if there is none.
+    """Return an unrecognized name that the repository references, so that the exception applies. Empty if it does not.
 
-    ``references`` are what is committed and staged in this repository.  They are read only where the listing has
-    strangers, or does not say.
+    ``references`` are the committed and the staged addresses of this repository. They are read only if the listing has
+    unrecognized names, or does not count them.
     """
     if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_whole_bucket(run.namespace):
         return ""
@@ -70,13 +72,13 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     return str(row["name"] or "")
 
 
-def unrecognized_name_facts(found: Dataset) -> dict[str, Any]:
-    """What ``unmatched`` or the candidates say of them, for what is made from it.  Raises ``InputOrderError``."""
-    facts = found.manifest.facts
+def unrecognized_name_facts(dataset: Dataset) -> dict[str, Any]:
+    """Return the facts of ``unmatched`` or of the candidates, for the next stage. Raises ``InputOrderError``."""
+    facts = dataset.manifest.facts
     if NOT_LAKEFS not in facts:
         raise InputOrderError(
-            f"{found.manifest.stage} of run {found.manifest.run_key} was made by an older lakefs-gc, which takes "
-            "whatever lies at the root for lakeFS's",
-            remedy="start a new run",
+            f"{dataset.manifest.stage} of run {dataset.manifest.run_key} was written by an older version of lakefs-gc, "
+            "which treats every object at the root as lakeFS's own",
+            remedy="Start a new run",
         )
     return {name: facts[name] for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES)}

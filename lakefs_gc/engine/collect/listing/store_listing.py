@@ -1,7 +1,7 @@
-"""Stage 1: what is in the object store.
+"""Stage 1: the objects in the store.
 
-The executors list it, or read what the store itself has written down: an inventory report.  Either way only what can
-hold candidates is kept (rule 4), and workers write the rows themselves: none passes through the JVM.
+The executors list the store, or read the inventory report that the store itself writes. In both cases only objects that
+may be candidates are kept (rule 4), and workers write the rows themselves, so no row passes through the JVM.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _STAGE = "store_listing"
 
 
 def store_listing(context: RunContext, run: GCRun) -> StageOutput:
-    """List the store.  Columns: ``schemas.STORE_LISTING``.
+    """List the store. Columns: ``schemas.STORE_LISTING``.
 
-    It lists at once, unlike other stages: in rounds, of which each follows from the one before.  ``began_at`` of a
-    listing from an inventory is when the store began to write that.
+    Unlike other stages, this one does its work at once, because each round of a listing depends on the round before.
+    ``began_at`` of a listing from an inventory is the time at which the store began to write the report.
     """
     spark, workspace, listing = context.spark, context.workspace, context.settings.listing
-    place = workspace.parts_folder(run.run_key, _STAGE)
+    parts = workspace.parts_folder(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
         location = StoreLocation(listing.inventory_url)
         inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
         began_at = inventory.began_at
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
-        written = read_inventory(spark, location, inventory, run.namespace, place)
+        written = read_inventory(spark, location, inventory, run.namespace, parts)
     else:
         earlier = find_earlier_listing(context, run)
         limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
@@ -53,17 +53,17 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
             return _optimized(context, run, earlier, limits, began_at)
         if listing.mode == OPTIMIZED:
             raise ConfigurationError(
-                f"this run cannot be optimized: {earlier}",
-                remedy='set mode = "auto" in [listing], which makes a clean run then',
+                f"The listing cannot be optimized: {earlier}",
+                remedy='Set mode = "auto" in [listing], which then makes a full listing',
             )
         facts |= {"mode": CLEAN, "mode_because": earlier}
-        written = list_in_rounds(context.compute, run.store, place, limits)
+        written = list_in_rounds(context.compute, run.store, parts, limits)
     folder = f"{workspace.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
         dataframe=local_rows(spark, reports, PART),
         began_at=began_at,
-        facts=facts | _strangers(written) | _ages(spark, run, folder, written),
+        facts=facts | _unrecognized(written) | _ages(spark, run, folder, written),
         in_parts=True,
     )
 
@@ -71,13 +71,13 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
 def _optimized(
     context: RunContext, run: GCRun, earlier: EarlierListing, limits: ListingLimits, began_at: datetime
 ) -> StageOutput:
-    """Young slices as they are listed now, and old ones as the earlier run knew them."""
-    young, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
-    place = context.workspace.parts_folder(run.run_key, young)
-    written = list_in_rounds(context.compute, run.store, place, limits, but=skipped)
+    """List the slices newer than the margin, and take over the others from the earlier run."""
+    new_slices, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
+    parts = context.workspace.parts_folder(run.run_key, new_slices)
+    written = list_in_rounds(context.compute, run.store, parts, limits, skipped=skipped)
     rows = earlier.rows(context, run.store)
     if written:
-        folder = f"{context.workspace.folder(run.run_key, young)}/data"
+        folder = f"{context.workspace.folder(run.run_key, new_slices)}/data"
         listed = read_parquet(context.spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
         rows = rows.unionByName(listed)
     return StageOutput(
@@ -87,21 +87,21 @@ def _optimized(
             "run": run.to_facts(),
             "source": "store",
             "mode": OPTIMIZED,
-            "mode_because": f"run {earlier.listing.manifest.run_key} has listed what is old",
+            "mode_because": f"run {earlier.listing.manifest.run_key} listed the older slices",
             "optimized_runs": earlier.optimized_runs,
             "slices_taken_over": len(earlier.slices),
-            **_strangers(written),  # the root is listed anew each time
+            **_unrecognized(written),  # every run lists the root
         },
         measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
     )
 
 
-def _strangers(written: list[Row]) -> dict[str, int]:
+def _unrecognized(written: list[Row]) -> dict[str, int]:
     return {name: sum(row[name] for row in written) for name in (UNRECOGNIZED, UNRECOGNIZED_BYTES)}
 
 
 def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:
-    """Bytes by age, from two columns of the written files."""
+    """Return the bytes by age, from two columns of the written files."""
     measures = {name: column.alias(name) for name, column in age_measures(run.started_at).items()}
     if not written:
         return dict.fromkeys(measures, 0)

@@ -1,1 +1,1 @@
-"""Read every reference to an object: staged entries, active commits, other repositories. No listings."""
+"""Read every reference to an object, from staged entries, active commits and other repositories."""

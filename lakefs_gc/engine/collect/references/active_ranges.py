@@ -1,10 +1,10 @@
-"""Stage 3: which ranges the active commits refer to.
+"""Stage 3: the ranges that the active commits reference.
 
-With retention rules the server lists the active commits, ``own_commits`` adds what it missed and what users protect,
-and their metaranges name the ranges.  Clients cannot list commits that no branch reaches: so where commits of the last
-days are protected, each metarange that was written since counts, whatever commit it belongs to.  Without rules every
-commit is active, and then every metadata file in the namespace counts.  A file that is lost is not among those, so the
-metarange of each commit that a branch or a tag leads to must be.
+With retention rules, the server lists the active commits. ``own_commits`` adds the commits that the list omits and the
+commits that users protect. The metaranges of all these commits name the ranges. Clients cannot list commits that no
+branch reaches. So if the commits of the last days are protected, every metarange written in these days is read,
+whatever its commit. Without rules every commit is active, and every metadata file in the namespace is read. A missing
+file is not listed, so the metarange of every commit that a branch or a tag reaches must exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lakefs_gc.storage.location import StoreLocation
 RULES = "rules"
 """Mode: the server lists the active commits by its retention rules."""
 ALL_COMMITS = "all_commits"
-"""Mode: there are no rules, and every commit is active."""
+"""Mode: no rules are set, and every commit is active."""
 
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
@@ -53,18 +53,18 @@ def active_ranges(
     must_exist: bool = True,
     graph: CommitGraph | None = None,
 ) -> StageOutput:
-    """Find the ranges to read.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+    """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (those of commits), ``commits_seen``, and
-    with rules ``metaranges_since`` (where ``days`` protects commits, from when on metaranges count by their age),
-    ``commits_run_id`` and what ``own_commits`` found.  ``missed_by_rules`` is how many commits are active that the
-    server does not list; without rules it is 0.  None: there are more than ``safety.max_commits`` to look at.
-    ``graph`` has commits that are known already, and gets those that are read.
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits) and ``commits_seen``. With rules
+    it also has ``commits_run_id``, the facts of ``own_commits``, and ``metaranges_since`` if ``protect.days`` is set
+    (metaranges written since then are read). ``missed_by_rules`` is the number of active commits that the server's list
+    omits. It is 0 without rules, and None if there are more than ``safety.max_commits``. ``graph`` has the commits that
+    are already known. The commits that are read are added to it.
 
-    A metarange must be in the store, unless ``must_exist`` is false: then it is enough that the cache knows what it
-    named, and without rules it is among the rows whether the store has it or not.  Raises ``ObjectNotFoundError`` for
-    one that is lost, and ``IncompleteAnswerError`` when the server lists no commit, or not the head of every branch:
-    those are always active, so a list without one of them was cut short.
+    A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
+    without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
+    ``IncompleteAnswerError`` when the server's list is empty, or omits the head of a branch: heads are always active,
+    so such a list is incomplete.
     """
     spark, server, safety = context.spark, context.server, context.safety
     cache, cores = context.workspace.range_cache, context.cores
@@ -74,15 +74,15 @@ def active_ranges(
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     graph = CommitGraph(safety.max_commits) if graph is None else graph
     if rules is None:
-        # Before the files are listed: of a commit that is older than the list, the list must have the metarange.
+        # Before the files are listed: the list of files must have the metarange of every commit older than it.
         named = _metaranges_of_refs(run, server, graph)
-        every = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
-        every["missed_by_rules"] = 0 if graph.complete else None
-        return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, every, inputs=inputs)
+        facts = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
+        facts["missed_by_rules"] = 0 if graph.complete else None
+        return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
     heads_after = dict(server.branch_heads(run.repository))
-    # A head that moved meanwhile may rightly be missing.
+    # The list may omit a head that moved meanwhile.
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
@@ -95,8 +95,8 @@ def active_ranges(
     since = protected_since(safety.protect, run.started_at)
     if since is not None:
         facts["metaranges_since"] = since.isoformat()
-        young = metadata_files(spark, run.store, since=since)
-        files = files.unionByName(young.select("range_id", F.lit(True).alias("only_recent")))
+        recent = metadata_files(spark, run.store, since=since)
+        files = files.unionByName(recent.select("range_id", F.lit(True).alias("only_recent")))
     once = files.groupBy("range_id").agg(F.min("only_recent").alias("only_recent"))
     once = once.withColumn("store_url", F.lit(run.store.folder_url))
     there = metadata_files(spark, run.store) if must_exist else None
@@ -105,9 +105,9 @@ def active_ranges(
 
 
 def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) -> dict[str, str]:
-    """Metarange id to a commit that has it, of what branches and tags lead to.
+    """Return metarange id to commit id for the commits that branches and tags reach.
 
-    Where that is too much for the graph: of the heads and tags, and of the commits that it has.
+    If these are too many for the graph, return the heads, the tags, and the commits that the graph has.
     """
     refs = [*server.branch_heads(run.repository), *server.tags(run.repository)]
     graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
@@ -120,47 +120,46 @@ def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) ->
 
 
 def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, must_exist: bool) -> DataFrame:
-    """Every metadata file, and the metaranges that are ``named`` (with their commits).
+    """Return every metadata file, and the metaranges in ``named`` (metarange id to commit id).
 
     Columns: ``schemas.ACTIVE_RANGES``.
     """
-    files = metadata_files(spark, run.store).withColumn("there", F.lit(True))
+    files = metadata_files(spark, run.store).withColumn("exists", F.lit(True))
     metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")
     joined = files.join(metaranges, "range_id", "full_outer")
     if must_exist:
-        joined = joined.mapInArrow(_refuse_lost(), "range_id string, entries long")
+        joined = joined.mapInArrow(_refuse_missing(), "range_id string, entries long")
     return joined.select("range_id", "entries")
 
 
 @worker
-def _refuse_lost(batches: Batches) -> Batches:
+def _refuse_missing(batches: Batches) -> Batches:
     for batch in batches:
-        lost = batch.filter(pc.is_null(batch.column("there"))).to_pylist()
-        if lost:
+        missing = batch.filter(pc.is_null(batch.column("exists"))).to_pylist()
+        if missing:
             raise ObjectNotFoundError(
-                f"{METADATA_FOLDER}{lost[0]['range_id']} does not exist, and commit {lost[0]['commit_id']} names it as "
-                "its metarange. Without it the objects of this commit look like garbage.",
-                remedy="restore the file, and find out what removes files below _lakefs/ (a lifecycle rule?). Nothing "
-                "was marked or deleted",
+                f"{METADATA_FOLDER}{missing[0]['range_id']} does not exist, but it is the metarange of commit "
+                f"{missing[0]['commit_id']}. Without it the objects of this commit look like garbage",
+                remedy="Restore the file, and find out what removes files below _lakefs/, for example a lifecycle "
+                "rule. Nothing was marked or deleted",
             )
         yield batch.select(_RANGE.names)
 
 
 def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
-    """All metadata files of a namespace, or those written ``since`` then, ``entries`` null.
+    """Return all metadata files of a namespace, or only the files written at ``since`` or later.
 
-    Columns: ``schemas.ACTIVE_RANGES``.
+    Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null.
     """
     return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store, since), schemas.ACTIVE_RANGES)
 
 
 def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
-    """What metaranges name.  Columns: ``schemas.ACTIVE_RANGES``, distinct.
+    """Return the ranges that metaranges name. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    A file with ``only_recent`` (a column that may be left out) need be no metarange: any other kind names nothing.
+    A file with ``only_recent`` (an optional column) may be of another kind, and then names no range.
     """
-    # One range in many metaranges: each says how many entries it has, and they must agree.  The greatest is kept, so
-    # that reading the range fails if they do not.
+    # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return (
         metaranges.mapInArrow(_read_metaranges(cache, cores), "range_id string, entries long")
         .groupBy("range_id")
@@ -174,15 +173,16 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
         commits = read_active_commits(data, key)
         if not commits.num_rows:
             raise IncompleteAnswerError(
-                f"{key} lists no commit, and an empty list is no proof that nothing is live",
-                remedy="look at the lakeFS server's log for its prepare_commits, and start a new run",
+                f"{key} lists no commit. An empty list does not prove that nothing is live",
+                remedy="Check the log of the lakeFS server for prepare_commits, then start a new run",
             )
         listed = pc.is_in(pa.array(heads, pa.string()), commits.column("commit_id"))
         if not pc.all(listed, min_count=0).as_py():
             missing = heads[pc.index(listed, False).as_py()]
             raise IncompleteAnswerError(
-                f"{key} lists {commits.num_rows} commits, but not {missing}, which is the head of a branch",
-                remedy="the list was cut short; look at the lakeFS server's log, and start a new run",
+                f"{key} lists {commits.num_rows} commits, but omits {missing}, the head of a branch. The list is "
+                "incomplete",
+                remedy="Check the log of the lakeFS server, then start a new run",
             )
         yield commits
 
@@ -191,7 +191,7 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
         if row.get("only_recent") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
-            return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the cache has it for who reads it next
+            return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the file is cached for later readers
         return read_metarange(data, file)
 
     for _, metarange in read_through(batches, cache, cores, decode):
@@ -205,9 +205,9 @@ def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | Non
 
 
 def list_metadata(store: StoreLocation, *, since: datetime | None = None) -> pa.RecordBatch:
-    """Ids of all metadata files of a namespace (ranges, metaranges, dumps of refs); ``entries`` is null.
+    """Return the ids of all metadata files of a namespace (ranges, metaranges, dumps of refs). ``entries`` is null.
 
-    ``since``: those alone that the store last wrote then or later.
+    With ``since``, return only the files that were written then or later.
     """
     _, files = worker_store(store).list_level(METADATA_FOLDER)
     if since is not None:

@@ -1,8 +1,7 @@
-"""Where commits show objects: the way back from a physical address to a commit and a path.
+"""Find the commits and paths that show an object, from its physical address.
 
-The commits are those that the API can list, from each branch and tag over all parents.  A commit that only a deleted
-branch led to is not among them, and what only it shows cannot be read through lakeFS by anybody who does not know
-its id.
+The commits are the ones that the API can list, from each branch and tag over all parents. A commit that only a deleted
+branch reached is not listed. Its objects can be read through lakeFS only by its id.
 """
 
 from __future__ import annotations
@@ -32,19 +31,16 @@ from lakefs_gc.storage.location import StoreLocation
 T = TypeVar("T")
 
 COMMIT_PATHS = "address string, path string, commit_id string"
-"""An address, and one place where a commit shows it; ``path`` is the logical path.
-
-Where ``address`` is null, ``path`` is a file of the commit's content that cannot be read.
-"""
+"""An address, and a path at which a commit shows it. If ``address`` is null, ``path`` is an unreadable file."""
 
 _READS_AT_ONCE = 8
 _TASKS_PER_CORE = 4
-_MOST_COMMITS = 5_000_000  # of what is beyond, the proof at the store is enough
+_MAX_COMMITS = 5_000_000  # for the objects of further commits, the proof at the store is enough
 
 
 def commits_of(server: LakeFSClient, repository: str) -> dict[str, str]:
-    """Metarange id to one commit that has it, of all commits that a branch or a tag leads to."""
-    graph = CommitGraph(_MOST_COMMITS)
+    """Return metarange id to one commit id, for all commits that a branch or a tag reaches."""
+    graph = CommitGraph(_MAX_COMMITS)
     heads = chain(server.branch_heads(repository), server.tags(repository))
     graph.add_history_of(server, repository, (commit_id for _, commit_id in heads))
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
@@ -57,11 +53,11 @@ def paths_in_commits(
     commits: Mapping[str, str],
     addresses: DataFrame,
 ) -> DataFrame:
-    """Every place where one of ``commits`` shows one of ``addresses`` (column ``address``).  Columns: ``COMMIT_PATHS``.
+    """Return every path at which ``commits`` show one of ``addresses`` (column ``address``). Columns: ``COMMIT_PATHS``.
 
-    ``commits`` is what ``commits_of`` gives, ``folders`` what full addresses in the namespace begin with.  One row for
-    each address and path, with one commit, and one for each file that is damaged or gone: of old commits that may be,
-    and no run has to know.  Reads each metarange and each range once.
+    ``commits`` is the result of ``commits_of``, and ``folders`` has the prefixes of full addresses in the namespace.
+    The result has one row for each address and path, with one commit, and one row for each damaged or missing file:
+    files of expired commits may be missing. Reads each metarange and each range once.
     """
     cores = compute.cores
     frame = local_rows(compute.session, list(commits.items()), "metarange_id string, commit_id string")
@@ -106,7 +102,7 @@ def _read_ranges(batches: Batches, store: StoreLocation, folders: tuple[str, ...
             if entries is None:
                 failed.append((METADATA_FOLDER + file_id, commit_of[file_id]))
                 continue
-            # A path that is not valid UTF-8 cannot be asked for through the API.
+            # The API cannot name a path that is not valid UTF-8.
             paths = pa.array([_text(path) for path in entries.column("key").to_pylist()], pa.string())
             columns = [entries.column("address"), paths, pa.repeat(commit_of[file_id], entries.num_rows)]
             yield pa.record_batch(columns, names=["address", "path", "commit_id"]).filter(pc.is_valid(paths))
@@ -123,7 +119,7 @@ def _ranges_of(data: bytes, key: str) -> pa.Array:
 def _read_each(
     store: ObjectStore, file_ids: Iterable[str], read: Callable[[bytes, str], T]
 ) -> Iterator[tuple[str, T | None]]:
-    """What ``read`` makes of each file of metadata; None for one that is damaged or not there."""
+    """Yield the result of ``read`` for each metadata file. None for a damaged or missing file."""
 
     def attempt(file_id: str) -> T | None:
         key = METADATA_FOLDER + file_id

@@ -1,7 +1,8 @@
-"""Stage 4: which addresses the active commits refer to.  Each range is read once, by an executor.
+"""Stage 4: the addresses that the active commits reference. An executor reads each range once.
 
-Workers decode ranges and write the addresses themselves: no address passes through the JVM.  For that, rows are not
-made distinct over all ranges: each task leaves out what it has just seen, and what several tasks meet comes as often.
+Workers decode ranges and write the addresses themselves, so no address passes through the JVM. Therefore rows are not
+distinct over all ranges. Each task drops the addresses that it has seen recently, but several tasks may write the same
+address.
 """
 
 from __future__ import annotations
@@ -26,18 +27,17 @@ from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
 COMMITTED_PART = StructType([*PART, StructField("entries", LongType(), nullable=False)])
-"""``parts.PART``, and how many entries were read since the part before it."""
+"""``parts.PART``, and the number of entries that were read since the previous part."""
 
 _READS_AT_ONCE = 8  # up to 20 MB each
 
 
 def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageOutput:
-    """Read every active range.  Columns: ``schemas.COMMITTED``; addresses outside the namespace are left out.
+    """Read every active range. Columns: ``schemas.COMMITTED``, without addresses outside the namespace.
 
-    ``facts`` has ``entries``, which is how many were read, and ``size_bytes``, of all rows: what is there twice counts
-    twice.
-    Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: one range that is missing or cannot be read fails the run
-    (rule 3).
+    ``facts`` has ``entries``, the number of entries that were read, and ``size_bytes`` of all rows, in which repeated
+    addresses count repeatedly. Raises ``CorruptRangeError`` or ``ObjectNotFoundError``: a single range that is missing
+    or unreadable fails the run (rule 3).
     """
     began_at = context.clock()
     ranges = active_ranges.dataframe
@@ -61,22 +61,22 @@ def write_addresses(
     listed: StageFiles,
     existing: DataFrame | None = None,
 ) -> DataFrame:
-    """Have the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) written.
+    """Write the addresses of this namespace in ``ranges`` (columns ``schemas.ACTIVE_RANGES``) as files of ``stage``.
 
-    The files are those of ``stage`` in the workspace.  Columns: ``COMMITTED_PART``.  ``listed`` (column ``range_id``)
-    has every range that is read here, or was read before: one that a metarange among ``ranges`` names besides is read,
-    too.  A range that the cache has must be in the store all the same if ``there`` (column ``range_id``) lists what is.
+    Columns: ``COMMITTED_PART``. ``listed`` (column ``range_id``) has every range that is read now or was read before.
+    If ``ranges`` has a metarange that names another range, that range is read, too. If ``existing`` (column
+    ``range_id``) lists the files in the store, a cached range must be among them.
     """
-    place = context.workspace.parts_folder(run.run_key, stage)
+    folder = context.workspace.parts_folder(run.run_key, stage)
     cache, cores = context.workspace.range_cache, context.cores
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, existing=existing)
-    return located.mapInArrow(_write_ranges(run, listed, place, cache, cores), COMMITTED_PART)
+    return located.mapInArrow(_write_ranges(run, listed, folder, cache, cores), COMMITTED_PART)
 
 
 @worker
 def _write_ranges(
-    batches: Batches, run: GCRun, listed: StageFiles, place: PartsFolder, cache: RangeCache, cores: int
+    batches: Batches, run: GCRun, listed: StageFiles, folder: PartsFolder, cache: RangeCache, cores: int
 ) -> Batches:
     named: dict[str, int] = {}
     known = run.known_folders
@@ -90,20 +90,20 @@ def _write_ranges(
 
     def addresses() -> Batches:
         nonlocal entries
-        for _, found in read_through(batches, cache, cores, decode):
-            entries += sum(rows.num_rows for rows in found)
-            yield from found
+        for _, decoded in read_through(batches, cache, cores, decode):
+            entries += sum(rows.num_rows for rows in decoded)
+            yield from decoded
         for rows in _not_listed(named, listed, run):
             entries += rows.num_rows
             yield rows
 
-    for report in write_parts(without_repeats(addresses()), place):
+    for report in write_parts(without_repeats(addresses()), folder):
         yield report.append_column("entries", pa.array([entries]))
         entries = 0
 
 
 def named_ranges(data: bytes, file: str) -> dict[str, int]:
-    """The ranges of a metarange, and how many entries each has; of any other file none."""
+    """Return range id to number of entries for a metarange. Empty for a file of another kind."""
     if known_kind(read_properties(data, file), file) is not TableKind.METARANGE:
         return {}
     ranges = read_metarange(data, file)
@@ -111,10 +111,10 @@ def named_ranges(data: bytes, file: str) -> dict[str, int]:
 
 
 def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batches:
-    """The addresses of ranges that a metarange names and no list has.
+    """Yield the addresses of ranges that a metarange names but no list has.
 
-    Where the files that exist are what is read, a range that is lost is not among them.  Nor is one that was written
-    while the list went on: before its metarange, but to a page that had been read.
+    If the ranges to read come from a list of the existing files, a missing range is not among them. Nor is a range
+    that was written during the list, before its metarange but on a page that was already read.
     """
     if named:
         for ids in listed.strings("range_id"):
@@ -126,8 +126,8 @@ def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batche
     if missing:
         raise CorruptRangeError(
             min(missing),
-            f"a metarange names this range, and it does not exist ({len(missing):,} are missing)",
-            remedy="nothing was deleted; restore the range, or find out what deletes files below _lakefs/",
+            f"a metarange names this range, but it does not exist ({len(missing):,} ranges are missing)",
+            remedy="Restore the range, and find out what deletes files below _lakefs/. Nothing was deleted",
         )
     for key, data in store.read_many(by_key, concurrency=_READS_AT_ONCE):
         yield from live_addresses(data, key, run.folders, by_key[key], explained_by=run.known_folders)
@@ -142,14 +142,14 @@ def live_addresses(
     other_store: str = "",
     explained_by: KnownFolders | None = None,
 ) -> Batches:
-    """The addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
+    """Yield the addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
-    ``entries`` is how many its metarange says it has; None when no metarange was asked, and then the file may also be
-    something other than a range, which has no addresses, but not of a kind that nobody knows.  ``other_store`` is the
-    URL of the store of another repository, whose range this is: its relative addresses lie there.
+    ``entries`` is the number in its metarange. If no metarange was read, it is None, and the file may be of another
+    known kind, which has no addresses. ``other_store`` is the URL of the store of another repository, if the range
+    belongs to one: its relative addresses lie there.
 
-    Raises ``CorruptRangeError``, and with ``explained_by`` ``NamespaceError`` for a full address that may be another
-    spelling of the namespace's.
+    Raises ``CorruptRangeError``, also for a file of an unknown kind. With ``explained_by``, raises ``NamespaceError``
+    for a full address that may be another spelling of an address in the namespace.
     """
     if entries is None and known_kind(read_properties(data, file), file) is not TableKind.RANGE:
         return

@@ -1,9 +1,9 @@
-"""Which commits are active by the definition, whatever the server lists, and which ones users protect.
+"""Compute the commits that the rules retain and the commits that users protect, whatever the server lists.
 
-The server walks the history in an order that depends on commit ids, and leaves out commits that its own rules retain
-(see ``retention.active_commits``).  Here the same rules are applied to the commits that a client can see.  Commits that
-no branch and no tag reaches are seen only where the server lists them; of those that ``protect.days`` keeps,
-``active_ranges`` finds the content.
+The server walks the history in an order that depends on commit ids, and omits commits that its own rules retain (see
+``lakefs.active_commits``). This module applies the same rules to the commits that a client can see. A commit that no
+branch and no tag reaches is visible only if the server lists it. ``active_ranges`` finds the content of such commits
+that ``protect.days`` keeps.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lakefs_gc.lakefs.protections import protected_commits
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 20
+_MAX_IN_FACTS = 20
 
 
 @dataclass(frozen=True)
 class KeptCommit:
-    """A commit that is active although the server does not list it; ``why`` is for people."""
+    """A commit that is active although the server's list omits it. ``why`` is for people."""
 
     id: str
     metarange_id: str
@@ -40,7 +40,7 @@ class KeptCommit:
 
 @dataclass(frozen=True)
 class OwnCommits:
-    """What the server's list lacks; ``facts`` say what was looked at."""
+    """The commits that the server's list omits. ``facts`` says what was read."""
 
     missed: tuple[KeptCommit, ...]
     facts: Mapping[str, Any]
@@ -49,10 +49,10 @@ class OwnCommits:
 def own_active_commits(
     context: RunContext, run: GCRun, rules: GCRules, listed: DataFrame, graph: CommitGraph
 ) -> OwnCommits:
-    """Compute the active and the protected commits, and take out what is ``listed`` (column ``commit_id``).
+    """Compute the active and the protected commits that are not ``listed`` (column ``commit_id``).
 
-    ``graph`` has commits that are known already, and gets those that are read.
-    Raises ``SafetyError`` when commits are to be protected and there are too many to look at.
+    ``graph`` has the commits that are already known. The commits that are read are added to it. Raises ``SafetyError``
+    when commits must be protected but there are more than ``safety.max_commits``.
     """
     server, safety = context.server, context.safety
     heads, tags = dict(server.branch_heads(run.repository)), dict(server.tags(run.repository))
@@ -79,7 +79,11 @@ def own_active_commits(
     )
     by_rules = sum(commit.id in reasons for commit in missed)
     if by_rules:
-        logger.warning("the server's list lacks %d commits that its rules retain: they are kept", by_rules)
+        logger.warning(
+            "repository %s: the server's list omits %d commits that its own rules retain. Their objects are kept",
+            run.repository,
+            by_rules,
+        )
     return OwnCommits(
         missed,
         {
@@ -87,7 +91,7 @@ def own_active_commits(
             "commits_listed": len(on_list),
             "missed_by_rules": by_rules,
             "commits_protected": len(missed) - by_rules,
-            "missed_commits": [{"commit": c.id, "why": c.why} for c in missed[:_SHOWN]],
+            "missed_commits": [{"commit": c.id, "why": c.why} for c in missed[:_MAX_IN_FACTS]],
         },
     )
 
@@ -95,13 +99,13 @@ def own_active_commits(
 def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:
     if safety.protect.of_commits:
         raise SafetyError(
-            f"{run.repository} has more than {safety.max_commits} commits: which of them are protected is not known",
-            remedy="raise safety.max_commits (each takes about 1 kB of the driver's memory), or protect path prefixes",
+            f"{run.repository} has more than {safety.max_commits} commits, so the protected commits are unknown",
+            remedy="Raise safety.max_commits (each takes about 1 kB of the driver's memory), or protect path prefixes",
         )
     logger.warning(
-        "%s has more than %d commits: the server's list of active ones is not checked",
+        "repository %s has more than %d commits: the server's list of active commits is not checked",
         run.repository,
         safety.max_commits,
     )
-    # None: nobody knows, which is not the same as none.
+    # None means unknown, which differs from 0.
     return OwnCommits((), {"commits_seen": 0, "missed_by_rules": None, "commits_protected": 0, "missed_commits": []})

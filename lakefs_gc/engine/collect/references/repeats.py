@@ -1,8 +1,8 @@
-"""Leave out addresses that came before: commits and branches share most of what they refer to.
+"""Drop repeated addresses: commits and branches share most of the objects that they reference.
 
 In a repository of 1,000 branches with two commits each, 10.3 million entries of 2,100 ranges were 65,000 addresses.
-Whatever is left out was seen before, compared byte by byte; what is seen in memory of bounded size is left out, and
-the rest comes as often as it does.
+An address is dropped only if it was seen before, compared byte by byte. The memory for this is bounded, so some
+repeated addresses remain.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-_WINDOW_ROWS = 500_000  # of addresses some 40 MB
+_WINDOW_ROWS = 500_000  # about 40 MB of addresses
 _NEARLY_ALL = 0.9
-_WINDOWS_PASSED_OVER = 7
-"""Windows after one of nearly all different addresses.  To look costs 0.3 µs for one that is new (that is a quarter of
-reading and writing it) and 0.04 µs for one that is not."""
+_SKIPPED_WINDOWS = 7
+"""Windows that are not compared after a window with nearly no repeats. The comparison takes 0.3 µs for a new address, a
+quarter of the time to read and write it, and 0.04 µs for a repeated one."""
 
 
 def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches (column ``address`` among others) with the first row of each address, of those that were compared.
+    """Yield the batches (column ``address`` among others) without the repeated rows that the comparison finds.
 
-    A row of the same address that gives another ``size`` stays: ``unmatched`` compares the sizes of entries.
+    A row with the same address but another ``size`` stays, because ``unmatched`` compares the sizes of entries.
 
-    After a batch with rows there comes at least one row more, however often they came before: whoever counts what goes
-    in can report it beside what comes out.
+    After every batch with rows, at least one more row follows, even if all rows are repeated. So a caller can report
+    the number of rows read with the rows written.
     """
     held: list[pa.RecordBatch] = []
     rows = unseen = 0
@@ -40,10 +40,10 @@ def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             continue
         once = _first_of_each(held)
         if once.num_rows <= _WINDOW_ROWS // 2:
-            held, rows = [once], once.num_rows  # room for more to compare with
+            held, rows = [once], once.num_rows  # continue to compare with these
             continue
         if once.num_rows > _NEARLY_ALL * rows:
-            unseen = _WINDOWS_PASSED_OVER * _WINDOW_ROWS
+            unseen = _SKIPPED_WINDOWS * _WINDOW_ROWS
         yield once
         held, rows = [], 0
     if rows:
@@ -55,7 +55,9 @@ def _first_of_each(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     encoded = window.column("address").dictionary_encode()
     number = encoded.indices.to_numpy()
     first = np.empty(len(encoded.dictionary), np.int64)
-    first[number[::-1]] = np.arange(len(number) - 1, -1, -1)  # the last to be written is the first that there is
+    first[number[::-1]] = np.arange(
+        len(number) - 1, -1, -1
+    )  # reversed, so that the first row of each address is written last
     if "size" in window.schema.names:
         sizes = window.column("size").to_numpy(zero_copy_only=False)
         first = np.union1d(first, np.flatnonzero(sizes != sizes[first[number]]))

@@ -1,8 +1,8 @@
-"""Stage 2: what is staged.
+"""Stage 2: the staged addresses.
 
-The server writes its uncommitted addresses page by page, a Parquet file each, into one directory per run; the executors
-read those files.  A page that was not asked for is data that would look like garbage, so the pages are counted and the
-continuation is watched (rule 3).
+The server writes its uncommitted addresses page by page, each as a Parquet file, into one folder for each run. The
+executors read those files. The objects of a missing page would look like garbage, so the pages are counted and the
+continuation tokens are checked (rule 3).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 _READS_AT_ONCE = 4  # up to 20 MB each
 _MAY_BE_READ_OTHERWISE = r"[%?]|(?:\A|/)\.{0,2}(?:/|\z)"
 _CALLS_AT_ONCE = 16
-_MOST_LISTS = 5
+_MAX_LISTS = 5
 
 
 @dataclass(frozen=True)
 class PreparedUncommitted:
-    """The server's uncommitted list: its run id, its directory (empty: no page has a file), how many pages it took.
+    """The server's uncommitted list: its run id, its folder (empty if no page has a file), the number of pages.
 
-    ``without_file`` has, of each page that came without a file, the token that asked for it and the one that it gave.
+    ``without_file`` has two tokens for each page without a file: the token of its request and the token in its answer.
     """
 
     run_id: str
@@ -53,25 +53,25 @@ class PreparedUncommitted:
 
 
 def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
-    """Have the server list what is staged, and read it.  Columns: ``schemas.UNCOMMITTED``.
+    """Have the server list the staged addresses, and read them. Columns: ``schemas.UNCOMMITTED``.
 
-    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``listed`` (how many rows the list has; None
-    where that is not known), ``heads`` (branch to commit id, as they were just before), ``server_seconds``, for which
-    the server was at work.  Raises ``IncompleteAnswerError``.
+    ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``listed`` (the rows of the list, None if that
+    is unknown), ``heads`` (branch to commit id, right before the list), and ``server_seconds``, the duration of the
+    server's work. Raises ``IncompleteAnswerError``.
     """
     spark, server, clock = context.spark, context.server, context.clock
     began_at = clock()
-    asked_at = clock()
-    heads, prepared = _list_of_standing_branches(server, run.repository, context.safety.max_uncommitted_pages)
-    server_seconds = round((clock() - asked_at).total_seconds(), 1)
+    requested_at = clock()
+    heads, prepared = _list_of_existing_branches(server, run.repository, context.safety.max_uncommitted_pages)
+    server_seconds = round((clock() - requested_at).total_seconds(), 1)
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
     paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
     addresses = paths.mapInArrow(_read_files(run.store, run.namespace), schemas.UNCOMMITTED)
-    # A local store's server leaves out of its list what was linked by its folder.
-    asked = (heads.keys() if len(run.folders) > 1 else set()) | _forgotten(server, run.repository, prepared)
-    if asked:
-        shown = [(address,) for address in _shown_uncommitted(server, run, sorted(asked))]
+    # The list of a server with a local store omits the objects that were linked by its own folder.
+    branches = (heads.keys() if len(run.folders) > 1 else set()) | _forgotten(server, run.repository, prepared)
+    if branches:
+        shown = [(address,) for address in _shown_uncommitted(server, run, sorted(branches))]
         addresses = addresses.union(local_rows(spark, shown, schemas.UNCOMMITTED))
     return StageOutput(
         dataframe=addresses.distinct(),
@@ -80,7 +80,7 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
             "run_id": prepared.run_id,
             "pages": prepared.pages,
             "files": len(files),
-            # A call that was repeated wrote its page twice.
+            # A repeated call writes its page twice, so the rows of the list are unknown.
             "listed": rows_in(store, files) if len(files) == prepared.pages_with_file else None,
             "heads": heads,
             "server_seconds": server_seconds,
@@ -88,18 +88,18 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
     )
 
 
-def _list_of_standing_branches(
+def _list_of_existing_branches(
     server: LakeFSClient, repository: str, max_pages: int
 ) -> tuple[dict[str, str], PreparedUncommitted]:
-    """The heads just before, and a list during which no branch went away that could have taken others with it.
+    """Return the heads right before the list, and a list during which no branch was deleted.
 
-    A server that finds a branch deleted while it writes a page forgets that it has written anything: the page comes
-    without a file, whatever other branches have staged (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``).  If it
-    was the last branch, the call fails as if there were no such repository.  A branch that came and went meanwhile, or
-    is back, is not noticed here: see ``_forgotten``.
+    When a branch is deleted while the server writes a page, the answer for that page has no file, even if other
+    branches have staged entries (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``). If it was the last branch, the
+    call fails as for an unknown repository. ``_forgotten`` handles a branch that was created and deleted meanwhile, or
+    deleted and created again.
     """
-    for _ in range(_MOST_LISTS):
-        # What the list leaves out, it leaves out because of these: see ``hidden_twins``.
+    for _ in range(_MAX_LISTS):
+        # The list omits the entries that these heads contain: see ``hidden_twins``.
         heads = dict(server.branch_heads(repository))
         try:
             prepared = prepare_uncommitted(server, repository, max_pages)
@@ -110,70 +110,72 @@ def _list_of_standing_branches(
             is_whole = prepared.pages_with_file == prepared.pages
             if is_whole or heads.keys() <= dict(server.branch_heads(repository)).keys():
                 return heads, prepared
-        logger.warning("a branch of %s was deleted while the server listed what is uncommitted: once more", repository)
+        logger.warning(
+            "repository %s: a branch was deleted while the server listed uncommitted data, listing again", repository
+        )
     raise IncompleteAnswerError(
-        f"branches of {repository} were deleted during each of {_MOST_LISTS} lists of what is uncommitted, and such a "
-        "list may lack what other branches have staged",
-        remedy="start a new run when fewer branches are deleted",
+        f"Branches of {repository} were deleted during each of {_MAX_LISTS} lists of uncommitted data. Such a list may "
+        "omit objects that other branches have staged",
+        remedy="Start a new run when fewer branches are deleted",
     )
 
 
 def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -> PreparedUncommitted:
-    """Ask for page after page until the server says it has finished.
+    """Request page after page until the server reports the last one.
 
-    Raises ``IncompleteAnswerError`` when a continuation token comes twice (a server with a page size or time that is
-    too small stands still for ever), when the run or its directory changes on the way, or after ``max_pages``.
+    Raises ``IncompleteAnswerError`` when a continuation token is repeated (a server with too small a page size or page
+    time never advances), when the run or its folder changes between pages, or after ``max_pages``.
     """
     tokens_seen: set[str] = set()
     locations: set[str] = set()
     without_file: list[tuple[str, str]] = []
     token, run_id, pages, pages_with_file = "", "", 0, 0
     while True:
-        asked_with, page = token, server.prepare_uncommitted(repository, token)
+        request_token, page = token, server.prepare_uncommitted(repository, token)
         pages += 1
         if run_id and page.run_id != run_id:
             raise IncompleteAnswerError(
-                f"the server changed the run of its uncommitted list from {run_id} to {page.run_id}",
-                remedy="start a new run",
+                f"The server changed the run of its uncommitted list from {run_id} to {page.run_id}",
+                remedy="Start a new run",
             )
         run_id, token = page.run_id, page.continuation_token
         if page.location:
             locations.add(page.location)
             pages_with_file += 1
         else:
-            without_file.append((asked_with, token))
+            without_file.append((request_token, token))
         if len(locations) > 1:
             raise IncompleteAnswerError(
-                f"the uncommitted list of run {run_id} is in two places: {', '.join(sorted(locations))}",
-                remedy="start a new run",
+                f"The uncommitted list of run {run_id} is in two folders: {', '.join(sorted(locations))}",
+                remedy="Start a new run",
             )
         if not token:
             return PreparedUncommitted(run_id, "".join(locations), pages, pages_with_file, tuple(without_file))
         if token in tokens_seen:
             raise IncompleteAnswerError(
-                f"the server's uncommitted list of {repository} does not advance: after {pages} pages it gave the same "
-                "continuation token again",
-                remedy="raise ugc.prepare_interval and ugc.prepare_max_file_size in the lakeFS server's configuration",
+                f"The server's uncommitted list of {repository} does not advance: page {pages} repeats a continuation "
+                "token",
+                remedy="Raise ugc.prepare_interval and ugc.prepare_max_file_size in the lakeFS server's configuration",
             )
         if pages >= max_pages:
             raise IncompleteAnswerError(
-                f"the server's uncommitted list of {repository} is not finished after {pages} pages",
-                remedy="raise safety.max_uncommitted_pages if the repository has that much uncommitted data",
+                f"The server's uncommitted list of {repository} is not finished after {pages} pages",
+                remedy="Raise safety.max_uncommitted_pages if the repository has that much uncommitted data",
             )
         tokens_seen.add(token)
-        logger.info("uncommitted data of %s: page %d", repository, pages)
+        logger.info("repository %s: uncommitted data, page %d", repository, pages)
 
 
 def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[str]:
-    """Keys of the files of all pages.  There may be more than pages: a call that was repeated wrote twice."""
+    """Return the keys of the files of all pages. A repeated call writes a file twice, so there may be more of them."""
     if not prepared.location:
         return []
     folder = run.key_of(prepared.location).rstrip("/") + "/"
     files = [key for batch in store.list(folder) for key in batch.column("address").to_pylist()]
     if len(files) < prepared.pages_with_file:
         raise IncompleteAnswerError(
-            f"{run.namespace}{folder} holds {len(files)} files, but the server wrote {prepared.pages_with_file} pages",
-            remedy="check that these credentials see the whole bucket, and start a new run",
+            f"{run.namespace}{folder} has {len(files)} files, but the server wrote {prepared.pages_with_file} pages",
+            remedy="Check that these credentials can list the whole bucket, then start a new run",
         )
     return files
 
@@ -183,7 +185,7 @@ def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
     for key, data in worker_store(store).read_many(strings(batches, "file"), concurrency=_READS_AT_ONCE):
         rows = read_uncommitted(data, key)
         yield rows
-        # Whether an address was a full one, which lakeFS decodes when it reads, is not said.
+        # The file does not contain whether an address was full. lakeFS decodes full addresses when it reads them.
         escaped = rows.column("address").filter(
             pc.match_substring_regex(rows.column("address"), _MAY_BE_READ_OTHERWISE)
         )
@@ -195,20 +197,20 @@ def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
 
 
 def _forgotten(server: LakeFSClient, repository: str, prepared: PreparedUncommitted) -> set[str]:
-    """The branches of which pages without a file should have told: such a page is no proof that nothing is staged.
+    """Return the branches that pages without a file cover. Such a page does not prove that they have nothing staged.
 
-    The branch that made the server forget the others (``_list_of_standing_branches``) may have come after the first
-    look at the heads, or be there again under its old name.
+    The deleted branch that caused such a page (``_list_of_existing_branches``) may have been created after the heads
+    were read, or may exist again under its old name.
     """
-    spans = [(_branch_in(asked_with), _branch_in(given)) for asked_with, given in prepared.without_file]
+    spans = [(_branch_in(requested), _branch_in(answered)) for requested, answered in prepared.without_file]
     if not spans:
         return set()
-    standing = [branch for branch, _ in server.branch_heads(repository)]
-    return {branch for branch in standing for first, last in spans if first <= branch and (branch <= last or not last)}
+    existing = [branch for branch, _ in server.branch_heads(repository)]
+    return {branch for branch in existing for first, last in spans if first <= branch and (branch <= last or not last)}
 
 
 def _branch_in(token: str) -> str:
-    """The branch that a continuation token goes on with; empty for no token, and for one that does not tell."""
+    """Return the branch at which a continuation token continues. Empty without a token, and if it is unreadable."""
     try:
         return str(json.loads(base64.b64decode(token, validate=True))["branch"])
     except (ValueError, KeyError, TypeError):
@@ -216,16 +218,16 @@ def _branch_in(token: str) -> str:
 
 
 def _shown_uncommitted(server: LakeFSClient, run: GCRun, branches: Iterable[str]) -> Iterator[str]:
-    """What branches show without a commit, as the API tells.
+    """Yield the addresses of the staged objects of branches, from the API.
 
-    A server with a local store hands out addresses by its folder (``local:///folder/...``), keeps them in full, and
-    leaves them out of its list, which has what begins with the namespace (``pkg/catalog/gc_write_uncommitted.go``).
-    Raises ``NamespaceError`` for an address that may be one more spelling of the folder.
+    A server with a local store issues addresses with its own folder (``local:///folder/...``) and stores them in full.
+    Its list contains only addresses that begin with the namespace (``pkg/catalog/gc_write_uncommitted.go``), so it
+    omits them. Raises ``NamespaceError`` for an address that may be another spelling of the folder.
     """
     known = run.known_folders
     diffs = map_unordered(lambda branch: _staged_paths(server, run.repository, branch), branches, _CALLS_AT_ONCE)
     staged = ((branch, path) for branch, paths in diffs for path in paths)
-    for _, url in map_unordered(lambda place: _shown(server, run.repository, *place), staged, _CALLS_AT_ONCE):
+    for _, url in map_unordered(lambda at: _shown(server, run.repository, *at), staged, _CALLS_AT_ONCE):
         if url:
             yield from known.keys_of(url)
 
@@ -241,6 +243,10 @@ def _shown(server: LakeFSClient, repository: str, branch: str, path: str) -> str
     try:
         return server.shown_address(repository, branch, path)
     except ServerError as error:
-        if error.facts.get("status") == 410:  # marked as deleted: nobody can read it
-            return ""
-        raise
+        if error.facts.get("status") != 410:
+            raise
+    # lakeFS answers 410 for an entry that is marked as deleted, but a proxy may answer it, too. The list decides.
+    try:
+        return server.shown_objects(repository, branch, 1, prefix=path).get(path, "")
+    except RepositoryNotFoundError:  # the branch was deleted meanwhile
+        return ""

@@ -1,4 +1,4 @@
-"""Optimized runs: what they find is what a clean run finds, and they list young slices only."""
+"""An optimized listing has the same candidates as a full listing, and lists only new slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def collector(spark: SparkSession, repository: LakeRepository, mode: str, **sett
 
 
 def collected(spark: SparkSession, repository: LakeRepository, mode: str) -> tuple[Collector, str]:
-    """A run up to its candidates, and how it listed."""
+    """Run up to the candidates, and return the mode of the listing."""
     run = collector(spark, repository, mode)
     run.collect()
     return run, run.manifest("store_listing").facts["mode"]
@@ -39,8 +39,10 @@ def rows_of(run: Collector, stage: str) -> set[tuple[object, ...]]:
     return {tuple(row) for row in run.dataset(stage).dataframe.collect()}
 
 
-def test_finds_what_a_clean_run_finds(spark: SparkSession, repository: LakeRepository) -> None:
-    """After sweeps, with a late upload, new slices, and slices that have gone."""
+def test_an_optimized_listing_has_the_candidates_of_a_full_listing(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """After sweeps, with a late upload, new slices, and deleted slices."""
     live = repository.put("a")
     repository.commit()
     slices = [slice_of(number * DAY_HOURS) for number in range(1, 31)]
@@ -50,7 +52,7 @@ def test_finds_what_a_clean_run_finds(spark: SparkSession, repository: LakeRepos
     repository.put_stray("data/outside-of-slices", age_hours=48)
     first, mode = collected(spark, repository, "auto")
     assert mode == "clean"
-    assert first.manifest("store_listing").facts["mode_because"] == "no earlier run is there"
+    assert first.manifest("store_listing").facts["mode_because"] == "no earlier run exists"
     first.sweep(first.mark(), live=[f"{folder}{name}" for folder in slices for name in "xy"])
 
     repository.put_stray(f"{slices[2]}late", age_hours=48)
@@ -60,7 +62,7 @@ def test_finds_what_a_clean_run_finds(spark: SparkSession, repository: LakeRepos
     optimized, mode = collected(spark, repository, "auto")
     facts = optimized.manifest("store_listing").facts
     assert mode == "optimized"
-    # Of this many slices the youngest were younger than a week when the first run listed them.
+    # The newest of these slices were newer than a week when the first run listed them.
     assert facts["slices_taken_over"] >= len([age for age in range(1, 31) if age > 7])
     clean, mode = collected(spark, repository, "clean")
     assert mode == "clean"
@@ -70,7 +72,7 @@ def test_finds_what_a_clean_run_finds(spark: SparkSession, repository: LakeRepos
     assert live in {row[0] for row in rows_of(optimized, "store_listing")}
 
 
-def test_lists_young_slices_only(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
+def test_only_new_slices_are_listed(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         repository = lake.repository()
         repository.put("a")
@@ -93,7 +95,7 @@ def test_lists_young_slices_only(spark: SparkSession, store_in_s3: StoreInS3, tm
         assert in_optimized <= in_clean / 20
 
 
-def test_says_why_a_run_is_clean(spark: SparkSession, repository: LakeRepository) -> None:
+def test_the_facts_say_why_a_listing_is_full(spark: SparkSession, repository: LakeRepository) -> None:
     repository.put_stray(f"{slice_of(30 * DAY_HOURS)}x")
 
     def because(mode: str, **settings: float) -> str:
@@ -102,10 +104,10 @@ def test_says_why_a_run_is_clean(spark: SparkSession, repository: LakeRepository
         facts = run.manifest("store_listing").facts
         return f"{facts['mode']}: {facts['mode_because']}"
 
-    with pytest.raises(ConfigurationError, match="cannot be optimized: no earlier run is there"):
+    with pytest.raises(ConfigurationError, match="cannot be optimized: no earlier run exists"):
         because("optimized")
-    assert because("clean") == "clean: the settings ask for a clean run"
+    assert because("clean") == "clean: the settings require a full listing"
     assert because("auto", margin_hours=24 * 60) == "clean: no slice is old enough"
     assert because("auto", optimized_runs=1).startswith("optimized: run lake/")
-    assert because("auto", optimized_runs=1) == "clean: 1 runs in a row were optimized"
+    assert because("auto", optimized_runs=1) == "clean: 1 consecutive listings were optimized"
     assert because("optimized", optimized_runs=1).startswith("optimized: run lake/")

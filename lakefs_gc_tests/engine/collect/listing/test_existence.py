@@ -1,4 +1,4 @@
-"""Asking many at once what is there."""
+"""Checks of the existence of many objects: few requests, and the same facts as from HEAD requests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fill(server: FaultyS3, *keys: str) -> None:
         server.objects[f"ns/{key}"] = b"x" * len(key)
 
 
-def test_what_lies_close_together_is_listed(server: FaultyS3, store: ObjectStore) -> None:
+def test_keys_close_together_are_listed(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(1000)]
     fill(server, *keys, "data/r/x", "data/t/x")
     found = existing_objects(store, keys[100:900], concurrency=4)
@@ -55,16 +55,16 @@ def test_what_lies_close_together_is_listed(server: FaultyS3, store: ObjectStore
     assert {key: info.last_modified for key, info in found.items()} == {key: listed[key] for key in found}
 
 
-def test_the_rest_is_asked_for_one_by_one(server: FaultyS3, store: ObjectStore) -> None:
+def test_keys_that_no_page_shows_are_requested_one_by_one(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(40)]
     fill(server, *keys[:30])
     assert existing_objects(store, keys, concurrency=4).keys() == set(keys[:30])
     counted = requests(server)
-    # One listing more tells a missing key from a missing bucket.
+    # One more listing distinguishes a missing key from a missing bucket.
     assert (counted["ListObjectsV2"], counted["HeadObject"]) == (2, 10)
 
 
-def test_what_lies_far_apart_is_not_listed(server: FaultyS3, store: ObjectStore) -> None:
+def test_keys_far_apart_are_not_listed(server: FaultyS3, store: ObjectStore) -> None:
     fill(server, *(f"data/s/{number:05}" for number in range(10_000)))
     few = [f"data/s/{number:05}" for number in range(0, 10_000, 1000)]
     assert existing_objects(store, few, concurrency=4).keys() == set(few)
@@ -76,7 +76,7 @@ def test_what_lies_far_apart_is_not_listed(server: FaultyS3, store: ObjectStore)
     assert counted["HeadObject"] >= 44
 
 
-def test_a_listing_that_passes_over_a_key_only_costs_a_request(server: FaultyS3, store: ObjectStore) -> None:
+def test_a_listing_that_omits_a_key_only_costs_a_request(server: FaultyS3, store: ObjectStore) -> None:
     keys = [f"data/s/{number:04}" for number in range(100)]
     fill(server, *keys)
     page = server.page
@@ -101,7 +101,9 @@ def test_a_listing_that_passes_over_a_key_only_costs_a_request(server: FaultyS3,
     ),
     data=st.data(),
 )
-def test_says_what_heads_say(server: FaultyS3, store: ObjectStore, names: set[str], data: st.DataObject) -> None:
+def test_the_facts_are_the_same_as_from_head_requests(
+    server: FaultyS3, store: ObjectStore, names: set[str], data: st.DataObject
+) -> None:
     there = data.draw(st.sets(st.sampled_from(sorted(names))))
     server.objects.clear()
     fill(server, *there)

@@ -1,4 +1,4 @@
-"""Objects at the root whose names lakeFS does not give: counted, shown, never marked, never swept."""
+"""Objects at the root whose names lakeFS did not generate are counted and shown, but never marked or swept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLD_LAYOUT, XID = "4024870a35b7869697429ebc31187143", "dc0gu11ksdual6uirqo0"
 
 
 def fill(repository: LakeRepository) -> set[str]:
-    """What anybody keeps at the root, something live, and garbage, which is given back."""
+    """Store unrecognized names at the root, a live object, and garbage. Return the garbage."""
     repository.put("live")
     repository.commit()
     for key, content in ROOT.items():
@@ -41,14 +41,14 @@ def decisions(collector: Collector) -> dict[str, str]:
     return {row["address"]: row["found_in"] for row in rows}
 
 
-def test_java_reads_the_rule_as_python_does(spark: SparkSession) -> None:
+def test_the_rule_has_the_same_meaning_in_java_and_python(spark: SparkSession) -> None:
     addresses = [*CANDIDATES, *ISSUED, *OTHERS, *UNRECOGNIZED]
     frame = spark.createDataFrame([(address,) for address in addresses], "address string")
     found = {row["address"] for row in frame.where(spark_has_unrecognized_name()).collect()}
     assert found == {address for address in addresses if has_unrecognized_name(address)}
 
 
-def test_they_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
+def test_unrecognized_names_are_counted_and_not_marked(spark: SparkSession, repository: LakeRepository) -> None:
     garbage = fill(repository)
     repository.put_stray("young.csv", age_hours=1)
     collector = Collector(spark, repository)
@@ -67,10 +67,10 @@ def test_they_are_counted_and_not_marked(spark: SparkSession, repository: LakeRe
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_repository_that_names_its_root_itself(
+def test_a_root_whose_names_the_repository_references_is_collected(
     spark: SparkSession, repository: LakeRepository, committed: bool
 ) -> None:
-    """As the recordings of the old layout do."""
+    """The recordings of the old layout have such references."""
     garbage = fill(repository)
     repository.stage("named", repository.put_stray("by hand"))
     if committed:
@@ -83,7 +83,7 @@ def test_a_repository_that_names_its_root_itself(
     assert set(collector.swept.values()) == {"deleted"}
 
 
-def test_what_a_neighbour_refers_to_is_no_name_of_ours(
+def test_a_reference_of_another_repository_does_not_make_a_root_collected(
     spark: SparkSession, lake: Lake, repository: LakeRepository
 ) -> None:
     garbage = fill(repository)
@@ -97,8 +97,10 @@ def test_what_a_neighbour_refers_to_is_no_name_of_ours(
     assert decisions(collector)[STATE] == "not_lakefs"
 
 
-def test_names_of_lakefs_are_no_names_of_its_own(spark: SparkSession, repository: LakeRepository) -> None:
-    """An old repository refers to what lakeFS wrote at its root: that says nothing of other names."""
+def test_a_reference_to_a_name_that_lakefs_generated_does_not_make_a_root_collected(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """An old repository references objects that lakeFS wrote at its root. That proves nothing about other names."""
     garbage = fill(repository)
     repository.stage("old", repository.put_stray("0" * 32))
     repository.stage("reserved", "dummy")
@@ -109,10 +111,10 @@ def test_names_of_lakefs_are_no_names_of_its_own(spark: SparkSession, repository
     assert collector.addresses("candidates") == garbage
 
 
-def test_a_whole_bucket_is_never_the_repositorys_alone(
+def test_the_root_of_a_whole_bucket_is_never_collected(
     spark: SparkSession, s3_server: SeaweedFS, s3_namespace: StoreLocation, tmp_path: Path
 ) -> None:
-    """There, one object that somebody staged says nothing of the others."""
+    """One staged object there proves nothing about the other objects."""
     assert s3_namespace.url.startswith("s3://")  # the fixture has set the environment
     bucket = f"whole-{tmp_path.name.replace('_', '-')[-30:].strip('-')}"
     s3_server.client().create_bucket(Bucket=bucket)
@@ -121,15 +123,15 @@ def test_a_whole_bucket_is_never_the_repositorys_alone(
         repository = lake.repository(namespace=f"s3://{bucket}")
         garbage = fill(repository)
         repository.stage("staged", "report.csv")
-        time.sleep(1.1)  # S3 tells whole seconds: one of this is not yet older than the cutoff
+        time.sleep(1.1)  # S3 has whole seconds: an object of this second is not older than the cutoff
         collector = Collector(spark, repository, safety=safety)
         mark = collector.collect_and_mark()
         assert marked(repository, mark) == garbage
         assert (mark.named_at_root, mark.not_lakefs) == ("", (1, len(ROOT[STATE])))
 
 
-def test_a_mark_that_names_them_is_not_swept(spark: SparkSession, repository: LakeRepository) -> None:
-    """One of before this rule, or of lakeFS's own client, which marks whatever lies at the root."""
+def test_a_mark_with_unrecognized_names_is_not_swept(spark: SparkSession, repository: LakeRepository) -> None:
+    """An old version of lakefs-gc, or lakeFS's own client, marks every object at the root."""
     garbage = fill(repository)
     before = repository.objects()
     collector = Collector(spark, repository)
@@ -147,8 +149,8 @@ def test_a_mark_that_names_them_is_not_swept(spark: SparkSession, repository: La
     assert repository.objects() == before - garbage - ROOT.keys()
 
 
-def test_strangers_do_not_make_a_mark_look_small(spark: SparkSession, repository: LakeRepository) -> None:
-    """The checks of shares go by what is lakeFS's."""
+def test_unrecognized_names_do_not_lower_the_shares_of_a_mark(spark: SparkSession, repository: LakeRepository) -> None:
+    """The checks of shares count only objects of lakeFS."""
     garbage = fill(repository)
     for number in range(10):
         repository.put_stray(f"stranger-{number}", b"x" * 1000)
@@ -162,7 +164,7 @@ def test_strangers_do_not_make_a_mark_look_small(spark: SparkSession, repository
     assert messages["share_of_bytes"].startswith("15 of 19 bytes")
 
 
-def test_stages_of_an_older_version_say_nothing_of_them(spark: SparkSession, repository: LakeRepository) -> None:
+def test_a_stage_of_an_older_version_without_counts_is_refused(spark: SparkSession, repository: LakeRepository) -> None:
     fill(repository)
     collector = Collector(spark, repository)
     collector.collect(until="kept")
@@ -170,12 +172,12 @@ def test_stages_of_an_older_version_say_nothing_of_them(spark: SparkSession, rep
     older = replace(manifest, facts={name: fact for name, fact in manifest.facts.items() if name != "not_lakefs"})
     file = repository.lake.folder / "work" / collector.run_key / "unmatched" / "manifest.json"
     file.write_bytes(older.to_json())
-    with pytest.raises(InputOrderError, match=r"unmatched of run .* was made by an older lakefs-gc"):
+    with pytest.raises(InputOrderError, match=r"unmatched of run .* was written by an older version"):
         collector.materialize("candidates")
 
 
-def test_a_listing_that_does_not_count_them_is_asked(spark: SparkSession, repository: LakeRepository) -> None:
-    """One of an older version: that it says nothing is no proof that there are none."""
+def test_references_are_read_if_a_listing_has_no_counts(spark: SparkSession, repository: LakeRepository) -> None:
+    """A listing of an older version has no counts, which does not prove that no such name exists."""
     garbage = fill(repository)
     repository.stage("named", repository.put_stray("by hand"))
     collector = Collector(spark, repository)

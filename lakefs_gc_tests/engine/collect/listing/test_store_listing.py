@@ -1,4 +1,4 @@
-"""What a listing holds."""
+"""A listing has every object that may be a candidate, from the store or from an inventory."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from lakefs_gc_tests.support.inventory_report import Report
 
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
 UNRECOGNIZED = (3, 4 + 5 + 6)
-"""Those at the root, and their bytes where each has its number in the list."""
+"""The number of unrecognized names at the root, and their bytes: the size of each is its position in the list."""
 NOT_LISTED = ["dummy", "other/x", "_lakefs/y", "_lakefs/retention/z", "database/x", "Data/x"]
 
 
-def test_lists_data_at_any_depth_and_the_root_one_level(spark: SparkSession, repository: LakeRepository) -> None:
+def test_the_listing_has_data_at_any_depth_and_one_level_of_the_root(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
     for number, key in enumerate([*LISTED, *NOT_LISTED]):
         repository.put_stray(key, b"x" * number, age_hours=24 * (10 + number))
     collector = Collector(spark, repository)
@@ -57,7 +59,7 @@ def test_lists_data_at_any_depth_and_the_root_one_level(spark: SparkSession, rep
     assert sum(ages.values()) == facts["size_bytes"]
 
 
-def test_a_store_that_is_not_there_is_not_empty(spark: SparkSession, repository: LakeRepository) -> None:
+def test_a_missing_store_is_an_error(spark: SparkSession, repository: LakeRepository) -> None:
     collector = Collector(spark, repository)
     run = collector.begin()
     shutil.rmtree(repository.folder)
@@ -65,9 +67,11 @@ def test_a_store_that_is_not_there_is_not_empty(spark: SparkSession, repository:
         store_listing(collector.context, run)
 
 
-def test_large_slices_and_a_flat_root_are_shared_out() -> None:
-    """In rounds, over several tasks: every key once.  Workers have the environment that Spark was started with, so it
-    is started anew."""
+def test_large_slices_and_a_flat_root_are_split_over_tasks() -> None:
+    """Every key is listed once, in several rounds and tasks.
+
+    Workers have the environment with which Spark was started, so Spark is started again.
+    """
     in_fresh_process(list_simulated)
 
 
@@ -89,7 +93,7 @@ def list_simulated() -> None:
     assert max(row["rows"] for row in written) < 60_000, "one task listed all of the large slice"
 
 
-def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+def test_the_listing_can_come_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     repository = lake.repository()
     began = utc_now() - timedelta(hours=5)
     report = Report(open_store(StoreLocation(f"file://{tmp_path}/reports/lake/daily")))
@@ -104,11 +108,13 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
     assert manifest.facts["source"] == "inventory"
     assert (manifest.facts["strangers"], manifest.facts["strangers_bytes"]) == UNRECOGNIZED
     assert sum(bytes_by_age(manifest.facts).values()) == manifest.facts["size_bytes"] == sum(range(len(LISTED)))
-    collector.materialize("uncommitted")  # began after it
+    collector.materialize("uncommitted")  # began after the listing
 
     inventory = find_inventory(report.store.location, repository.namespace, utc_now(), 24)
     place = collector.workspace.parts_folder(collector.run_key, "store_listing")
-    with pytest.raises(CorruptFileError, match=f"it says {len(keys) + 1} records, and its files have {len(keys)}"):
+    with pytest.raises(
+        CorruptFileError, match=f"its files have {len(keys)} records, but the manifest says {len(keys) + 1}"
+    ):
         read_inventory(
             spark,
             report.store.location,
@@ -119,5 +125,5 @@ def test_from_an_inventory(spark: SparkSession, lake: Lake, tmp_path: Path) -> N
 
     old = listing.model_copy(update={"max_inventory_age_hours": 4.0})
     collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": old}))
-    with pytest.raises(SafetyError, match=r"5\.0 h ago, and at most 4 h"):
+    with pytest.raises(SafetyError, match=r"5\.0 h ago. The limit is 4 h"):
         collector.output("store_listing")

@@ -1,4 +1,4 @@
-"""Which ranges count as live, and answers that are not whole (rule 3)."""
+"""The ranges that are live. An incomplete answer fails the run (rule 3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATUS = "/gc/prepare_commits/status"
 
 @dataclass(frozen=True)
 class Ready:
-    """A repository of two commits, and a collector behind a proxy that has to go on with ``active_ranges``."""
+    """A repository with two commits, and a collector behind a proxy whose next stage is ``active_ranges``."""
 
     repository: LakeRepository
     proxy: LakeFSProxy
@@ -48,7 +48,7 @@ def ready(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def ranges_of(repository: LakeRepository, commit_id: str) -> dict[str, int]:
-    """Entries of each range of a commit."""
+    """Return the number of entries of each range of a commit."""
     key = repository.metadata_file(repository.metarange_of(commit_id))
     rows = read_metarange(repository.store.read(key), key).to_pylist()
     return {row["range_id"]: row["entries"] for row in rows}
@@ -60,12 +60,12 @@ def found(collector: Collector) -> dict[str, int | None]:
     return {row["range_id"]: row["entries"] for row in rows}
 
 
-def test_with_rules_the_ranges_of_active_commits(spark: SparkSession, repository: LakeRepository) -> None:
+def test_with_rules_only_ranges_of_active_commits_are_live(spark: SparkSession, repository: LakeRepository) -> None:
     repository.put("old")
     expired = repository.commit(age_days=30)
     repository.delete("old")
     repository.put("new")
-    kept = repository.commit(age_days=20)  # the last before the limit is active: it was the head until then
+    kept = repository.commit(age_days=20)  # the last commit before the limit is active: it was the head until then
     repository.put("new")
     repository.put("newer")
     head = repository.commit(age_days=1)
@@ -79,7 +79,7 @@ def test_with_rules_the_ranges_of_active_commits(spark: SparkSession, repository
     assert facts["commits_run_id"]
 
 
-def test_without_rules_every_metadata_file(spark: SparkSession, repository: LakeRepository) -> None:
+def test_without_rules_every_metadata_file_is_read(spark: SparkSession, repository: LakeRepository) -> None:
     repository.put("a")
     commits = [repository.commit(age_days=900)]
     repository.delete("a")
@@ -103,7 +103,7 @@ def cut_in_a_line(repository: LakeRepository, file: str) -> None:
 
 
 def cut_after_a_line(repository: LakeRepository, file: str) -> None:
-    """Without the row of the head, which may be any."""
+    """Remove the row of the head, at any position."""
     head = repository.lake.client.branches_api.get_branch(repository.name, "main").commit_id
     rows = read_active_commits(repository.store.read(file), file).to_pylist()
     left = [(row["commit_id"], row["metarange_id"]) for row in rows if row["commit_id"] != head]
@@ -143,7 +143,7 @@ def a_metarange(repository: LakeRepository, file: str) -> str:
     ("damage", "error", "message"),
     [
         (cut_in_a_line, CorruptFileError, r"commits\.csv: the last line has no line end"),
-        (cut_after_a_line, IncompleteAnswerError, "which is the head of a branch"),
+        (cut_after_a_line, IncompleteAnswerError, "the head of a branch. The list is incomplete"),
         (no_commits, IncompleteAnswerError, "lists no commit"),
         (remove, ObjectNotFoundError, r"commits\.csv"),
         (remove_metarange, ObjectNotFoundError, r"_lakefs/[0-9a-f]{64} does not exist"),
@@ -151,7 +151,7 @@ def a_metarange(repository: LakeRepository, file: str) -> str:
         (range_for_metarange, CorruptRangeError, r"_lakefs/[0-9a-f]{64}: expected a metarange"),
     ],
 )
-def test_a_list_of_commits_that_is_not_whole_is_refused(
+def test_an_incomplete_list_of_commits_is_refused(
     ready: Ready, damage: Damage, error: type[LakeFSGCError], message: str
 ) -> None:
     repository = ready.repository
@@ -180,7 +180,7 @@ def behind(spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: L
     return collector
 
 
-def test_a_head_that_moves_meanwhile_is_no_error(
+def test_the_list_may_omit_a_head_that_moves_meanwhile(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
     repository.put("a")
@@ -216,7 +216,7 @@ def test_a_list_outside_the_namespace_is_refused(
 
 
 def without(repository: LakeRepository, *commits: str) -> dict[str, bytes]:
-    """Remove the metaranges of commits; what to put back."""
+    """Remove the metaranges of commits. Return their contents."""
     files = [repository.metadata_file(repository.metarange_of(commit)) for commit in commits]
     lost = {file: repository.store.read(file) for file in files}
     repository.store.delete_many(files)
@@ -224,7 +224,7 @@ def without(repository: LakeRepository, *commits: str) -> dict[str, bytes]:
 
 
 def test_without_rules_each_commit_of_a_ref_has_its_metarange(spark: SparkSession, repository: LakeRepository) -> None:
-    """A file that is lost is not listed, and nothing else tells that its objects are live."""
+    """A missing file is not listed, and nothing else shows that its objects are live."""
     commits = {}
     for name in ("middle", "tagged", "head"):
         repository.put(name)
@@ -243,7 +243,9 @@ def test_without_rules_each_commit_of_a_ref_has_its_metarange(spark: SparkSessio
     for name in ("middle", "gone", "head"):
         lost = without(repository, commits[name])
         [file] = lost
-        with pytest.raises(ObjectNotFoundError, match=f"{file} does not exist, and commit {commits[name]} names it"):
+        with pytest.raises(
+            ObjectNotFoundError, match=f"{file} does not exist, but it is the metarange of commit {commits[name]}"
+        ):
             collector.materialize("active_ranges")
         repository.store.put(file, lost[file])
     collector.materialize("active_ranges")
@@ -273,13 +275,13 @@ def test_without_rules_commits_beyond_the_limit_are_unknown(spark: SparkSession,
     collector = Collector(spark, repository, safety=SafetyParameters(max_commits=5))
     collector.collect(until="active_ranges")
     assert collector.manifest("active_ranges").facts["missed_by_rules"] is None
-    # What the heads have is known all the same.
+    # The metaranges of the heads are known even so.
     without(repository, head)
-    with pytest.raises(ObjectNotFoundError, match=f"commit {head} names it"):
+    with pytest.raises(ObjectNotFoundError, match=f"it is the metarange of commit {head}"):
         collector.materialize("active_ranges")
 
 
-def test_without_rules_a_deleted_branch_counts_by_its_files(spark: SparkSession, repository: LakeRepository) -> None:
+def test_without_rules_commits_of_a_deleted_branch_are_live(spark: SparkSession, repository: LakeRepository) -> None:
     repository.put("a")
     repository.commit(age_days=900)
     repository.branch("gone")
@@ -292,7 +294,7 @@ def test_without_rules_a_deleted_branch_counts_by_its_files(spark: SparkSession,
     assert not collector.addresses("candidates")
 
 
-def test_a_log_that_lacks_an_ancestor_is_refused(
+def test_a_log_that_omits_an_ancestor_is_refused(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
     repository.put("a")
@@ -305,14 +307,14 @@ def test_a_log_that_lacks_an_ancestor_is_refused(
         return answer.with_json(results=commits)
 
     proxy.instead("/commits", cut)
-    with pytest.raises(IncompleteAnswerError, match=f"ends without commit {oldest}"):
+    with pytest.raises(IncompleteAnswerError, match=f"omits its ancestor {oldest}"):
         behind(spark, lake, repository, proxy).materialize("active_ranges")
 
 
-def test_requests_for_many_commits_and_branches(
+def test_a_shared_history_is_read_once(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
-    """Branches share their history: it is read once, by pages, and each branch costs a request more."""
+    """The pages of a history that branches share are requested once. Each branch costs one more request."""
     for number in range(130):
         repository.commit(age_days=900 - number, allow_empty=True)
     for number in range(12):
@@ -324,6 +326,6 @@ def test_requests_for_many_commits_and_branches(
     collector.materialize("active_ranges")
     assert collector.manifest("active_ranges").facts["commits_seen"] == 131 + 12
     logs = proxy.count("/commits")
-    # Of main 10, 100 and the rest; of each other head one page.
+    # For main, pages of 10, of 100, and the rest. For each other head, one page.
     assert logs == 3 + 12
     assert proxy.count("/branches") == proxy.count("/tags") == 1

@@ -1,4 +1,4 @@
-"""What the ranges hold: all of it, or the run fails (rule 3)."""
+"""Every entry of every range is read, or the run fails (rule 3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakefs_gc_tests.support.faulty_store import StoreInS3
 
 @dataclass(frozen=True)
 class Collected:
-    """A repository with one commit that has one range, ``file``, and its collector."""
+    """A repository with one commit, which has one range (``file``), and its collector."""
 
     repository: LakeRepository
     collector: Collector
@@ -40,14 +40,14 @@ def collected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         file = repository.metadata_file(metarange_id)
         [range_id] = read_metarange(repository.store.read(file), file).column("range_id").to_pylist()
         repository.keep_days(10)
-        # With the cache, damage to a file that was read once would go unnoticed, and rightly so.
+        # With the range cache, damage to a file that was read before has no effect.
         settings = lake.settings.model_copy(update={"max_range_cache_bytes": 0})
         collector = Collector(spark, repository, settings=settings)
         collector.collect(until="active_ranges")
         yield Collected(repository, collector, keys, metarange_id, range_id)
 
 
-def test_every_address_once_with_size(collected: Collected) -> None:
+def test_every_address_is_read_once_with_its_size(collected: Collected) -> None:
     collected.collector.materialize("committed")
     rows = collected.collector.dataset("committed").dataframe.collect()
     assert {row["address"] for row in rows} == collected.keys
@@ -59,7 +59,7 @@ def test_every_address_once_with_size(collected: Collected) -> None:
 
 
 def flip(data: bytes) -> bytes:
-    """One bit of the first block."""
+    """Flip one bit of the first block."""
     return data[:40] + bytes([data[40] ^ 1]) + data[41:]
 
 
@@ -74,7 +74,7 @@ def flip(data: bytes) -> bytes:
     ],
     ids=["missing", "without its end", "half", "empty", "one bit"],
 )
-def test_a_range_that_is_not_whole_fails_the_run(
+def test_an_incomplete_range_fails_the_run(
     collected: Collected, damage: Callable[[bytes], bytes | None], error: type[LakeFSGCError], message: str
 ) -> None:
     store, file = collected.repository.store, collected.file
@@ -117,7 +117,7 @@ def test_a_range_that_differs_from_its_metarange_fails_the_run(spark: SparkSessi
     collected.collector.materialize("active_ranges")
 
 
-def test_without_rules_everything_that_was_ever_committed(spark: SparkSession, lake: Lake) -> None:
+def test_without_rules_every_object_ever_committed_is_live(spark: SparkSession, lake: Lake) -> None:
     repository = lake.repository()
     keys = {repository.put("a")}
     first = repository.commit(age_days=900)
@@ -132,21 +132,21 @@ def test_without_rules_everything_that_was_ever_committed(spark: SparkSession, l
     collector.collect(until="committed")
     assert collector.addresses("committed") == keys
     assert collector.manifest("committed").facts["mode"] == "all_commits"
-    # What is lost must not pass for what never was: the metarange still names it.
+    # A missing range is noticed, because its metarange still names it.
     metarange = repository.metadata_file(repository.metarange_of(first))
     [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
     lost = repository.metadata_file(range_id)
     assert [row["address"] for row in read_range(repository.store.read(lost), lost).to_pylist()] <= sorted(keys)
     repository.store.delete_many([lost])
     collector.materialize("active_ranges")
-    with pytest.raises(CorruptRangeError, match=f"{lost}: a metarange names this range, and it does not exist"):
+    with pytest.raises(CorruptRangeError, match=f"{lost}: a metarange names this range, but it does not exist"):
         collector.materialize("committed")
 
 
-def test_only_addresses_of_the_namespace(spark: SparkSession, lake: Lake) -> None:
+def test_addresses_outside_the_namespace_are_dropped(spark: SparkSession, lake: Lake) -> None:
     repository, other = lake.repository(), lake.repository("lake-2")
     inside = repository.put_stray("old-layout-object")
-    repository.stage("inside", inside)  # kept with its full address: it is not in data/
+    repository.stage("inside", inside)  # stored with its full address, because it is not in data/
     repository.stage("outside", f"local://lake-2/{other.put('x')}")
     repository.stage("similar", "local://lake-22/data/x")
     own = repository.put("own")
@@ -160,7 +160,7 @@ def test_only_addresses_of_the_namespace(spark: SparkSession, lake: Lake) -> Non
 def test_a_range_that_is_written_while_the_files_are_listed_is_read(
     spark: SparkSession, repository: LakeRepository
 ) -> None:
-    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    """A listing in the order of names may have a metarange but omit a range that was written before it."""
     keys = {repository.put("a")}
     metarange = repository.metadata_file(repository.metarange_of(repository.commit(age_days=900)))
     repository.delete("a")
@@ -195,5 +195,5 @@ def test_without_rules_the_files_are_not_listed_by_each_task(
             for request in store_in_s3.server.requests
             if request.operation.startswith("ListObjects") and request.query.get("prefix") == folder
         ]
-        # As active_ranges begins; the range cache is empty, and asks for none.
+        # As active_ranges does at its start. The range cache is empty, so it requests nothing.
         assert len(listed) == 1

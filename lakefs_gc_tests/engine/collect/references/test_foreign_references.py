@@ -1,4 +1,4 @@
-"""Objects of this namespace that other repositories refer to by full address (rule 5)."""
+"""Objects of this namespace that other repositories reference by full address (rule 5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, r
 
 
 def elsewhere(lake: Lake, proxy: LakeFSProxy, places: dict[str, str]) -> LakeFSClient:
-    """A server that says of these repositories that their namespaces are there."""
+    """Return a client of a server that reports other namespaces for these repositories."""
 
     def move(asked: Asked, answer: Answered) -> Answered:
         results = [
@@ -51,10 +51,10 @@ def test_an_object_that_another_repository_imported_is_kept(
     other, similar = lake.repository("other"), lake.repository("lake-2")
     other.stage("imported", f"local://lake/{imported}")
     other.put("own")
-    other.stage("not/ours", f"local://lake-2/{garbage}")  # the same key in a place whose name begins alike
+    other.stage("not/ours", f"local://lake-2/{garbage}")  # the same key in a namespace whose name has the same prefix
     other.commit()
     similar.put_stray(garbage, b"another file of that name")
-    other.put_stray("_lakefs/" + "0" * 63)  # no id: not read
+    other.put_stray("_lakefs/" + "0" * 63)  # not an id, so it is not read
     similar.put("z")
     similar.commit()
     collector = Collector(spark, repository)
@@ -88,7 +88,7 @@ def test_a_repository_that_cannot_be_read_is_reported(
 
 
 @pytest.mark.parametrize("left_there", ["", "retention/gc/rules/config.json"])
-def test_an_empty_folder_is_no_proof_that_a_repository_is_empty(
+def test_an_empty_folder_does_not_prove_that_a_repository_is_empty(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, left_there: str
 ) -> None:
     lake.repository("empty")
@@ -121,13 +121,13 @@ def test_a_damaged_range_of_another_repository_fails_the_run(
     other.store.put(file, other.store.read(file)[:-1])
     collector = Collector(spark, repository)
     collector.materialize("store_listing")
-    with pytest.raises(OtherRepositoryError, match=f"repository other .*lake/objects/other/{file}") as refused:
+    with pytest.raises(OtherRepositoryError, match=f"Repository other .*lake/objects/other/{file}") as refused:
         collector.materialize("foreign_references")
     assert "safety.repositories_not_read" in refused.value.remedy
 
 
 @pytest.mark.parametrize("created", ["before the mark", "after the mark"])
-def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
+def test_objects_imported_by_a_repository_that_became_unreadable_are_not_deleted(
     spark: SparkSession, lake: Lake, repository: LakeRepository, created: str
 ) -> None:
     imported, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "garbage"))
@@ -139,7 +139,9 @@ def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
     other.stage("x", f"local://lake/{imported}")
     other.commit()
     away = other.folder.rename(other.folder.with_name("not-mounted"))
-    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted") as refused:
+    with pytest.raises(
+        SafetyError, match="Repository other cannot be read, and the approval of this mark does not accept that"
+    ) as refused:
         collector.sweep(mark)
     assert "mark again" in refused.value.remedy
     assert repository.objects() >= {imported, garbage}
@@ -148,7 +150,7 @@ def test_what_a_repository_imported_that_became_unreadable_is_not_deleted(
     assert imported in repository.objects()
 
 
-def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
+def test_an_unavailable_store_fails_the_run_but_an_accepted_one_does_not_fail_the_sweep(
     spark: SparkSession,
     lake: Lake,
     repository: LakeRepository,
@@ -156,7 +158,7 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     levelled_s3: LevelledS3,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store that is down ends a run, and is no warning; what the mark warns of does not end its sweep."""
+    """An unavailable store fails the run and is not a failed check. A repository that a mark accepts is not needed."""
     monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
     repository.put_stray("data/s/garbage")
     lake.repository("other")
@@ -164,7 +166,9 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
     levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
     collector.collect(until="committed")
-    with pytest.raises(StoreUnavailableError, match="repository other may refer to objects here") as refused:
+    with pytest.raises(
+        StoreUnavailableError, match="Repository other may reference objects of this namespace"
+    ) as refused:
         collector.materialize("foreign_references")
     assert "safety.repositories_not_read" in refused.value.remedy
     levelled_s3.faults[:] = [lambda request: error(403, "AccessDenied")]
@@ -173,24 +177,24 @@ def test_what_is_unreadable_for_a_while_and_what_the_mark_warns_of(
     assert collector.read_mark(mark.mark_id) == mark
     unread = check_of(mark)
     assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
-    with pytest.raises(SafetyError, match="repository other cannot be read"):
+    with pytest.raises(SafetyError, match="Repository other cannot be read"):
         collector.sweep(mark)
     says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
-    with pytest.raises(SafetyError, match="repository other cannot be read"):
+    with pytest.raises(SafetyError, match="Repository other cannot be read"):
         collector.sweep(says_nothing, overrides=[OTHERS])
     levelled_s3.faults[:] = [lambda request: error(503, "ServiceUnavailable")]
     lake.repository("newer")
     places["newer"] = "s3://bucket/newer"
-    with pytest.raises(SafetyError, match="repository newer cannot be read"):
+    with pytest.raises(SafetyError, match="Repository newer cannot be read"):
         collector.sweep(mark, overrides=[OTHERS])
     del places["newer"]
     assert counts(collector.sweep(mark, overrides=[OTHERS])) == {"deleted": 1}
 
 
-def test_a_repository_that_is_named_is_not_waited_for(
+def test_a_repository_that_the_settings_exempt_is_not_read(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, levelled_s3: LevelledS3
 ) -> None:
-    """A store that is down for good ends no run once its repository is named, and every mark warns of it."""
+    """A store that never answers fails no run once its repository is exempt, but every mark has a failed check."""
     repository.put_stray("data/s/garbage")
     lake.repository("other")
     levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
@@ -205,16 +209,14 @@ def test_a_repository_that_is_named_is_not_waited_for(
     exempt = check_of(mark)
     assert (exempt.answer, exempt.blocks_sweep) == (Answer.UNKNOWN, False)
     not_named_then = replace(mark, run=mark.run | {"not_asked": []})
-    with pytest.raises(SafetyError, match="names it here, and did not for the mark"):
+    with pytest.raises(SafetyError, match="names it now, but did not for the mark"):
         collector.sweep(not_named_then)
     assert counts(collector.sweep(mark)) == {"deleted": 1}
     assert levelled_s3.requests == [], "it is not asked at all"
 
 
-def test_a_check_that_was_switched_off_has_not_passed(
-    spark: SparkSession, lake: Lake, repository: LakeRepository
-) -> None:
-    """The other repository imports an object that the mark has: nobody looks, so nothing is swept unasked."""
+def test_a_check_that_was_switched_off_is_unknown(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The other repository imports a marked object. It is not read, so the mark is not swept without an override."""
     imported = repository.put_stray("data/s/imported")
     off = SafetyParameters(check_foreign_references=False)
     collector = Collector(spark, repository, safety=off)
@@ -222,24 +224,24 @@ def test_a_check_that_was_switched_off_has_not_passed(
     unread = check_of(mark)
     assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
     assert "safety.check_foreign_references is off" in unread.message
-    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
         collector.sweep(mark)
-    # Switched off for the sweep alone, after a mark for which they were read.
+    # Switched off only for the sweep, after a mark for which the other repositories were read.
     looked = Collector(spark, repository)
     read_for = looked.collect_and_mark()
     other = lake.repository("other")
     other.stage("x", f"local://lake/{imported}")
     other.commit()
     looked.safety = off
-    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is off here"):
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
         looked.sweep(read_for)
     assert imported in repository.objects()
 
 
-def test_a_namespace_that_has_lost_its_files_is_not_empty(
+def test_a_namespace_that_lost_its_files_is_not_empty(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
-    """A commit that the server does not find says nothing of the repository: only the repository itself does."""
+    """A commit that the server does not find does not prove that the repository is gone."""
     repository.put_stray("data/s/garbage")
     other = lake.repository("other")
     other.put("a")
@@ -251,10 +253,10 @@ def test_a_namespace_that_has_lost_its_files_is_not_empty(
     assert mark.unreadable == {"other"}
 
 
-def test_a_namespace_that_has_lost_a_range_is_not_whole(
+def test_a_repository_that_lost_a_range_is_unreadable(
     spark: SparkSession, lake: Lake, repository: LakeRepository
 ) -> None:
-    """What the other ranges refer to is kept; that of the lost one is unknown, until a person answers for it."""
+    """Objects of its other ranges are kept. Those of the missing range are unknown, until a person accepts that."""
     imported, maybe, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "maybe", "garbage"))
     other, whole = lake.repository("other"), lake.repository("whole")
     for place, key in ((whole, maybe), (other, imported)):
@@ -263,7 +265,7 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
     other.stage("first", f"{repository.namespace}{maybe}")
     metarange = other.metadata_file(other.metarange_of(other.commit()))
     [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
-    # Ranges are named by their content: the same one in another repository is no proof.
+    # Ranges are named by their content, so the same range in another repository proves nothing.
     whole.store.put(whole.metadata_file(range_id), other.store.read(other.metadata_file(range_id)))
     other.store.delete_many([other.metadata_file(range_id)])
     collector = Collector(spark, repository)
@@ -274,21 +276,23 @@ def test_a_namespace_that_has_lost_a_range_is_not_whole(
     assert "1 ranges are missing" in reason
     assert (check_of(mark).answer, check_of(mark).blocks_sweep) == (Answer.UNKNOWN, True)
     assert collector.addresses("foreign_references") == {imported, maybe}
-    with pytest.raises(SafetyError, match="repository other cannot be read, and this was not accepted"):
+    with pytest.raises(
+        SafetyError, match="Repository other cannot be read, and the approval of this mark does not accept that"
+    ):
         Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)
     Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark, overrides=[OTHERS])
     assert repository.objects() & {imported, maybe, garbage} == {imported, maybe}
 
 
 def elsewhere_at_work(lake: Lake) -> Settings:
-    """With a workspace of its own, where nothing was read for the mark."""
+    """Return settings with another workspace, in which nothing was read for the mark."""
     return lake.settings.model_copy(update={"work_url": (lake.folder / "elsewhere").as_uri()})
 
 
 def test_a_range_that_is_written_while_files_are_listed_is_read(
     spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list goes by names: it may have a metarange, and not the range that was written before it."""
+    """A listing in the order of names may have a metarange but omit a range that was written before it."""
     imported, garbage = repository.put_stray("data/s/imported"), repository.put_stray("data/s/garbage")
     other = lake.repository("other")
     other.stage("first", f"{repository.namespace}{imported}")

@@ -1,4 +1,4 @@
-"""Entries with whole URLs of objects in the namespace, spelled otherwise than the namespace: what they mean is live."""
+"""Entries with full addresses that spell the namespace differently: the objects that they name are live."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def candidates(spark: SparkSession, repository: LakeRepository) -> set[str]:
 
 
 def by_folder(repository: LakeRepository, key: str) -> str:
-    """As a lakeFS server with a local store names an object when it gives an address out for an upload."""
+    """Return the address of an object as a lakeFS server with a local store issues it for an upload."""
     return f"local://{repository.folder}/{key}"
 
 
-def test_what_was_linked_by_the_folder_of_a_local_store(spark: SparkSession, repository: LakeRepository) -> None:
+def test_objects_linked_by_the_servers_folder_are_live(spark: SparkSession, repository: LakeRepository) -> None:
     of_a_parent, staged, of_another, garbage = (repository.put_stray(f"data/s/{name}") for name in "abcd")
     repository.stage("linked", by_folder(repository, of_a_parent), size_bytes=5)
     repository.commit(age_days=1)
@@ -45,7 +45,7 @@ def test_what_was_linked_by_the_folder_of_a_local_store(spark: SparkSession, rep
     assert candidates(spark, repository) == {garbage}
 
 
-def test_what_lakefs_reads_where_it_decodes_an_address(spark: SparkSession, repository: LakeRepository) -> None:
+def test_objects_whose_address_lakefs_decodes_are_live(spark: SparkSession, repository: LakeRepository) -> None:
     _, _, garbage = (repository.put_stray(key) for key in ("my file", "of today", "other file"))
     repository.stage("quoted", f"{repository.namespace}my%20file", size_bytes=5)
     repository.put("something")

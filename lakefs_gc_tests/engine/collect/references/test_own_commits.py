@@ -1,4 +1,4 @@
-"""Commits that the rules retain and the server does not list, and commits and paths that users protect."""
+"""Commits that the rules retain but the server's list omits, and commits and paths that users protect."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 STATUS = "/gc/prepare_commits/status"
 
 
-def test_what_the_server_leaves_out_is_kept(
+def test_a_retained_commit_that_the_server_omits_is_kept(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
-    """As lakeFS does, depending on commit ids: a parent that the rules retain is not on its list."""
+    """Depending on commit ids, the list of lakeFS omits a parent that the rules retain."""
     garbage = repository.put("older")
     repository.commit(age_days=40)
     repository.delete("older")
@@ -64,7 +64,7 @@ def test_what_the_server_leaves_out_is_kept(
     assert "safety.max_commits" in warned.message
 
 
-def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepository) -> None:
+def test_protected_tags_and_paths_are_kept(spark: SparkSession, repository: LakeRepository) -> None:
     keys = {}
     for number, name in enumerate(("tagged", "untagged", "audit/x", "audit2")):
         keys[name] = repository.put(name)
@@ -89,7 +89,7 @@ def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepositor
     assert (facts["commits_protected"], facts["missed_by_rules"]) == (1, 0)
     assert facts["missed_commits"][0]["why"] == "tag release-1"
 
-    # What was protected after the mark was made is not swept either.
+    # Objects that were protected after the mark are not swept either.
     collector.sweep(mark)
     assert {key for key, outcome in collector.swept.items() if outcome == "resurrected"} == {
         keys["tagged"],
@@ -98,8 +98,8 @@ def test_protected_tags_and_paths(spark: SparkSession, repository: LakeRepositor
     assert repository.read("audit/x", "t2") == b"audit/x"
 
 
-def test_young_commits_of_deleted_branches(spark: SparkSession, repository: LakeRepository) -> None:
-    """Nobody lists them any more: they are found by when their metaranges were written."""
+def test_recent_commits_of_deleted_branches_are_kept(spark: SparkSession, repository: LakeRepository) -> None:
+    """No call lists them, so they are found by the modification time of their metaranges."""
     repository.put("base")
     repository.commit(age_days=40)
     keys, metaranges = {}, {}
@@ -109,7 +109,7 @@ def test_young_commits_of_deleted_branches(spark: SparkSession, repository: Lake
         commit = repository.commit(branch=branch, age_days=20)
         metaranges[branch] = repository.metadata_file(repository.metarange_of(commit))
         repository.delete_branch(branch)
-    # What a young metarange names may be older, and a young range proves no commit.
+    # A recent metarange may name older ranges, and a recent range does not prove a commit.
     ids = read_metarange(repository.store.read(metaranges["young"]), "young").column("range_id").to_pylist()
     for file in (metaranges["old"], *map(repository.metadata_file, ids)):
         repository.age(file, 61 * 24)
@@ -130,18 +130,20 @@ def test_young_commits_of_deleted_branches(spark: SparkSession, repository: Lake
         collector.materialize("active_ranges")
 
 
-def test_protections_that_cannot_be_looked_at_are_refused(spark: SparkSession, repository: LakeRepository) -> None:
+def test_protections_of_more_commits_than_the_limit_are_refused(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
     repository.put("a")
     repository.commit()
     repository.keep_days(10)
     safety = SafetyParameters(protect=Protections(days=30), max_commits=1)
     collector = Collector(spark, repository, safety=safety)
-    with pytest.raises(SafetyError, match="more than 1 commits: which of them are protected is not known"):
+    with pytest.raises(SafetyError, match="more than 1 commits, so the protected commits are unknown"):
         collector.collect()
 
 
-def test_a_graph_is_whole_however_it_is_paged(lake: Lake, repository: LakeRepository) -> None:
-    """Branches off branches, merges, and histories longer than a page."""
+def test_the_graph_is_complete_with_any_page_size(lake: Lake, repository: LakeRepository) -> None:
+    """With branches of branches, merges, and histories longer than a page."""
     commits = [repository.commit(allow_empty=True) for _ in range(25)]
     repository.branch("dev", commits[10])
     dev = [repository.commit(branch="dev", allow_empty=True) for _ in range(15)]

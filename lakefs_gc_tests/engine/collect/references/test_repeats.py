@@ -1,4 +1,4 @@
-"""What comes again is left out; what does not is never."""
+"""Repeated addresses are dropped, and no address is lost."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def test_no_address_is_lost(batches: list[list[str]]) -> None:
     assert len(found) == len(first) or len(rows) > 8, "within a window there is each once"
 
 
-def test_many_batches_of_the_same() -> None:
+def test_batches_of_the_same_addresses_become_one() -> None:
     assert left([["a", "b", "c"]] * 100) == [("a", 0), ("b", 1), ("c", 2)]
 
 
-def test_what_differs_is_not_compared_for_a_while_and_then_it_is() -> None:
+def test_windows_are_skipped_after_one_without_repeats() -> None:
     different = [[f"{batch}/{row}" for row in range(8)] for batch in range(8)]
     repeated = [["a"] * 8] * 3
     assert len(left(different)) == 64
-    # One window of different addresses, and seven that nobody looks at, whatever they are.
+    # One window of different addresses, and seven that are not compared, whatever their content.
     assert len(left(different[:1] + repeated * 3)) == 8 + 7 * 8 + 1
 
 
-def test_what_fills_half_a_window_is_handed_on() -> None:
-    """Or memory would grow with what is different."""
+def test_a_window_half_full_of_different_addresses_is_yielded() -> None:
+    """Otherwise memory would grow with the number of different addresses."""
     half = [[f"a{row % 5}" for row in range(8)]] * 4
     assert len(left(half)) == 4 * 5
 

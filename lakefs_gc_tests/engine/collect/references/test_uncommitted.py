@@ -1,4 +1,4 @@
-"""The server's list of what is staged: whole, or refused (rule 3)."""
+"""The server's list of uncommitted addresses is complete, or the run fails (rule 3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAGES = 4
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A server whose pages hold one address each."""
+    """A server that writes one address on each page."""
     return Lake(tmp_path / "lake", options=SandboxOptions(uncommitted_page_bytes=1))
 
 
@@ -53,7 +53,7 @@ def server_at(lake: Lake, url: str) -> LakeFSClient:
     return LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}))
 
 
-def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> None:
+def test_every_page_is_read(spark: SparkSession, repository: LakeRepository) -> None:
     staged = {stats.physical_address for branch in ("main", "dev") for stats in staged_objects(repository, branch)}
     collector = Collector(spark, repository)
     collector.materialize("store_listing", "uncommitted")
@@ -63,7 +63,7 @@ def test_reads_every_page(spark: SparkSession, repository: LakeRepository) -> No
     assert facts["run_id"]
 
 
-def test_says_how_long_the_server_took(
+def test_the_facts_include_the_duration_of_the_servers_work(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare = LakeFSClient.prepare_uncommitted
@@ -83,7 +83,7 @@ def staged_objects(repository: LakeRepository, branch: str) -> list[Any]:
     return [stats for stats in listed if stats.path.startswith("staged")]
 
 
-def test_nothing_staged_is_no_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_staged_entries_there_is_one_page_without_a_file(spark: SparkSession, tmp_path: Path) -> None:
     with Lake(tmp_path / "empty") as lake:
         collector = Collector(spark, lake.repository())
         collector.materialize("store_listing", "uncommitted")
@@ -92,7 +92,7 @@ def test_nothing_staged_is_no_file(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def gone_while_listed(repository: LakeRepository, *branches: str) -> Callable[[Asked, Answered], Answered | None]:
-    """lakeFS's answer when a branch is deleted while it lists: it forgets what it has written, and ends."""
+    """Answer as lakeFS does when a branch is deleted while it lists: the last page, without its file."""
     left = list(branches)
 
     def spoil(asked: Asked, answer: Answered) -> Answered | None:
@@ -104,7 +104,7 @@ def gone_while_listed(repository: LakeRepository, *branches: str) -> Callable[[A
     return spoil
 
 
-def test_a_list_during_which_a_branch_was_deleted_is_made_again(
+def test_the_list_is_repeated_if_a_branch_was_deleted_meanwhile(
     spark: SparkSession, lake: Lake, repository: LakeRepository
 ) -> None:
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
@@ -128,7 +128,7 @@ def test_a_list_during_which_a_branch_was_deleted_is_made_again(
 
 @pytest.mark.parametrize("is_whole_list", [True, False])
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
+def test_a_page_without_a_file_is_noticed_although_no_branch_is_missing(
     spark: SparkSession,
     lake: Lake,
     repository: LakeRepository,
@@ -136,13 +136,13 @@ def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
     is_back: bool,
     is_whole_list: bool,
 ) -> None:
-    """The branch came after the first look at the heads and went, or it is there again under its name."""
-    # As where the store is no local one, whose branches are asked all the same.
+    """The branch was created after the heads were read and then deleted, or it was deleted and created again."""
+    # As for stores that are not local: the branches of a local store are always read.
     monkeypatch.setattr(GCRun, "folders", property(lambda run: (run.namespace,)))
     if is_back:
         repository.branch("run")
 
-    def forget(asked: Asked, answer: Answered) -> Answered | None:
+    def omit_the_file(asked: Asked, answer: Answered) -> Answered | None:
         if not is_whole_list and asked.number != PAGES - 1:
             return None
         if is_back:
@@ -154,7 +154,7 @@ def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
         return answer.with_json(gc_uncommitted_location="", continuation_token=token)
 
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
-        proxy.instead(PREPARE, forget)
+        proxy.instead(PREPARE, omit_the_file)
         collector = Collector(spark, repository, server=server_at(lake, proxy.url))
         collector.materialize("store_listing", "uncommitted")
     staged = {str(stats.physical_address) for b in ("main", "dev") for stats in staged_objects(repository, b)}
@@ -162,9 +162,7 @@ def test_a_page_that_was_forgotten_for_a_branch_that_nobody_misses(
     assert len(staged) == PAGES
 
 
-def test_only_branches_that_a_page_without_a_file_may_have_forgotten_are_asked(
-    lake: Lake, repository: LakeRepository
-) -> None:
+def test_only_branches_that_a_page_without_a_file_covers_are_read(lake: Lake, repository: LakeRepository) -> None:
     server = server_at(lake, lake.credentials.endpoint_url)
     repository.branch("zebra")
     whole = prepare_uncommitted(server, "lake", 100)
@@ -180,7 +178,7 @@ def test_only_branches_that_a_page_without_a_file_may_have_forgotten_are_asked(
         assert uncommitted._forgotten(server, "lake", replace(whole, without_file=spans)) == forgotten
 
 
-def test_the_last_branch_is_deleted_while_it_is_listed(
+def test_the_list_is_repeated_if_its_last_branch_was_deleted(
     spark: SparkSession, lake: Lake, repository: LakeRepository
 ) -> None:
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
@@ -200,11 +198,11 @@ def test_the_last_branch_is_deleted_while_it_is_listed(
 
 
 def later(**fields: str) -> Callable[[Asked, Answered], Answered | None]:
-    """Change fields of every page but the first."""
+    """Change fields of every page except the first."""
     return lambda asked, answer: answer.with_json(**fields) if asked.number > 1 else None
 
 
-def first_token_for_ever() -> Callable[[Asked, Answered], Answered]:
+def first_token_on_every_page() -> Callable[[Asked, Answered], Answered]:
     tokens: list[str] = []
 
     def spoil(asked: Asked, answer: Answered) -> Answered:
@@ -217,12 +215,12 @@ def first_token_for_ever() -> Callable[[Asked, Answered], Answered]:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (first_token_for_ever(), r"does not advance: after 2 pages"),
+        (first_token_on_every_page(), r"does not advance: page 2 repeats a continuation token"),
         (later(run_id="another"), "changed the run of its uncommitted list"),
-        (later(gc_uncommitted_location="local://lake/_lakefs/elsewhere/"), "is in two places"),
+        (later(gc_uncommitted_location="local://lake/_lakefs/elsewhere/"), "is in two folders"),
     ],
 )
-def test_a_list_that_does_not_go_on_as_it_began_is_refused(
+def test_an_inconsistent_list_is_refused(
     lake: Lake, repository: LakeRepository, spoil: Callable[[Asked, Answered], Answered | None], message: str
 ) -> None:
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
@@ -231,18 +229,18 @@ def test_a_list_that_does_not_go_on_as_it_began_is_refused(
             prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
 
 
-def test_tokens_that_come_round_again_are_refused(lake: Lake, repository: LakeRepository) -> None:
+def test_a_repeated_token_is_refused(lake: Lake, repository: LakeRepository) -> None:
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         first = prepare_uncommitted(server_at(lake, lake.credentials.endpoint_url), "lake", 100)
         page = Answered(201, b"{}").with_json(run_id="r", gc_uncommitted_location="", continuation_token="")
         tokens = ["a", "b", "c", "a"]
         proxy.fail(PREPARE, *(page.with_json(continuation_token=token) for token in tokens))
-        with pytest.raises(IncompleteAnswerError, match="after 4 pages it gave the same continuation token again"):
+        with pytest.raises(IncompleteAnswerError, match="page 4 repeats a continuation token"):
             prepare_uncommitted(server_at(lake, proxy.url), "lake", 100)
     assert first == replace(first, pages=PAGES, pages_with_file=PAGES)
 
 
-def test_gives_up_after_the_most_pages_allowed(lake: Lake, repository: LakeRepository) -> None:
+def test_a_list_with_more_pages_than_the_limit_is_refused(lake: Lake, repository: LakeRepository) -> None:
     server = server_at(lake, lake.credentials.endpoint_url)
     assert isinstance(prepare_uncommitted(server, "lake", PAGES), PreparedUncommitted)
     with pytest.raises(IncompleteAnswerError, match=f"not finished after {PAGES - 1} pages"):
@@ -264,10 +262,10 @@ Damage = Callable[[LakeRepository, str], None]
     ("damage", "error", "message"),
     [
         (cut_short, CorruptFileError, "not a complete Parquet file"),
-        (remove, IncompleteAnswerError, f"holds {PAGES - 1} files, but the server wrote {PAGES} pages"),
+        (remove, IncompleteAnswerError, f"has {PAGES - 1} files, but the server wrote {PAGES} pages"),
     ],
 )
-def test_files_that_are_not_whole_are_refused(
+def test_a_truncated_or_missing_file_is_refused(
     spark: SparkSession,
     lake: Lake,
     repository: LakeRepository,
@@ -290,7 +288,7 @@ def test_files_that_are_not_whole_are_refused(
 
 
 @pytest.mark.parametrize("location", ["local://lake-2/_lakefs/x/", "local://lake/../other/_lakefs/x/"])
-def test_a_place_outside_the_namespace_is_refused(
+def test_a_folder_outside_the_namespace_is_refused(
     spark: SparkSession, lake: Lake, repository: LakeRepository, location: str
 ) -> None:
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
@@ -301,8 +299,8 @@ def test_a_place_outside_the_namespace_is_refused(
             collector.materialize("uncommitted")
 
 
-def test_what_a_store_may_read_as_a_path_is_kept_too(spark: SparkSession, repository: LakeRepository) -> None:
-    """``s3://bucket/repo//data/a`` is listed as ``/data/a``, and SeaweedFS shows ``data/a``."""
+def test_an_address_is_also_read_as_a_path(spark: SparkSession, repository: LakeRepository) -> None:
+    """``s3://bucket/repo//data/a`` is listed as ``/data/a``, but SeaweedFS lists ``data/a``."""
     page = pa.record_batch(
         [["/data/s/a", "data//s/b", "data/s/c", "data/../../repo/data/s/d", "data/./s/e"], [1] * 5],
         names=["physical_address", "creation_date"],
@@ -315,7 +313,7 @@ def test_what_a_store_may_read_as_a_path_is_kept_too(spark: SparkSession, reposi
     assert read >= {"/data/s/a", "data//s/b", "data/./s/e", *(f"data/s/{name}" for name in "abcde")}
 
 
-def test_a_call_that_was_repeated_wrote_its_page_twice(
+def test_the_rows_of_the_list_are_unknown_if_a_page_was_written_twice(
     spark: SparkSession, repository: LakeRepository, lake: Lake
 ) -> None:
     collector = Collector(spark, repository)
@@ -333,3 +331,22 @@ def test_a_call_that_was_repeated_wrote_its_page_twice(
         collector = Collector(spark, repository, server=server_at(lake, proxy.url))
         collector.materialize("store_listing", "uncommitted")
     assert collector.manifest("uncommitted").facts["listed"] is None
+
+
+@pytest.mark.parametrize("answer", [refusal(410, "gone"), Answered(410, b"410 Gone", {"Content-Type": "text/plain"})])
+def test_a_staged_object_that_a_proxy_calls_gone_is_live(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Answered,
+) -> None:
+    """The server's list omits the objects, as for objects that a local store's server linked by its folder."""
+    monkeypatch.setattr(uncommitted, "_files", lambda *_: [])
+    staged = {str(stats.physical_address) for b in ("main", "dev") for stats in staged_objects(repository, b)}
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.fail("/objects/stat", *[answer] * 100)
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        collector.materialize("store_listing", "uncommitted")
+    assert collector.addresses("uncommitted") == {url.removeprefix(repository.namespace) for url in staged}
+    assert len(staged) == PAGES

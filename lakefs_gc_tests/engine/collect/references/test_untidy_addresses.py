@@ -15,7 +15,9 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.collector import Collector, Lake
 
 
-def test_a_committed_address_with_two_slashes(spark: SparkSession, tmp_path: Path, s3_namespace: StoreLocation) -> None:
+def test_a_committed_address_with_two_slashes_keeps_its_object(
+    spark: SparkSession, tmp_path: Path, s3_namespace: StoreLocation
+) -> None:
     with Lake(tmp_path / "lake", s3_namespace) as lake:
         repository = lake.repository()
         repository.keep_days(10)
@@ -24,10 +26,10 @@ def test_a_committed_address_with_two_slashes(spark: SparkSession, tmp_path: Pat
         repository.put_stray("data/slice/overwritten", b"twin")
         repository.stage("twin", "data/slice/overwritten", size_bytes=4, checksum="c")
         repository.commit()
-        # For lakeFS that is no change, so no list has it.
+        # lakeFS sees no change here, so no list has it.
         twin = repository.put_stray("data/slice/twin", b"twin")
         repository.stage("twin", f"{repository.namespace}data//slice/twin", size_bytes=4, checksum="c")
-        time.sleep(1.1)  # S3 tells whole seconds
+        time.sleep(1.1)  # S3 has whole seconds
         safety = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True, longest_commit_minutes=0)
         collector = Collector(spark, repository, safety=safety)
         collector.sweep(collector.collect_and_mark())
