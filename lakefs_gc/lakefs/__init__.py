@@ -1,1 +1,1 @@
-"""The lakeFS server: its API client, retention rules and active commits. The objects themselves are in ``storage``."""
+"""The lakeFS server: its API client, the active commits, and how it names folders. ``storage`` reads the objects."""

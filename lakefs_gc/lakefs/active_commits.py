@@ -1,18 +1,18 @@
-"""Which commits are active: a collector keeps everything that an active commit refers to.
+"""Compute the active commits. A collector keeps every object that an active commit references.
 
 The definition (lakeFS documents, "Garbage collection rules", and issue 1932):
 
 - The HEAD of every branch is active.
-- From each HEAD, walk the main parents (the first parent; in records of version 0 the last one).  A commit is
-  active while its *child* on that walk is younger than the branch's retention: so the first commit that is
-  older than the retention still is, because it was what the branch showed when the retention began.
-- A commit that is no main parent of another and no HEAD ("dangling", e.g. what a deleted branch left behind)
-  is walked as if it had a child of its own age, under the default retention.
-- The walk does not stop at an old commit: dates need not be monotonic.  Tags retain nothing.
+- From each HEAD, walk the main parents (the first parent, or in records of version 0 the last one). A commit is active
+  if its *child* on that walk is newer than the branch's retention. So the first commit older than the retention is
+  still active, because the branch showed it when the retention began.
+- A commit that is neither a HEAD nor a main parent of another commit ("dangling", for example after its branch was
+  deleted) is walked as if it had a child of its own age, under the default retention.
+- The walk does not stop at an old commit, because dates may be out of order. Tags retain nothing.
 
-The lakeFS server deviates in one place: its walk ends at a commit that another walk with an equal or longer
-retention has visited, *before* marking that commit active, so the answer depends on the order of commit ids.
-What is computed here contains the server's answer, always.
+The lakeFS server differs in one point. Its walk ends at a commit that another walk with an equal or longer retention
+visited, *before* it marks that commit active. So its answer depends on the order of commit ids. The result of this
+module always contains the server's answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_VERSION_WITH_MAIN_PARENT_FIRST = 1
 
 @dataclass(frozen=True)
 class Commit:
-    """What the walk needs of a commit.  ``meta_range_id`` is empty for the first commit of a repository."""
+    """The part of a commit that the walk needs. ``meta_range_id`` is empty for the first commit of a repository."""
 
     id: str
     parents: tuple[str, ...]
@@ -40,14 +40,14 @@ class Commit:
 
     @property
     def main_parent(self) -> str:
-        """The parent that the walk follows; empty for a first commit."""
+        """Return the parent that the walk follows. Empty for a first commit."""
         if not self.parents:
             return ""
         return self.parents[0] if self.version >= _FIRST_VERSION_WITH_MAIN_PARENT_FIRST else self.parents[-1]
 
 
 class Retainer(StrEnum):
-    """What keeps a commit active."""
+    """What makes a commit active."""
 
     HEAD = "head of a branch"
     PARENT = "main parent of a commit inside the retention"
@@ -56,10 +56,9 @@ class Retainer(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a commit is active: the strongest reason found, not all of them.
+    """Why a commit is active: only the strongest reason.
 
-    ``branch`` is empty for a walk that began at a dangling commit; ``child`` is the younger commit of a
-    ``PARENT``.
+    ``branch`` is empty for a walk from a dangling commit. ``child`` is the newer commit of a ``PARENT``.
     """
 
     retainer: Retainer
@@ -84,19 +83,18 @@ class _Walk:
 def active_commits(
     commits: Iterable[Commit], branch_heads: Mapping[str, str], rules: GCRules, now: datetime
 ) -> dict[str, Reason]:
-    """Id of every active commit, with a reason.
+    """Return the id of every active commit, with a reason.
 
-    ``branch_heads`` maps branch to commit id, hidden branches included; ``now`` knows its time zone.  Linear
-    in the number of commits and branches.  Raises ``IncompleteAnswerError`` when a HEAD or a main parent is
-    not among the commits: with a commit missing, what it retains would look like garbage.
+    ``branch_heads`` maps branch to commit id, including hidden branches. ``now`` has a time zone. Takes time linear in
+    the number of commits and branches. Raises ``IncompleteAnswerError`` when a HEAD or a main parent is not among the
+    commits, because the objects of a missing commit would look like garbage.
     """
     by_id = {commit.id: commit for commit in commits}
     active: dict[str, Reason] = {
         head: Reason(Retainer.HEAD, rules.retention_days(branch), branch)
         for branch, head in sorted(branch_heads.items())
     }
-    # The longest retention walks first: where a later walk meets its trail, the rest of the way is done
-    # already.
+    # The walks with the longest retention come first, so a later walk can stop at a commit that they visited.
     visited: set[str] = set()
     for walk in sorted(_walks(by_id, branch_heads, rules), key=lambda w: (-w.retention_days, w.branch, w.start)):
         threshold = _threshold(now, walk.retention_days)
@@ -122,7 +120,7 @@ def _walks(by_id: Mapping[str, Commit], branch_heads: Mapping[str, str], rules: 
 
 
 def _threshold(now: datetime, retention_days: int) -> datetime:
-    """When the retention began; the server accepts absurd numbers of days, and so does this."""
+    """Return the time at which the retention began. Like the server, accepts absurd numbers of days."""
     try:
         return now - timedelta(days=retention_days)
     except OverflowError:
@@ -134,7 +132,7 @@ def _get(by_id: Mapping[str, Commit], commit_id: str, what: str) -> Commit:
     commit = by_id.get(commit_id)
     if commit is None:
         raise IncompleteAnswerError(
-            f"commit {commit_id}, {what}, is not among the repository's commits",
-            remedy="read the commits again; if it stays missing, restore the commit record before collecting",
+            f"Commit {commit_id}, {what}, is not among the commits of the repository",
+            remedy="Start a new run. If the error persists, restore the commit record before you collect",
         )
     return commit

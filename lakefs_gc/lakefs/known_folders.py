@@ -1,8 +1,9 @@
-"""The folders by which full addresses name the objects of a local store, and what no known folder explains.
+"""The folders in full addresses of a local store. An address in an unknown folder fails the run.
 
-A lakeFS server with a local store keeps full addresses with its own folder in them (``local:///var/lakefs/data/...``).
-The collector may reach the same files by another path: a container's volume, NFS, a symbolic link.  So the server is
-asked how it spells the folder, and an address that may be one more spelling ends the run: its object may be live.
+A lakeFS server with a local store stores full addresses with its own folder (``local:///var/lakefs/data/...``). The
+collector may reach the same files by another path, such as a container's volume, NFS, or a symbolic link. So it
+requests the server's spelling of the folder. An address that may be another spelling fails the run, because its object
+may be live.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ _STORE_SCHEME = "file://"
 _DATA_FOLDER = "data/"
 _XID = re.compile(r"[0-9a-v]{20}")
 _ISSUED_NAME = re.compile(r"[0-9a-v]{20}(?:,[A-Za-z0-9_-]{43})?|[0-9a-f]{32}")
-"""The last part of an address that lakeFS gave out itself, now or in the old layout."""
+"""The last part of an address that lakeFS issued, in the current or in the old layout."""
 
 
 def learn_folders(
     server: LakeFSClient, repository: Repository, settings: Settings, location: StoreLocation
 ) -> tuple[str, ...]:
-    """How full addresses spell the folder of a local namespace: by the server's API, and by the mounts.
+    """Return the spellings of the folder of a local namespace in full addresses, from the server and from the mounts.
 
-    Empty for any other namespace, whose URL is the same from everywhere.  Raises ``NamespaceError`` when the server
-    does not tell: then a live object may have an address that the collector does not recognize.
+    Empty for any other namespace, because its URL is the same on every machine. Raises ``NamespaceError`` when the
+    server does not reveal its folder: then a live object may have an address that the collector does not recognize.
     """
     namespace = normalize_namespace(repository.storage_namespace)
     if not is_local(namespace):
         return ()
     remedy = (
-        "allow fs:WriteObject to the collector's lakeFS user (it asks for an upload address and writes nothing), and "
-        "check that the server is lakeFS 1.x"
+        "Grant fs:WriteObject to the collector's lakeFS user (it requests an upload address and writes nothing), and "
+        "check that the version of the lakeFS server is 1.x"
     )
     try:
         issued = server.issued_address(repository.name, repository.default_branch)
@@ -63,57 +64,58 @@ def learn_folders(
         if error.transient:
             raise
         raise NamespaceError(
-            f"the server does not tell its folder of {namespace}: {error.message}. Live objects may be linked by it",
+            f"The server's folder of {namespace} is unknown: {error.message}. Live objects may be linked by it",
             remedy=remedy,
         ) from error
-    learnt = server_spellings(issued, namespace)
-    if not learnt:
+    spellings = server_spellings(issued, namespace)
+    if not spellings:
         raise NamespaceError(
-            f"the server gives out {issued!r} for an upload, which does not tell its folder of {namespace}. Live "
-            "objects may be linked by it",
+            f"The server's folder of {namespace} is unknown: the server issued {issued!r} for an upload. Live objects "
+            "may be linked by that folder",
             remedy=remedy,
         )
     path = location.folder_url
     mounted = (prefix + path.removeprefix(url) for prefix, url in folder_mounts(settings) if path.startswith(url))
-    return tuple(dict.fromkeys((*learnt, *mounted)))
+    return tuple(dict.fromkeys((*spellings, *mounted)))
 
 
 def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """The mounts that say where a folder of the server's disk is from here, not a namespace."""
+    """Return the mounts that map a folder of the server's disk, not a namespace, to a folder of this machine."""
     mounts = ((prefix, url) for prefix, url in settings.mounts.items() if prefix.startswith(LOCAL_SCHEME + "/"))
     return tuple(sorted(mounts, key=lambda mount: len(mount[0]), reverse=True))
 
 
 def folders_overlap(left: StoreLocation, right: StoreLocation) -> bool:
-    """Whether two folders of this machine are the same, or one is in the other, by any links and mounts.
+    """Return whether two folders of this machine are equal or nested, through any links and mounts.
 
-    False for other stores: their URLs tell.
+    False for other stores, whose URLs are compared elsewhere.
     """
     if not (left.url.startswith(_STORE_SCHEME) and right.url.startswith(_STORE_SCHEME)):
         return False
-    one, two = (Path(os.path.realpath(place.url.removeprefix(_STORE_SCHEME))) for place in (left, right))
+    one, two = (Path(os.path.realpath(folder.url.removeprefix(_STORE_SCHEME))) for folder in (left, right))
     return _is_in(one, two) or _is_in(two, one)
 
 
 def _is_in(inner: Path, outer: Path) -> bool:
-    """Whether ``outer`` is ``inner`` or above it; both are without links, and need not exist."""
-    # The same folder can be mounted in two places.
+    """Return whether ``outer`` is ``inner`` or above it. Both paths are resolved, and need not exist."""
+    # The same folder can be mounted at two paths.
     return inner.is_relative_to(outer) or any(_is_same(above, outer) for above in (inner, *inner.parents))
 
 
 def _is_same(one: Path, two: Path) -> bool:
     try:
         return one.samefile(two)
-    except OSError:  # a folder that cannot be seen cannot be read either: see foreign_references
+    except OSError:  # a folder without access cannot be read either: see foreign_references
         return False
 
 
 @dataclass(frozen=True)
 class KnownFolders:
-    """What tells whether a full address names an object of a namespace; pickles.
+    """Decides whether a full address names an object of a namespace. Pickles.
 
-    ``folders`` are the known spellings of the namespace, the namespace first; ``server_folders`` those of them that the
-    server uses.  ``mounts`` say where other folders of the server's disk are from here (``folder_mounts``).
+    ``folders`` are the known spellings of the namespace, first the namespace itself. ``server_folders`` are the
+    spellings that the server uses. ``mounts`` maps other folders of the server's disk to this machine
+    (``folder_mounts``).
     """
 
     namespace: str
@@ -134,11 +136,12 @@ class KnownFolders:
         return () if key is None else (key,)
 
     def key_or_outside(self, url: str) -> str | None:
-        """The key of the object that a full address names; None when the address is proved to lie outside.
+        """Return the key of the object that a full address names, or None if it is proved to be outside the namespace.
 
-        Outside are: another kind of store; for a bucket, all that begins with none of the spellings; for a local
-        store, an address whose last parts name no object of the namespace, so that no mount makes it one, and a file
-        that is here and is another one.  Raises ``NamespaceError`` for what nothing explains.
+        These are outside: an address of another kind of store. For a bucket, an address that begins with none of the
+        spellings. For a local store, an address whose last parts name no object of the namespace, so that no mount can
+        make it one, and a file on this machine that is a different one. Raises ``NamespaceError`` for an address that
+        may be another spelling.
         """
         readings = [url, *other_readings(url)]
         for reading in readings:
@@ -151,20 +154,20 @@ class KnownFolders:
         if not alike and not _may_be_of_a_slice(readings):
             return None
         for reading in readings:
-            if path := self._place(reading):
+            if path := self._path_here(reading):
                 return self._key_of_file(path, alike)
         raise NamespaceError(
-            f"{url} lies in a folder that is not known, and may be an object of {self.namespace} under "
-            f"another name. Then a live object could be deleted",
-            remedy="find out which folder this is, and add it to `mounts` in lakefs-gc.toml, e.g. "
-            'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}; then start a new run',
+            f"{url} is in an unknown folder, and may be an object of {self.namespace} under another name. Then a live "
+            "object could be deleted",
+            remedy="Find out which folder this is, and add it to `mounts` in lakefs-gc.toml, for example "
+            'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}. Then start a new run',
         )
 
     def entries(self, batch: pa.RecordBatch, *, other_store: str = "") -> pa.RecordBatch:
         """Return the rows of a batch of entries with an address in the namespace (``entries_below``).
 
         ``other_store`` is the URL of the store of the repository that the entries are of, if it is another one.
-        Raises ``NamespaceError`` for a full address that nothing explains.
+        Raises ``NamespaceError`` as ``key_or_outside`` does.
         """
         urls = local_addresses_elsewhere(batch, self.folders)
         elsewhere = {url: key for url in urls if (key := self.key_or_outside(url)) is not None}
@@ -174,19 +177,19 @@ class KnownFolders:
             elsewhere |= {address: key for address, key in leading_here if key is not None}
         return entries_below(batch, self.folders, full_only=bool(other_store), elsewhere=elsewhere)
 
-    def _place(self, url: str) -> str:
-        """The path from here of what a full address names beside the namespace; empty where that is not known."""
+    def _path_here(self, url: str) -> str:
+        """Return the path on this machine of a full address outside the namespace. Empty if that is unknown."""
         if not self.store.url.startswith(_STORE_SCHEME):
             return ""
         for prefix, folder in self.mounts:
             path = folder.removeprefix(_STORE_SCHEME) + url.removeprefix(prefix)
-            if url.startswith(prefix) and folder.startswith(_STORE_SCHEME) and _can_be_told(path):
+            if url.startswith(prefix) and folder.startswith(_STORE_SCHEME) and _is_conclusive(path):
                 return path
         own_folder = self.store.folder_url.removeprefix(_STORE_SCHEME)
         own_base = folder_above(own_folder, self.namespace)
         bases = {base: own_base for folder in self.server_folders if (base := folder_above(folder, self.namespace))}
         if LOCAL_SCHEME + own_folder in self.server_folders:
-            bases[LOCAL_SCHEME + "/"] = "/"  # the server's paths are those of this machine
+            bases[LOCAL_SCHEME + "/"] = "/"  # the server and this machine have the same paths
         for base in sorted(bases, key=len, reverse=True):
             below = url.removeprefix(base)
             if (
@@ -199,7 +202,7 @@ class KnownFolders:
         return ""
 
     def _key_of_file(self, path: str, alike: list[str]) -> str | None:
-        """The key of a file that is here, if it is one of the namespace's, by whatever links and mounts."""
+        """Return the key of a file on this machine if it is in the namespace, through any links and mounts."""
         root = os.path.realpath(self.store.url.removeprefix(_STORE_SCHEME))
         real = os.path.realpath(path)
         if real.startswith(root.rstrip("/") + "/"):
@@ -210,10 +213,10 @@ class KnownFolders:
         return None
 
 
-def _can_be_told(path: str) -> bool:
-    """Whether a file is here, or its folder is and does not have it.
+def _is_conclusive(path: str) -> bool:
+    """Return whether a file exists, or is proved to be missing from a folder that has other files.
 
-    An empty folder tells nothing: that is what a place looks like where nothing is mounted today.
+    An empty folder proves nothing, because it may be a mount point without its mount.
     """
     if os.path.lexists(path):
         return True
@@ -225,26 +228,26 @@ def _can_be_told(path: str) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int, int] | None:
-    """What two names of one file share, also where two mounts of a file system have different device numbers."""
+    """Return values that two names of one file share, even if two mounts of a file system have different devices."""
     try:
-        facts = Path(path).stat()
+        status = Path(path).stat()
     except FileNotFoundError:
         return None
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _keys_by_tail(url: str) -> list[str]:
-    """The keys that an address can mean when its folder is one of the namespace's, of ``data/`` or above it."""
+    """Return the keys that an address can mean if its folder is the namespace's, ``data/``, or above them."""
     parts = [part for part in url.removeprefix(LOCAL_SCHEME).split("/") if part]
     if not parts or {".", ".."} & set(parts):
         return []
-    keys = ["/".join(parts[place:]) for place, part in enumerate(parts) if f"{part}/" == _DATA_FOLDER]
+    keys = ["/".join(parts[index:]) for index, part in enumerate(parts) if f"{part}/" == _DATA_FOLDER]
     keys += [_DATA_FOLDER + "/".join(parts[-2:]), parts[-1]]
     return [key for key in keys if is_candidate_address(key)]
 
 
 def _may_be_of_a_slice(readings: list[str]) -> bool:
-    """Whether the folder may be a slice itself under another name: a name that lakeFS gave, and no slice before it."""
+    """Return whether the folder may be a slice under another name: an issued name whose folder is not a slice id."""
     return any(
         _ISSUED_NAME.fullmatch(parts[-1]) is not None and _XID.fullmatch(parts[-2]) is None
         for parts in (reading.split("/") for reading in readings)

@@ -1,4 +1,4 @@
-"""What users protect beyond the retention rules.  A protection can only keep more."""
+"""Apply the protections that users add to the retention rules. A protection can only keep more objects."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def protected_commits(
     protections: Protections,
     now: datetime,
 ) -> dict[str, str]:
-    """Id of each commit that a protection keeps, with the reason for people.
+    """Return the id of each commit that a protection keeps, with the reason for people.
 
-    ``branch_heads`` and ``tags`` map names to commit ids; commits that are not among ``commits`` are passed over.
+    ``branch_heads`` and ``tags`` map names to commit ids. Ids that are not among ``commits`` are skipped.
     """
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for tag, commit_id in sorted(tags.items()):
         if _matches(tag, protections.tags) and commit_id in commits:
-            found.setdefault(commit_id, f"tag {tag}")
+            reasons.setdefault(commit_id, f"tag {tag}")
     for branch, head in sorted(branch_heads.items()):
         if _matches(branch, protections.branches):
             for commit in _ancestors(commits, head):
-                found.setdefault(commit.id, f"history of branch {branch}")
+                reasons.setdefault(commit.id, f"history of branch {branch}")
         for number, commit in enumerate(_first_parents(commits, head)):
             if number >= protections.last_commits:
                 break
-            found.setdefault(commit.id, f"one of the last {protections.last_commits} commits of branch {branch}")
+            reasons.setdefault(commit.id, f"one of the last {protections.last_commits} commits of branch {branch}")
     since = protected_since(protections, now)
     if since is not None:
         for commit in commits.values():
             if commit.creation_date > since:
-                found.setdefault(commit.id, f"younger than {protections.days:g} days")
-    return found
+                reasons.setdefault(commit.id, f"newer than {protections.days:g} days")
+    return reasons
 
 
 def protected_since(protections: Protections, now: datetime) -> datetime | None:
-    """Since when ``days`` protects what was committed; None: it protects nothing."""
+    """Return the time since which ``days`` protects commits. None if it protects nothing."""
     if not protections.days:
         return None
     try:

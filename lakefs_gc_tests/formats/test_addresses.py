@@ -36,12 +36,12 @@ NAMESPACE = "s3://bucket/é/repo"
 
 
 @pytest.mark.parametrize("address", CANDIDATES)
-def test_candidates(address: str) -> None:
+def test_these_addresses_are_candidates(address: str) -> None:
     assert is_candidate_address(address)
 
 
 @pytest.mark.parametrize("address", OTHERS)
-def test_never_candidates(address: str) -> None:
+def test_these_addresses_are_never_candidates(address: str) -> None:
     assert not is_candidate_address(address)
 
 
@@ -72,18 +72,18 @@ def test_the_three_forms_agree_on_the_list() -> None:
 
 
 @pytest.mark.parametrize("address", ISSUED)
-def test_what_lakefs_gives_is_no_stranger(address: str) -> None:
+def test_a_name_that_lakefs_generated_is_recognized(address: str) -> None:
     assert is_candidate_address(address)
     assert not has_unrecognized_name(address)
 
 
 @pytest.mark.parametrize("address", UNRECOGNIZED)
-def test_strangers(address: str) -> None:
+def test_a_name_that_lakefs_did_not_generate_is_unrecognized(address: str) -> None:
     assert has_unrecognized_name(address)
 
 
 @pytest.mark.parametrize("address", [*OTHERS, *(f"data/{name}" for name in UNRECOGNIZED)])
-def test_only_the_root_has_strangers(address: str) -> None:
+def test_only_names_at_the_root_are_unrecognized(address: str) -> None:
     assert not has_unrecognized_name(address)
 
 
@@ -95,14 +95,14 @@ def test_only_the_root_has_strangers(address: str) -> None:
     | st.from_regex(r"\A[a-v]{19}[0g]\Z")
     | st.sampled_from(ISSUED + UNRECOGNIZED + OTHERS)
 )
-def test_the_three_forms_agree_on_strangers(address: str) -> None:
+def test_the_three_forms_agree_on_unrecognized_names(address: str) -> None:
     expected = has_unrecognized_name(address)
     assert (re.search(UNRECOGNIZED_NAME_REGEX, address) is not None) == expected
     assert have_unrecognized_names(pa.array([address])).to_pylist() == [expected]
 
 
 @pytest.mark.parametrize("name", scenarios())
-def test_what_lakefs_wrote_in_the_recordings_is_no_stranger(name: str) -> None:
+def test_the_names_in_the_recordings_are_recognized(name: str) -> None:
     expected = json.loads(golden_file(name, "expected.json"))
     found = [item if isinstance(item, str) else item["address"] for item in (*expected["delete"], *expected["keep"])]
     hexadecimal = [address for address in found if re.fullmatch("[0-9a-f]{32}", address)]
@@ -124,7 +124,7 @@ def test_what_lakefs_wrote_in_the_recordings_is_no_stranger(name: str) -> None:
         ("local://lake", False),
     ],
 )
-def test_whole_buckets(namespace: str, whole: bool) -> None:
+def test_a_namespace_may_be_a_whole_bucket(namespace: str, whole: bool) -> None:
     assert is_whole_bucket(namespace) == whole
 
 
@@ -144,7 +144,7 @@ def test_a_namespace_ends_in_one_slash(namespace: str, normalized: str) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", "/", "bucket/prefix", "s3://", "s3:///", "s3:/b", "://b"])
-def test_no_namespaces(namespace: str) -> None:
+def test_these_are_not_namespaces(namespace: str) -> None:
     with pytest.raises(NamespaceError):
         normalize_namespace(namespace)
 
@@ -166,7 +166,7 @@ def test_no_namespaces(namespace: str) -> None:
         ("s3://b/repo", "s3://b@b2/repo/data/inner", False),
     ],
 )
-def test_overlap(left: str, right: str, overlap: bool) -> None:
+def test_overlap_of_namespaces(left: str, right: str, overlap: bool) -> None:
     assert namespaces_overlap(left, right) == namespaces_overlap(right, left) == overlap
 
 
@@ -216,7 +216,7 @@ def test_the_entries_of_a_batch_below_a_namespace() -> None:
     assert found.column("address").to_pylist() == [*full, "pct a"]
 
 
-def test_the_entries_of_a_usual_batch_cost_nothing() -> None:
+def test_the_entries_of_a_usual_batch_are_not_copied() -> None:
     batch = batch_of([row for row in RESOLVED if row[1] == RELATIVE and "//" not in row[0]])
     folders = spellings(NAMESPACE, NAMESPACE)
     assert entries_below(batch, folders) is batch
@@ -284,7 +284,7 @@ def test_what_an_azure_address_may_mean(address: str, keys: list[str]) -> None:
     assert found.column("address").to_pylist() == keys
 
 
-def test_a_local_store_is_named_by_its_folder_too() -> None:
+def test_a_full_address_may_name_a_local_store_by_its_folder() -> None:
     folders = spellings("local://repo", "file:///srv/lake fs/repo/")
     assert folders == ("local://repo/", "local:///srv/lake fs/repo/")
     addresses = ["local://repo/data/a", "local:///srv/lake fs/repo/data/b", "local:///srv/lake fs/repo2/data/c"]
@@ -305,8 +305,8 @@ def test_a_local_store_is_named_by_its_folder_too() -> None:
         ("local:///srv/repo/data/a/", ["data/a"]),
     ],
 )
-def test_a_path_names_one_file_and_not_what_its_letters_say(address: str, keys: list[str]) -> None:
-    """A key with ``..`` would count as a live object that is missing."""
+def test_a_path_with_dots_names_one_file(address: str, keys: list[str]) -> None:
+    """A key with ``..`` would count as a missing live object."""
     folders = spellings("local://repo", "file:///srv/repo/")
     batch = batch_of([(address, FULL, None)])
     assert entries_below(batch, folders).column("address").to_pylist() == keys
@@ -369,8 +369,8 @@ def test_a_relative_address_of_another_repository_that_leads_here(address: str, 
 
 
 @pytest.mark.parametrize("namespace", ["s3://me@b/repo", "s3://b//repo", "s3:///b/repo", "S3://b/repo"])
-def test_a_namespace_that_is_spelled_otherwise_than_an_address(namespace: str) -> None:
-    """A mount leads to it, and lakeFS reads both as the same place."""
+def test_a_namespace_may_be_spelled_differently_from_an_address(namespace: str) -> None:
+    """A mount leads to it, and lakeFS reads both as the same folder."""
     for address in (f"{namespace}/data/a", "s3://b/repo/data/a"):
         found = entries_below(batch_of([(address, FULL, None)]), spellings(namespace, "s3://b/repo/"))
         assert set(found.column("address").to_pylist()) == {"data/a"}, address

@@ -30,7 +30,7 @@ def test_a_commit_without_content_has_no_metarange() -> None:
     assert read_active_commits(data, "f").to_pydict() == {"commit_id": [A, B], "metarange_id": ["", M]}
 
 
-def test_no_rows() -> None:
+def test_a_list_without_rows_is_empty() -> None:
     batch = read_active_commits(HEADER, "f")
     assert (batch.num_rows, batch.schema) == (0, ACTIVE_COMMITS_SCHEMA)
 
@@ -62,7 +62,7 @@ def test_anything_else_is_refused(data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 200, 7))
-def test_a_list_that_is_cut_within_a_line_is_refused(cut: int) -> None:
+def test_a_list_truncated_within_a_line_is_refused(cut: int) -> None:
     data = write_active_commits([(A, M), (B, M)])
     with pytest.raises(CorruptFileError):
         read_active_commits(data[:-cut], "f")

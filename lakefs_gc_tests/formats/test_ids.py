@@ -30,7 +30,7 @@ def written_objects(name: str) -> list[tuple[str, str, datetime]]:
 
 
 @pytest.mark.parametrize("name", DATA_SCENARIOS)
-def test_ids_of_a_real_server_tell_when_they_were_made(name: str) -> None:
+def test_ids_of_a_real_server_contain_their_time(name: str) -> None:
     objects = written_objects(name)
     assert objects
     for slice_id, object_id, last_modified in objects:
@@ -38,7 +38,7 @@ def test_ids_of_a_real_server_tell_when_they_were_made(name: str) -> None:
         assert timedelta(seconds=-2) < xid_time(object_id) - reversed_id_time(slice_id) < timedelta(hours=1)
 
 
-def test_new_ids_hold_the_time_to_the_second() -> None:
+def test_new_ids_contain_the_time_to_the_second() -> None:
     second = NOW.replace(microsecond=0)
     assert xid_time(new_xid(NOW)) == second
     assert reversed_id_time(new_reversed_id(NOW)) == second
@@ -60,7 +60,7 @@ def test_new_ids_do_not_repeat() -> None:
     assert len({new_xid(NOW) for _ in range(10_000)}) == 10_000
 
 
-def test_a_forked_child_makes_other_ids() -> None:
+def test_a_forked_process_generates_other_ids() -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ def test_a_forked_child_makes_other_ids() -> None:
         "ft6vmg1ksdue9brs39é0",
     ],
 )
-def test_other_names_are_no_ids(name: str) -> None:
+def test_other_names_are_not_ids(name: str) -> None:
     assert not is_slice_id(name)
     with pytest.raises(ConfigurationError, match="is not an xid"):
         xid_time(name)

@@ -1,4 +1,4 @@
-"""Where compiled code is kept."""
+"""The cache folder of compiled code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakefs_gc.cli import archive as package
 from lakefs_gc.formats import jit
 
 
-def test_a_folder_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_writable_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("a file where a folder is looked for")
     monkeypatch.setattr(jit, "_candidate_bases", lambda: iter([blocked, blocked / "x", tmp_path / "good"]))
@@ -37,7 +37,7 @@ def test_without_any_folder_code_is_compiled_for_one_process(
     assert jit.compiled(double)(21) == 42
 
 
-def test_places_are_tried_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_tried_in_this_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "configured"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     bases = list(jit._candidate_bases())
@@ -47,14 +47,14 @@ def test_places_are_tried_in_this_order(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
-def test_a_folder_that_somebody_else_made_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "_candidate_bases", lambda: iter([tmp_path / "theirs", tmp_path / "ours"]))
     theirs = Path(jit._cache_folder())
     os.chown(theirs, 65534, 65534)
     assert Path(jit._cache_folder()).parent == tmp_path / "ours"
 
 
-def test_the_package_may_lie_in_a_zip_file(tmp_path: Path) -> None:
+def test_the_package_may_be_in_a_zip_file(tmp_path: Path) -> None:
     root = Path(jit.__file__).parents[1]
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
         others = [root / name for name in ("__init__.py", "errors.py", "storage/s3/page.py")]

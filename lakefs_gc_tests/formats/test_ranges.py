@@ -110,7 +110,7 @@ def big_tables() -> dict[str, bytes]:
     return {name: data for name, data in files.items() if len(name) == 64 and "/" not in name}
 
 
-def test_big_ranges_hold_what_their_metaranges_say() -> None:
+def test_large_ranges_match_their_metaranges() -> None:
     tables = big_tables()
     described = {}
     for name, data in tables.items():
@@ -135,7 +135,7 @@ def test_big_ranges_hold_what_their_metaranges_say() -> None:
         *((path, TableKind.REFS) for path in REFS),
     ],
 )
-def test_kinds(path: str, kind: TableKind) -> None:
+def test_the_kind_of_a_table_is_read(path: str, kind: TableKind) -> None:
     data = dumps.table_bytes(path)
     assert table_kind(read_properties(data, path)) == kind
     for reader, expected in ((read_range, TableKind.RANGE), (read_metarange, TableKind.METARANGE)):
@@ -144,7 +144,7 @@ def test_kinds(path: str, kind: TableKind) -> None:
                 reader(data, path)
 
 
-def test_other_tables() -> None:
+def test_tables_of_unknown_kinds_are_refused() -> None:
     data = write_table([], {"type": "something"}).data
     assert table_kind(read_properties(data, "f")) == TableKind.OTHER
     with pytest.raises(CorruptRangeError, match="the file does not state whether it is a range"):
@@ -187,7 +187,7 @@ GOOD = encode_entry(ENTRY)
         (range_of(b"", value=b"\x02i"), "the lengths within a value are impossible"),
     ],
 )
-def test_damaged_entries(data: bytes, reason: str) -> None:
+def test_damaged_entries_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(CorruptRangeError, match=rf"^_lakefs/abc: .*{reason}"):
         read_range(data, "_lakefs/abc", details=True)
 
@@ -198,7 +198,7 @@ def test_fields_of_later_versions_are_ignored() -> None:
     assert read_range(range_of(b"", value=value), "f").equals(read_range(range_of(GOOD), "f"))
 
 
-def test_zero_fields() -> None:
+def test_fields_with_zero_are_read() -> None:
     batch = read_range(range_of(b""), "f", details=True)
     assert [str(value) for value in batch.to_pylist()[0].values()] == [
         "",
@@ -210,7 +210,7 @@ def test_zero_fields() -> None:
     ]
 
 
-def test_the_count_of_lakefs_must_agree_too() -> None:
+def test_a_count_that_differs_is_refused() -> None:
     data = range_of(GOOD)
     place = data.index(b"count1")
     start = data.rindex(b"\x00\x05\x01count", 0, place + 5)
@@ -240,7 +240,7 @@ def test_the_count_of_lakefs_must_agree_too() -> None:
         (b"a" * 64, b"\x12\x7f", "is truncated"),
     ],
 )
-def test_damaged_metaranges(identity: bytes, message: bytes, reason: str) -> None:
+def test_damaged_metaranges_are_refused(identity: bytes, message: bytes, reason: str) -> None:
     data = write_table([(b"k", encode_value(identity, message))], {"type": "metaranges"}).data
     with pytest.raises(CorruptRangeError, match=rf"^f: .*{reason}"):
         read_metarange(data, "f")
@@ -284,7 +284,7 @@ def mutant(data: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("path", MUTATED)
-def test_damage_is_noticed_or_does_no_harm(path: str) -> None:
+def test_damage_is_noticed_or_harmless(path: str) -> None:
     rng = random.Random(path)
     data = dumps.table_bytes(path)
     read = read_metarange if "metarange" in path else read_range

@@ -46,7 +46,7 @@ def test_recorded_pages(name: str, path: str) -> None:
     assert sum(address in objects for address in addresses) > 0.8 * len(addresses)
 
 
-def test_odd_names_are_read_as_they_are() -> None:
+def test_unusual_names_are_read_unchanged() -> None:
     counts = Counter[str]()
     for name, path in RECORDED:
         if name == "old-layout":
@@ -55,7 +55,7 @@ def test_odd_names_are_read_as_they_are() -> None:
     assert any("?" in address for address in counts)
 
 
-def test_written_pages_are_those_of_lakefs() -> None:
+def test_written_pages_equal_those_of_lakefs() -> None:
     addresses = ["data/a/b", "data/é/%20 ?", "data/a/b"]
     data = write_uncommitted(page(addresses))
     assert read_uncommitted(data, "f")["address"].to_pylist() == addresses
@@ -70,12 +70,12 @@ def test_written_pages_are_those_of_lakefs() -> None:
     assert ours.metadata.format_version == theirs.metadata.format_version
 
 
-def test_a_page_without_rows() -> None:
+def test_a_page_without_rows_is_read() -> None:
     batch = read_uncommitted(write_uncommitted(page([])), "f")
     assert (batch.num_rows, batch.schema) == (0, UNCOMMITTED_SCHEMA)
 
 
-def test_several_row_groups() -> None:
+def test_several_row_groups_are_read() -> None:
     addresses = [f"data/a/{i}" for i in range(1000)]
     data = parquet_bytes(page(addresses), row_group_size=64)
     assert read_uncommitted(data, "f")["address"].to_pylist() == addresses

@@ -27,7 +27,7 @@ def load(scenario: str, file: str) -> Any:
 @pytest.mark.parametrize(
     "scenario", ["retention-graph", "esti-unified", "slices-and-copies", "old-layout", "big-ranges", "empty"]
 )
-def test_retains_what_the_real_server_retained(scenario: str) -> None:
+def test_the_active_commits_include_those_of_a_real_server(scenario: str) -> None:
     expected = load(scenario, "expected.json")
     commits = [
         Commit(
@@ -81,7 +81,7 @@ def test_an_absurdly_long_retention_keeps_everything() -> None:
     assert set(active_commits(commits, {"main": "b"}, GCRules(2**31 - 1), NOW)) == {"a", "b"}
 
 
-def test_the_walk_goes_on_past_an_old_commit() -> None:
+def test_the_walk_continues_past_an_old_commit() -> None:
     commits = [
         commit("k0", days=100),
         commit("k1", "k0", days=2),
@@ -117,9 +117,9 @@ def test_second_parents_are_not_followed_and_version_0_has_its_main_parent_last(
     }
 
 
-def test_what_the_server_drops_by_the_order_of_ids_is_kept() -> None:
-    # The dangling leaf "z" comes last in the order of ids; the server's walk from it ends at "m", seen
-    # already by the walk of the equal retention from main, before it can mark "m" active.
+def test_a_commit_that_the_server_omits_by_the_order_of_ids_is_active() -> None:
+    # The dangling commit "z" is the last in the order of ids. The server's walk from it ends at "m" before it marks "m"
+    # active, because the walk from main, with the same retention, has visited "m".
     commits = [commit("m", days=30), commit("a", "m", days=20), commit("z", "m", days=5)]
     heads, rules = {"main": "a"}, GCRules(10)
     assert "m" not in _server_walk(commits, heads, rules)
@@ -127,14 +127,14 @@ def test_what_the_server_drops_by_the_order_of_ids_is_kept() -> None:
 
 
 @pytest.mark.parametrize("heads", [{"main": "gone"}, {"main": "b"}])
-def test_refuses_a_history_with_a_hole(heads: dict[str, str]) -> None:
+def test_a_history_with_a_missing_commit_is_refused(heads: dict[str, str]) -> None:
     commits = [commit("b", "missing", days=1)]
     with pytest.raises(IncompleteAnswerError):
         active_commits(commits, heads, GCRules(10), NOW)
 
 
 def _server_walk(commits: list[Commit], heads: dict[str, str], rules: GCRules) -> set[str]:
-    """The server's algorithm, with its bug: starting points in the order of commit ids, one pass."""
+    """Compute the server's answer, with its bug: one pass over starting points in the order of commit ids."""
     by_id = {c.id: c for c in commits}
     parents = {c.main_parent for c in commits}
     starts = [(head, branch) for branch, head in heads.items()]
@@ -158,7 +158,7 @@ def _server_walk(commits: list[Commit], heads: dict[str, str], rules: GCRules) -
 
 
 def _by_definition(commits: list[Commit], heads: dict[str, str], rules: GCRules) -> set[str]:
-    """The definition, walk by walk, without any short cut."""
+    """Compute the active commits by the definition, walk by walk, without optimizations."""
     by_id = {c.id: c for c in commits}
     parents = {c.main_parent for c in commits}
     active = set(heads.values())
@@ -193,7 +193,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Commit], dict[str, str], GCRules]:
 
 @settings(max_examples=300, deadline=None)
 @given(histories())
-def test_equals_the_definition_and_contains_the_servers_answer(
+def test_active_commits_equal_the_definition_and_include_the_servers_answer(
     history: tuple[list[Commit], dict[str, str], GCRules],
 ) -> None:
     commits, heads, rules = history

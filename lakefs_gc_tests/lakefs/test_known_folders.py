@@ -1,4 +1,4 @@
-"""A local store that the collector reaches by another path than the server: what full addresses mean."""
+"""Full addresses of a local store that the collector reaches by another path than the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = f"data/{SLICE}/{ID}"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    """A server that gives out addresses by its folder; the collector reaches it at ``mounted``."""
+    """A server that issues addresses with its own folder. The collector reaches that folder at ``mounted``."""
     with Lake(tmp_path, options=SandboxOptions(issues_folder_addresses=True)) as lake:
         (tmp_path / "mounted").symlink_to(tmp_path / "objects")
         yield lake
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 @pytest.fixture
 def silent_lake(tmp_path: Path) -> Iterator[Lake]:
-    """The same with a server that does not tell the folder."""
+    """The same with a server that does not reveal its folder."""
     with Lake(tmp_path) as lake:
         (tmp_path / "mounted").symlink_to(tmp_path / "objects")
         yield lake
@@ -54,7 +54,7 @@ def by_folder(repository: LakeRepository, key: str) -> str:
     return f"local://{repository.folder}/{key}"
 
 
-def test_what_was_linked_by_the_servers_folder_is_live(spark: SparkSession, lake: Lake) -> None:
+def test_an_object_linked_by_the_servers_folder_is_live(spark: SparkSession, lake: Lake) -> None:
     repository, other = lake.repository(), lake.repository("other")
     committed, staged, of_another, garbage = (repository.put_stray(f"data/s/{name}") for name in "abcd")
     repository.stage("linked", by_folder(repository, committed), size_bytes=5)
@@ -92,16 +92,16 @@ def foreign_link(repository: LakeRepository, key: str) -> None:
 
 
 @pytest.mark.parametrize("link", [committed_link, staged_link, foreign_link])
-def test_an_address_that_no_folder_explains_ends_the_run(
+def test_an_address_in_an_unknown_folder_fails_the_run(
     spark: SparkSession, silent_lake: Lake, link: Callable[[LakeRepository, str], None]
 ) -> None:
     repository = silent_lake.repository()
     repository.put("something")
     repository.commit()
     link(repository, repository.put_stray(KEY))
-    with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+    with pytest.raises(NamespaceError, match="is in an unknown folder"):
         collector(spark, repository).collect()
-    # With a mount for the server's folder it is known.
+    # With a mount for the server's folder, the folder is known.
     mounts = {f"local://{repository.folder.parent}/": (silent_lake.folder / "mounted").as_uri() + "/"}
     assert candidates(collector(spark, repository, **mounts)) == set()
 
@@ -109,7 +109,7 @@ def test_an_address_that_no_folder_explains_ends_the_run(
 @pytest.mark.parametrize("at", ["objects", "mounted"])
 @pytest.mark.parametrize("way", ["{base}/alias/", "{base}/lake/../alias/", "{base}/al%69as/"])
 def test_a_link_beside_the_namespace_leads_to_its_objects(spark: SparkSession, lake: Lake, at: str, way: str) -> None:
-    """Such an address names none of the known folders, and the file that is there tells that it is ours."""
+    """Such an address is in no known folder, but the file at its path proves that it is an object of the namespace."""
     repository, other = lake.repository(), lake.repository("other")
     (lake.folder / "objects" / "alias").symlink_to(repository.folder)
     committed, staged, of_another, garbage = (repository.put_stray(f"data/s/{name}") for name in "abcd")
@@ -122,7 +122,7 @@ def test_a_link_beside_the_namespace_leads_to_its_objects(spark: SparkSession, l
     assert candidates(collector(spark, repository, at=at)) == {garbage}
 
 
-def test_a_real_import_stays_outside(spark: SparkSession, lake: Lake) -> None:
+def test_an_import_from_outside_is_not_in_the_namespace(spark: SparkSession, lake: Lake) -> None:
     repository = lake.repository()
     outside = lake.folder / "objects" / "imports" / "data" / "train"
     outside.mkdir(parents=True)
@@ -153,7 +153,7 @@ def known(tmp_path: Path) -> KnownFolders:
         f"local://lake/{KEY}",
         f"local:///srv/lakefs/lake/{KEY}",
         f"LOCAL:///srv/lakefs/lake/{KEY}",
-        f"local:///srv/lakefs/srv/lakefs/lake/{KEY}",  # as the API shows a full address
+        f"local:///srv/lakefs/srv/lakefs/lake/{KEY}",  # as the API returns a full address
         f"local:///srv//lakefs/./lake/{KEY}",
         f"local:///srv/lakefs/other/../lake/{KEY}",
         f"local:////srv/lakefs/lake/{KEY}",
@@ -183,7 +183,7 @@ def test_each_spelling_of_a_known_folder_names_the_object(known: KnownFolders, u
     ],
 )
 def test_an_address_that_may_be_another_spelling_is_refused(known: KnownFolders, url: str) -> None:
-    with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+    with pytest.raises(NamespaceError, match="is in an unknown folder"):
         known.key_or_outside(url)
 
 
@@ -192,15 +192,15 @@ def test_an_address_that_may_be_another_spelling_is_refused(known: KnownFolders,
     [
         "local:///imports/train/1.jpg",
         "local:///imports/data/train/1.jpg",
-        f"local:///srv/lakefs/other/data/{SLICE}/{ID[:-1]}1",  # of another repository
+        f"local:///srv/lakefs/other/data/{SLICE}/{ID[:-1]}1",  # an object of another repository
         f"s3://bucket/lake/{KEY}",
     ],
 )
-def test_what_no_mount_makes_an_object_of_the_namespace_is_outside(known: KnownFolders, url: str) -> None:
+def test_an_address_that_no_mount_can_lead_to_the_namespace_is_outside(known: KnownFolders, url: str) -> None:
     assert known.key_or_outside(url) is None
 
 
-def test_a_file_that_is_here_tells_whether_it_is_the_same(known: KnownFolders, tmp_path: Path) -> None:
+def test_a_file_on_this_machine_shows_whether_it_is_the_same(known: KnownFolders, tmp_path: Path) -> None:
     lake = tmp_path / "here" / "lake"
     for name in ("copy", "hard"):
         (tmp_path / "here" / name / "data" / SLICE).mkdir(parents=True)
@@ -212,7 +212,7 @@ def test_a_file_that_is_here_tells_whether_it_is_the_same(known: KnownFolders, t
     assert known.key_or_outside(f"local:///srv/lakefs/hard/{KEY}") == KEY
 
 
-def test_a_mount_that_is_not_mounted_today_proves_nothing(spark: SparkSession, lake: Lake) -> None:
+def test_a_mount_point_without_its_mount_proves_nothing(spark: SparkSession, lake: Lake) -> None:
     repository = lake.repository()
     live = repository.put_stray(KEY)
     (lake.folder / "alias").symlink_to(lake.folder / "objects")
@@ -221,7 +221,7 @@ def test_a_mount_that_is_not_mounted_today_proves_nothing(spark: SparkSession, l
     mounted = lake.folder / "mnt"
     mounted.mkdir()
     mounts = {f"local://{lake.folder}/alias/": mounted.as_uri() + "/"}
-    with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+    with pytest.raises(NamespaceError, match="is in an unknown folder"):
         collector(spark, repository, **mounts).collect()
     mounted.rmdir()
     mounted.symlink_to(lake.folder / "objects")
@@ -229,7 +229,7 @@ def test_a_mount_that_is_not_mounted_today_proves_nothing(spark: SparkSession, l
 
 
 @pytest.mark.parametrize("there", [(), ("lake/",), (f"lake/data/{SLICE}/",)])
-def test_a_folder_that_is_empty_here_does_not_prove_that_a_file_is_another_one(
+def test_an_empty_folder_does_not_prove_that_a_file_is_another_one(
     known: KnownFolders, tmp_path: Path, there: tuple[str, ...]
 ) -> None:
     mounted = tmp_path / "mnt"
@@ -237,11 +237,13 @@ def test_a_folder_that_is_empty_here_does_not_prove_that_a_file_is_another_one(
         (mounted / folder).mkdir(parents=True, exist_ok=True)
     known = replace(known, mounts=(("local:///mnt/alias/", mounted.as_uri() + "/"),))
     for url in (f"local:///mnt/alias/lake/{KEY}", *([] if there else [f"local:///mnt/alias/{ID}"])):
-        with pytest.raises(NamespaceError, match="lies in a folder that is not known"):
+        with pytest.raises(NamespaceError, match="is in an unknown folder"):
             known.key_or_outside(url)
     (mounted / "lake" / "data" / SLICE).mkdir(parents=True, exist_ok=True)
     (mounted / "lake" / "data" / SLICE / "neighbour").touch()
-    assert known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None  # another repository's, and gone
+    assert (
+        known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None
+    )  # an object of another repository, and deleted
     (mounted / "lake" / KEY).write_text("another")
     assert known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None
 
@@ -256,10 +258,12 @@ def test_another_prefix_of_a_bucket_is_outside() -> None:
     assert {"data//s/a%20b", "data//s/a b", "data/s/a b"} <= {*known.keys_of("s3://bucket/lake/data//s/a%20b")}
 
 
-def test_a_server_that_does_not_tell_its_folder_is_refused(silent_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_reveal_its_folder_is_refused(
+    silent_lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repository = silent_lake.repository()
     described = LakeFSClient(silent_lake.credentials).repository("lake")
     server = LakeFSClient(silent_lake.credentials)
     monkeypatch.setattr(server, "issued_address", lambda *_: "https://elsewhere/x")
-    with pytest.raises(NamespaceError, match="does not tell its folder"):
+    with pytest.raises(NamespaceError, match=r"server's folder of .* is unknown"):
         learn_folders(server, described, silent_lake.settings, repository.location)

@@ -1,4 +1,4 @@
-"""Which commits each protection keeps."""
+"""Each protection keeps the commits that it names, with a reason."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ TAGS = {"v1": "b", "v2": "y", "w1": "x", "lost": "not-seen"}
         (Protections(path_prefixes=("a/",)), ""),
     ],
 )
-def test_kept(protections: Protections, kept: str) -> None:
+def test_each_protection_keeps_its_commits(protections: Protections, kept: str) -> None:
     assert protected_commits(COMMITS, HEADS, TAGS, protections, NOW).keys() == set(kept)
 
 
-def test_reasons() -> None:
-    found = protected_commits(
+def test_each_kept_commit_has_a_reason() -> None:
+    reasons = protected_commits(
         COMMITS, HEADS, TAGS, Protections(tags=("v1",), branches=("side",), last_commits=1, days=21), NOW
     )
-    assert found["b"] == "tag v1"
-    assert found["x"] == "history of branch side"
-    assert found["d"] == "one of the last 1 commits of branch main"
-    assert found["m"] == "younger than 21 days"
+    assert reasons["b"] == "tag v1"
+    assert reasons["x"] == "history of branch side"
+    assert reasons["d"] == "one of the last 1 commits of branch main"
+    assert reasons["m"] == "newer than 21 days"

@@ -1,1 +1,1 @@
-"""Spark sessions, schemas, and code that runs in Spark's workers. Nothing here knows about garbage collection."""
+"""Spark sessions, schemas, and code that runs in Spark's workers. It contains no rules of garbage collection."""

@@ -1,4 +1,4 @@
-"""What stages need of Spark: a session, and how many tasks run at once."""
+"""The part of Spark that stages use: a session, and the number of concurrent tasks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pyspark.sql import SparkSession
 
 
 class Compute(Protocol):
-    """Gives a Spark session.  An implementation may start Spark when ``session`` or ``cores`` is first read."""
+    """Provides a Spark session. An implementation may start Spark when ``session`` or ``cores`` is first read."""
 
     @property
     def session(self) -> SparkSession:
-        """The session."""
+        """Return the session."""
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once."""
+        """Return the number of concurrent tasks."""
 
 
 @dataclass(frozen=True)
 class StartedSpark:
-    """A session that runs already."""
+    """A session that is already running."""
 
     session: SparkSession
     cores: int

@@ -1,8 +1,8 @@
-"""The Parquet files of a stage: which they are, and that they hold what was written.
+"""Read the Parquet files of a stage, and verify that they are complete.
 
-Spark passes over a file that is gone from a folder, and over one that is empty, without a word.  A reference in it
-would be gone with it, and what it refers to would be deleted.  So a stage knows its files and their sizes, and its rows
-are counted where they lie: in the footers of the files, as this machine sees them.
+Spark silently skips a file that is missing from a folder, and a file that is empty. The references in such a file would
+be lost, and their objects would be deleted. So a stage records its files and their sizes, and its rows are counted from
+the footers of the files, as this machine reads them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _READS_AT_ONCE = 16
 
 
 def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str, names: Iterable[str]) -> DataFrame:
-    """Files below a folder as a DataFrame; names of folders between them (``column=value``) are columns, too.
+    """Return files below a folder as a DataFrame. Names of folders between them (``column=value``) become columns.
 
-    What a cluster's settings say of files that are missing or corrupt is void.
+    A missing or corrupt file fails the query, whatever the cluster's settings are.
     """
     strict = spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     urls = (f"{folder_url}/{name}" for name in names)
@@ -34,7 +34,7 @@ def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str,
 
 
 def data_files(store: ObjectStore, folder: str) -> dict[str, int]:
-    """Name below ``folder`` (with its final slash) to size in bytes of each file that is data."""
+    """Return name to size in bytes of each data file below ``folder`` (with its final slash)."""
     files = {}
     for batch in store.list(folder):
         for address, size_bytes in zip(batch["address"].to_pylist(), batch["size"].to_pylist(), strict=True):
@@ -45,7 +45,7 @@ def data_files(store: ObjectStore, folder: str) -> dict[str, int]:
 
 
 def rows_in(store: ObjectStore, keys: Iterable[str]) -> int:
-    """How many rows Parquet files have together, by their footers.
+    """Return the total number of rows of Parquet files, from their footers.
 
     Raises ``ObjectNotFoundError`` and ``CorruptFileError``.
     """
@@ -61,6 +61,6 @@ def _rows_in(store: ObjectStore, key: str) -> int:
         rows: int = pq.read_metadata(pa.BufferReader(end)).num_rows
     except (pa.ArrowException, OSError) as error:
         raise CorruptFileError(
-            key, f"not a complete Parquet file: {str(error)[:200]}", remedy="start a new run"
+            key, f"not a complete Parquet file: {str(error)[:200]}", remedy="Start a new run"
         ) from None
     return rows

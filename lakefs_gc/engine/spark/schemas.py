@@ -3,20 +3,20 @@
 ==================  ====================================================================================
 store_listing       an object under ``data/`` or directly at the root: ``address`` (relative to the
                     namespace), ``size`` (bytes), ``last_modified`` (UTC, microseconds)
-uncommitted         an address that a branch's staging area or a tracked copy refers to: ``address``
-active_ranges       a range that an active commit refers to: ``range_id``, ``entries`` (null where only
-                    the file itself can say)
-committed           an entry of an active commit: ``address`` (as often as ranges have it), ``size``, ``last_modified``
-foreign_references  an address of this namespace that another repository refers to: ``address``, ``repository``
-unmatched           what is stored and not referenced, or referenced and not stored: ``address``, ``size``,
-                    ``last_modified`` (all null where it is not stored), ``found_in``, ``address_hash``; and each
-                    committed object whose entry has another size than the object: that size in ``size``
-missing             what is referenced and not there: ``address``, ``found_in``, ``deleted_by``
-kept                an object that is unreferenced and kept: ``address``, ``size``, ``why``
+uncommitted         an address that a branch's staging area or a tracked copy references: ``address``
+active_ranges       a range that an active commit references: ``range_id``, ``entries`` (null if only the
+                    file itself contains it)
+committed           an entry of an active commit: ``address`` (may be repeated), ``size``, ``last_modified``
+foreign_references  an address of this namespace that another repository references: ``address``, ``repository``
+unmatched           an object that is stored but not referenced, or referenced but not stored: ``address``, ``size``,
+                    ``last_modified`` (all null if it is not stored), ``found_in``, ``address_hash``; and each
+                    committed object whose entry has another size than the object, with that size in ``size``
+missing             an address that is referenced but not stored: ``address``, ``found_in``, ``deleted_by``
+kept                an object that is unreferenced but kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
-backup              what happened to a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
+backup              the outcome for a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
                     the same), ``checksum`` (``<algorithm>:<value>``), ``error``
-sweep               what happened to a marked object: ``address``, ``size``, ``outcome``, ``error``
+sweep               the outcome for a marked object: ``address``, ``size``, ``outcome``, ``error``
 ==================  ====================================================================================
 """
 
@@ -50,7 +50,7 @@ CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType
 SWEEP = StructType(
     [
         _ADDRESS,
-        # Null in a mark that does not say sizes, for an object that was gone already.
+        # Null for an object that was already gone, if its mark has no sizes.
         StructField("size", LongType()),
         StructField("outcome", StringType(), nullable=False),
         StructField("error", StringType(), nullable=False),
@@ -66,24 +66,24 @@ BACKUP = StructType(
 )
 
 EXPIRED = "expired"
-"""Reason: some commit refers to the object, but no active one."""
+"""Reason: some commit references the object, but no active commit."""
 NEVER_COMMITTED = "never_committed"
-"""Reason: no range that is left in the namespace refers to the object."""
+"""Reason: no remaining range in the namespace references the object."""
 
 STORE = "store"
-"""Found in: the store alone; nobody refers to it.  Otherwise the stage that refers to what the listing has not."""
+"""Found in: only the store, without a reference. Otherwise the stage that references an address the listing omits."""
 NOT_LAKEFS = "not_lakefs"
-"""Found in: the store alone, at the root under a name that lakeFS does not give.  It is never a candidate."""
+"""Found in: only the store, at the root, with a name that lakeFS did not generate. It is never a candidate."""
 WRONG_SIZE = "wrong_size"
-"""Found in: the store and a commit, whose entry has another size. It is live; ``size`` is the one of the entry."""
+"""Found in: the store and a commit whose entry has another size. It is live. ``size`` is the size of the entry."""
 
 SHOWN_BY_BRANCH = "shown_by_a_branch"
-"""Why: a branch shows the object, and the server's list leaves it out."""
+"""Why: a branch shows the object, although the server's list omits it."""
 KEPT_UNVERIFIED = "shielded"
-"""Why: it may be such an object, and nobody can tell, or there are too many to ask for each."""
+"""Why: it may be such an object, but it could not be looked up, or too many objects had to be looked up."""
 
 PROTECTED = "protected_path"
-"""Why: some commit has it under a path that users protect."""
+"""Why: some commit has the object at a path that users protect."""
 
 BY_STAGE = {
     "store_listing": STORE_LISTING,

@@ -24,8 +24,9 @@ _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
 _COMPILER_OPTION = re.compile(r"-XX:\S*Tier|-Xint\b|-Xcomp\b")
 
-# Ten times what Java sets: its thorough compiler is for what runs for minutes.  On two cores, 10 million objects took
-# 138 s of processor time and not 151 (149 and 153 s by the clock), 103,000 took 75 s and not 83 (63 and 66 s).
+# Ten times Java's defaults, because its optimizing compiler pays off only in runs of minutes. On two cores, 10 million
+# objects took 138 s of processor time instead of 151 s (149 s instead of 153 s elapsed). 103,000 objects took 75 s
+# instead of 83 s (63 s instead of 66 s elapsed).
 _COMPILE_LATER = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -42,12 +43,12 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Addresses are compared byte by byte, and timestamps read back as they were written.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Adaptive execution joins small partitions together: a small run does not pay for a large one's number.
+    # Adaptive execution merges small partitions, so small runs do not pay for the number that large runs need.
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
-    # Two copies of a task would delete and write the ledger twice: harmless, but never useful.
+    # Two copies of a task would delete and write the ledger twice, which is harmless but useless.
     "spark.speculation": "false",
-    # Listings and ranges come in batches of our own size; this one is for what Spark sends to Python.
+    # This size is for batches that Spark sends to Python. Listings and ranges have their own batch sizes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # Over TCP each Python task waits 40 ms for an acknowledgement before it gets its first row.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -55,28 +56,28 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.warehouse.dir": "/nonexistent",
 }
-"""What lakefs-gc sets unless the configuration says otherwise."""
+"""The defaults of lakefs-gc. The configuration overrides them."""
 
 
 def parallel_tasks(session: SparkSession) -> int:
-    """How many tasks run at once: ``spark.default.parallelism`` if configured, else what Spark makes of it."""
+    """Return the number of concurrent tasks: ``spark.default.parallelism`` if configured, otherwise Spark's default."""
     configured = session.conf.get("spark.default.parallelism", None)
     if configured:
         return int(configured)
     context = getattr(session, "sparkContext", None)
     if context is not None:
         if not context.master.startswith("local"):
-            session.range(1).count()  # waits for executors: before, Spark does not know how many there are
+            session.range(1).count()  # waits for the executors, which Spark must know to count the cores
         return int(context.defaultParallelism)
-    # Spark Connect has no context to ask; but a range is cut into as many pieces as tasks can run.
+    # Spark Connect has no context, but it splits a range into as many partitions as concurrent tasks.
     return session.range(_MANY).select(F.spark_partition_id()).distinct().count()
 
 
 def start_spark(spark_config: dict[str, Any]) -> SparkSession:
-    """A session with our defaults and ``spark_config`` on top; the one that runs already, if one does.
+    """Return a session with our defaults, overridden by ``spark_config``. Reuses a session that is already running.
 
-    ``spark.remote`` (a Spark Connect URL) takes the place of ``spark.master``: the JVM is the server's then, and so is
-    what can only be set when it starts.
+    ``spark.remote`` (a Spark Connect URL) replaces ``spark.master``. The JVM then belongs to the server, and settings
+    that apply only when it starts have no effect.
     """
     settings = {name: str(value) for name, value in spark_config.items()}
     if "spark.remote" in settings:
@@ -96,13 +97,13 @@ def start_spark(spark_config: dict[str, Any]) -> SparkSession:
     builder: SparkSession.Builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _own_handler_of_ctrl_c():
+    with _keep_interrupt_handler():
         return builder.getOrCreate()
 
 
 @contextmanager
-def _own_handler_of_ctrl_c() -> Iterator[None]:
-    """Leaves Ctrl-C to whoever has it: Spark's handler would stand in for Dagster's, which calls a run canceled."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep the handler of Ctrl-C. Spark would replace the handler of Dagster, which marks a run as canceled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -110,14 +111,14 @@ def _own_handler_of_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        if handler is not None:  # None: it is not Python's
+        if handler is not None:  # None: the handler was not installed by Python
             signal.signal(signal.SIGINT, handler)
 
 
 def _java_options(configured: str) -> str:
     options = [f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()}", configured]
     if not _COLLECTOR_OPTION.search(configured):
-        # No pause matters here: 20 million objects are matched in an eighth less time than with Java's default.
+        # Pauses do not matter here. Matching 20 million objects takes an eighth less time than with Java's default.
         options.insert(1, "-XX:+UseParallelGC")
     if not _COMPILER_OPTION.search(configured):
         options[1:1] = _COMPILE_LATER
@@ -126,19 +127,19 @@ def _java_options(configured: str) -> str:
 
 
 def _from_spark_submit() -> dict[str, str]:
-    """What spark-submit, which has started Java and then this process, was told: it is not for our defaults to undo."""
+    """Return the settings of spark-submit, which started Java and this process. They override our defaults."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def _connect(settings: dict[str, str]) -> SparkSession:
     remote = settings.pop("spark.remote")
-    if remote.startswith("local"):  # a server on this very machine, for trying it
+    if remote.startswith("local"):  # a server on this machine, for trials
         ensure_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: SparkSession.Builder = SparkSession.builder.remote(remote)
     session_settings = {name: value for name, value in DEFAULT_SPARK_CONFIG.items() if name.startswith("spark.sql.")}
-    del session_settings["spark.sql.warehouse.dir"]  # static: the server's
+    del session_settings["spark.sql.warehouse.dir"]  # a static setting of the server
     for name, value in (session_settings | settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -1,8 +1,8 @@
-"""Code that runs in Spark's Python workers, and the way its errors come back to the driver.
+"""Run code in Spark's Python workers, and return its errors to the driver.
 
-A worker that raises one of ours would reach the driver as the text of a stack trace.  ``worker`` puts the error into
-that text as one line of JSON, and ``driver_errors`` takes it out again, so that a damaged range is a
-``CorruptRangeError`` with its file and offset, whoever read it.
+The driver gets an error of a worker only as the text of a stack trace. ``worker`` adds the error to that text as one
+line of JSON, and ``driver_errors`` restores it. So a damaged range is a ``CorruptRangeError`` with its file and offset,
+in the driver and in workers.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _MARKED = re.compile(re.escape(_MARKER) + r"(\{.*?\}):end")
 
 _CAUSE = re.compile(r"^(?:Caused by: |: )?([\w.$]+(?:Error|Exception): \S.*)$", re.MULTILINE)
 _LONGEST_REASON = 500
-_REMEDY = "nothing is lost: see Spark's log for the whole story, and start a new run"
+_REMEDY = "Check Spark's log for the full error, then start a new run. Nothing is lost"
 _REMEDIES = {
-    "No space left on device": "free some space where the workspace and spark.local.dir lie, and start a new run",
-    "OutOfMemoryError": "give Spark more memory (spark.driver.memory, spark.executor.memory), and start a new run",
-    "Python worker exited unexpectedly": "look whether the system killed a Python worker for its memory; "
-    "fewer tasks at once (spark.master, spark.executor.cores) need less; then start a new run",
+    "No space left on device": "Free disk space for the workspace and for spark.local.dir, then start a new run",
+    "OutOfMemoryError": "Raise spark.driver.memory and spark.executor.memory, then start a new run",
+    "Python worker exited unexpectedly": "Check whether the system killed a Python worker for its memory. "
+    "If so, reduce the concurrent tasks (spark.master, spark.executor.cores), then start a new run",
 }
-"""What to do, by a sign in the stack trace."""
+"""The remedy for each text in a stack trace."""
 
 
 class WorkerError(Exception):
-    """Carries one of our errors through Spark as text."""
+    """Carries an error of lakefs-gc through Spark as text."""
 
 
 def worker(function: Callable[Concatenate[Batches, P], Batches]) -> Callable[P, Callable[[Batches], Batches]]:
-    """Make ``function(batches, ...)`` a factory of functions for ``mapInArrow`` whose errors survive the way back."""
+    """Make ``function(batches, ...)`` a factory of functions for ``mapInArrow`` whose errors reach the driver."""
 
     @wraps(function)
     def bind(*args: P.args, **kwargs: P.kwargs) -> Callable[[Batches], Batches]:
@@ -69,7 +69,7 @@ _modules = 0
 
 
 def _spare_modules() -> None:
-    """Keep the garbage collection after each task of a Python worker from walking through all modules: 90 ms a task."""
+    """Exclude modules from Python's garbage collection, which takes 90 ms after each task of a worker otherwise."""
     global _modules
     if _modules != len(sys.modules):
         _modules = len(sys.modules)
@@ -78,24 +78,24 @@ def _spare_modules() -> None:
 
 @contextmanager
 def driver_errors() -> Iterator[None]:
-    """Turn the failure of a Spark action back into the error of ours that caused it, if one did."""
+    """Replace the failure of a Spark action with the error of lakefs-gc that caused it, if any."""
     try:
         yield
     except errors.LakeFSGCError:
         raise
     except (PySparkException, Py4JError) as error:
         text = str(error)
-        found = _from_text(text)
-        if found is None:
+        cause = _from_text(text)
+        if cause is None:
             raise _spark_failed(text) from error
-        raise found from None
+        raise cause from None
 
 
 def _spark_failed(text: str) -> errors.SparkFailedError:
-    """The innermost of the causes that a stack trace names."""
+    """Return an error with the innermost cause in a stack trace."""
     causes = _CAUSE.findall(text)
     reason = causes[-1] if causes else text.strip().partition("\n")[0]
-    remedy = next((remedy for sign, remedy in _REMEDIES.items() if sign in text), _REMEDY)
+    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in text), _REMEDY)
     return errors.SparkFailedError(f"Spark could not finish: {reason[:_LONGEST_REASON]}", remedy=remedy)
 
 
@@ -110,21 +110,21 @@ def _to_text(error: errors.LakeFSGCError) -> str:
 
 
 def _from_text(text: str) -> errors.LakeFSGCError | None:
-    found = _MARKED.search(text)
-    if found is None:
+    match = _MARKED.search(text)
+    if match is None:
         return None
-    content: dict[str, Any] = json.loads(found[1])
+    content: dict[str, Any] = json.loads(match[1])
     error_class = getattr(errors, content["class"], errors.LakeFSGCError)
     return errors._rebuild(error_class, content["message"], content["remedy"], content["facts"])
 
 
 @lru_cache(maxsize=32)
 def worker_store(location: StoreLocation) -> ObjectStore:
-    """The store at ``location``, opened once in each worker: a new S3 client costs a quarter of a second."""
+    """Return the store at ``location``, opened once in each worker: a new S3 client takes a quarter of a second."""
     return open_store(location)
 
 
 def strings(batches: Iterable[pa.RecordBatch], column: str) -> Iterator[str]:
-    """The values of a string column, row after row.  For names of files and prefixes, not for addresses."""
+    """Yield the values of a string column. For names of files and prefixes, not for millions of addresses."""
     for batch in batches:
         yield from batch.column(column).to_pylist()

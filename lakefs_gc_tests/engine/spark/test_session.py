@@ -20,13 +20,15 @@ from lakefs_gc.engine.spark.session import (
 from lakefs_gc.pipeline.resources.spark import SparkResource
 
 
-def test_the_session_that_runs_is_used(spark: SparkSession, spark_config: dict[str, str]) -> None:
+def test_a_running_session_is_reused(spark: SparkSession, spark_config: dict[str, str]) -> None:
     first, second = SparkResource(spark_config=spark_config), SparkResource(spark_config=spark_config)
     assert first.session.sparkContext is second.session.sparkContext is SparkContext._active_spark_context
     assert start_spark(spark_config).sparkContext is spark.sparkContext
 
 
-def test_cores_are_what_spark_makes_of_its_configuration(spark: SparkSession, spark_config: dict[str, str]) -> None:
+def test_the_number_of_concurrent_tasks_follows_the_configuration(
+    spark: SparkSession, spark_config: dict[str, str]
+) -> None:
     resource = SparkResource(spark_config=spark_config)
     assert resource.cores == spark.sparkContext.defaultParallelism == 1
     assert resource.cores == int(spark_config["spark.default.parallelism"])
@@ -40,7 +42,7 @@ def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
     assert DEFAULT_SPARK_CONFIG["spark.speculation"] == "false"
 
 
-def test_java_collects_its_garbage_in_the_quickest_way_unless_told_another(spark: SparkSession) -> None:
+def test_java_uses_the_parallel_collector_unless_configured_otherwise(spark: SparkSession) -> None:
     beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()  # type: ignore[union-attr]
     assert {bean.getName() for bean in beans} == {"PS Scavenge", "PS MarkSweep"}
     configured = "-Xss4m -XX:+UseSerialGC"
@@ -48,7 +50,7 @@ def test_java_collects_its_garbage_in_the_quickest_way_unless_told_another(spark
     assert "ParallelGC" not in _java_options(configured)
 
 
-def test_java_compiles_thoroughly_what_runs_for_long_unless_told_otherwise() -> None:
+def test_java_optimizes_late_unless_configured_otherwise() -> None:
     assert "-XX:Tier4CompileThreshold=150000" in _java_options("-Xss4m").split()
     for configured in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:Tier3DelayOn=7", "-Xint"):
         assert "Tier4" not in _java_options(configured)
@@ -65,7 +67,7 @@ print(resource.cores, *(session.conf.get(name) for name in names))
 """
 
 
-def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_override_the_defaults(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(_SUBMITTED)
     options = ("--master", "local[3]", "--name", "mine", "--conf", "spark.sql.shuffle.partitions=7")

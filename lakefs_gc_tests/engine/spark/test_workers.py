@@ -1,4 +1,4 @@
-"""Errors of Spark's workers arrive at the driver as they were raised."""
+"""Errors of Spark's workers reach the driver as they were raised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(spark: SparkSession, error: Exception) -> None:
         spark.range(1, numPartitions=1).mapInArrow(fail(error), "id long").collect()
 
 
-def test_an_error_of_ours_comes_back_with_its_facts(spark: SparkSession) -> None:
+def test_an_error_reaches_the_driver_with_its_facts(spark: SparkSession) -> None:
     raised = CorruptRangeError("_lakefs/ä\n\"x'}", "cut: {off} \\n", offset=17)
     with pytest.raises(CorruptRangeError) as caught:
         run(spark, raised)
@@ -25,24 +25,24 @@ def test_an_error_of_ours_comes_back_with_its_facts(spark: SparkSession) -> None
     assert caught.value.facts == {"file": "_lakefs/ä\n\"x'}", "reason": "cut: {off} \\n (at byte 17)", "offset": 17}
 
 
-def test_facts_that_are_no_plain_values_are_left_behind(spark: SparkSession) -> None:
+def test_facts_without_a_json_type_are_dropped(spark: SparkSession) -> None:
     with pytest.raises(ServerError) as caught:
         run(spark, ServerError("no", remedy="wait", status=503, answer={"a": [1]}))
     assert (caught.value.facts, caught.value.remedy) == ({"status": 503}, "wait")
 
 
-def test_other_errors_say_what_spark_failed_for(spark: SparkSession) -> None:
+def test_other_errors_name_the_cause_and_a_remedy(spark: SparkSession) -> None:
     with pytest.raises(SparkFailedError, match=r"finish: ZeroDivisionError: by nothing\n") as caught:
         run(spark, ZeroDivisionError("by nothing"))
     assert isinstance(caught.value.__cause__, PythonException)
     full = OSError(28, "No space left on device")
     with pytest.raises(SparkFailedError, match="No space left on device") as caught:
         run(spark, full)
-    assert caught.value.remedy.startswith("free some space")
+    assert caught.value.remedy.startswith("Free disk space")
     with pytest.raises(LakeFSGCError, match="on the driver"), driver_errors():
         raise LakeFSGCError("on the driver")
 
 
-def test_strings_reads_every_batch() -> None:
+def test_strings_yields_the_values_of_every_batch() -> None:
     batches = [pa.record_batch({"x": ["a", "b"]}), pa.record_batch({"x": ["c"]})]
     assert list(strings(batches, "x")) == ["a", "b", "c"]

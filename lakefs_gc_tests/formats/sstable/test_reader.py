@@ -80,7 +80,7 @@ def test_an_empty_table() -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_will_do(kind: type) -> None:
+def test_any_buffer_is_accepted(kind: type) -> None:
     assert read_pairs(kind(TABLE), "f").num_rows == len(PAIRS)
 
 
@@ -110,12 +110,12 @@ def refusal(data: bytes) -> CorruptRangeError:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 53, TABLE[:-1], TABLE[: len(TABLE) // 2], TABLE + b"\0"])
-def test_files_without_a_whole_footer(data: bytes) -> None:
+def test_files_without_a_complete_footer_are_refused(data: bytes) -> None:
     assert "not an SSTable, or its end is missing" in refusal(data).message
 
 
 @pytest.mark.parametrize("size", range(0, 53 + 40, 3))
-def test_files_without_a_beginning(size: int) -> None:
+def test_files_without_their_start_are_refused(size: int) -> None:
     refusal(TABLE[-size:] if size else b"")
 
 
@@ -150,7 +150,7 @@ def test_other_formats_are_unsupported(data: bytes, reason: str) -> None:
     assert "do not collect" in error.remedy
 
 
-def test_a_flipped_bit_is_found_and_placed() -> None:
+def test_a_flipped_bit_is_found_with_its_offset() -> None:
     data = bytearray(TABLE)
     data[70_000] ^= 1
     error = refusal(bytes(data))
@@ -170,11 +170,11 @@ def forged(pairs: list[tuple[bytes, bytes]]) -> bytes:
 @pytest.mark.parametrize(
     "keys", [[b"b", b"a"], [b"a", b"a"], [b"ab", b"a"], [b"a", b"b", b"aa"], [b"\xff", b"\x7f"], [b"k" * 99, b"k" * 98]]
 )
-def test_keys_that_do_not_ascend(keys: list[bytes]) -> None:
+def test_keys_out_of_order_are_refused(keys: list[bytes]) -> None:
     assert blocks.STATUS_MESSAGES[blocks.UNORDERED_KEYS] in refusal(forged([(key, b"v") for key in keys])).message
 
 
-def test_keys_ascend_over_the_border_of_blocks() -> None:
+def test_keys_out_of_order_across_blocks_are_refused() -> None:
     # The first key of the second block is compared with the last one of the first.
     blob = bytes(range(256)) * 16
     assert blocks.STATUS_MESSAGES[blocks.UNORDERED_KEYS] in refusal(forged([(b"b", blob), (b"a", blob)])).message
@@ -218,7 +218,7 @@ def test_the_table_of_one_pair_is_understood() -> None:
         (with_block(ONE, 0, ONE_SIZE, b"\xff\xff\x7f" + ONE[3:ONE_SIZE], 1), blocks.BAD_SNAPPY),
     ],
 )
-def test_blocks_with_a_right_checksum_and_a_wrong_content(data: bytes, status: int) -> None:
+def test_blocks_with_a_correct_checksum_and_invalid_content_are_refused(data: bytes, status: int) -> None:
     message = blocks.STATUS_MESSAGES[status].removeprefix("unsupported ")
     assert message in refusal(data).message
 
@@ -259,12 +259,12 @@ def with_properties(**lies: bytes) -> bytes:
         ({"comparator": b"leveldb.BackwardComparator"}, "unsupported: keys in the order of"),
     ],
 )
-def test_properties_that_lie(lies: dict[str, bytes], reason: str) -> None:
+def test_wrong_properties_are_refused(lies: dict[str, bytes], reason: str) -> None:
     assert read_pairs(with_properties(), "f").num_rows == 1
     assert reason in refusal(with_properties(**lies)).message
 
 
-def test_range_deletions_are_no_entries() -> None:
+def test_range_deletions_do_not_count_as_entries() -> None:
     # One entry, of which one... is a deletion: then the plain entry in the block is one too many.
     assert "keys cannot have" in refusal(with_properties(range_deletions=b"\x01")).message
     assert read_properties(with_properties(entries=b"\x03", range_deletions=b"\x02"), "f").entries == 1

@@ -32,7 +32,7 @@ def body_of(content: bytes) -> bytes:
 
 @settings(deadline=None)  # the first call may compile
 @given(st.lists(st.sampled_from([b"a", b"ab", b"abcdefg", b"0123456789abcdef", b"\0" * 70, bytes(range(200))])))
-def test_what_is_compressed_comes_back(parts: list[bytes]) -> None:
+def test_compressed_data_is_restored(parts: list[bytes]) -> None:
     content = b"".join(parts)
     assert decompressed(body_of(content), len(content)) == content
 
