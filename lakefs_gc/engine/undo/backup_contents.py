@@ -20,7 +20,7 @@ from lakefs_gc.storage.location import StoreLocation
 _CONTENT = "address string, size long, outcome string, proof string, checksum string, error string"
 
 
-def backed_up(spark: SparkSession, backup: Backup, location: StoreLocation) -> DataFrame:
+def backed_up_objects(spark: SparkSession, backup: Backup, location: StoreLocation) -> DataFrame:
     """Return the contents of a backup, one row for each object of its mark.
 
     Columns: ``address``, ``size`` (bytes), ``outcome``, ``proof``, ``checksum``, ``error``. Reading the rows raises
@@ -41,7 +41,7 @@ def not_backed_up(context: RunContext, backup: Backup | None) -> DataFrame | Non
     """
     if backup is None or not backup.outcomes[ALREADY_GONE]:
         return None
-    contents = backed_up(context.spark, backup, backup_location_of(context.settings.backup))
+    contents = backed_up_objects(context.spark, backup, backup_location_of(context.settings.backup))
     return contents.where(F.col("outcome") != COPIED).select("address")
 
 

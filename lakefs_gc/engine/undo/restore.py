@@ -34,7 +34,7 @@ from lakefs_gc.engine.records.restore_log import (
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
-from lakefs_gc.engine.undo.backup_contents import backed_up
+from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
@@ -147,7 +147,7 @@ def restore(
         )
     began_at = context.clock()
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
-    contents = backed_up(spark, backup, location)
+    contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
     folders = (*spellings(namespace, store.url), *server_folders)
     commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
