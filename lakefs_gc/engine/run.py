@@ -115,7 +115,7 @@ class GCRun:
                     "folder_mounts": tuple((prefix, url) for prefix, url in facts["folder_mounts"]),
                 }
             )
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, ValueError):
             raise InputOrderError(
                 f"the store listing of run {listing.run_key} was written by another version of lakefs-gc",
                 remedy="Start a new run",

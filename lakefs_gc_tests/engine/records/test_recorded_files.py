@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,12 @@ def test_what_no_version_of_lakefs_gc_wrote(path: FieldPath, value: Any) -> None
     at(content, path[:-1])[path[-1]] = value
     with pytest.raises(CorruptFileError, match="not a mark manifest"):
         read_changed("mark-version-3.json", content)
+
+
+@pytest.mark.parametrize("name", ["cutoff", "folder_mounts", "server", "server_folders", "started_at", "store"])
+def test_a_run_without_one_of_its_facts_is_refused(name: str) -> None:
+    listing = DatasetManifest.from_json(recorded("store-listing-version-3.json"), "manifest")
+    facts = listing.facts["run"]
+    for run in ({key: fact for key, fact in facts.items() if key != name}, facts | {"cutoff": "x"}):
+        with pytest.raises(InputOrderError, match="another version of lakefs-gc"):
+            GCRun.of(replace(listing, facts={"run": run}))
