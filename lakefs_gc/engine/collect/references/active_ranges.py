@@ -99,8 +99,8 @@ def active_ranges(
         files = files.unionByName(recent.select("range_id", F.lit(True).alias("only_recent")))
     once = files.groupBy("range_id").agg(F.min("only_recent").alias("only_recent"))
     once = once.withColumn("store_url", F.lit(run.store.folder_url))
-    there = metadata_files(spark, run.store) if must_exist else None
-    located = cache.locate(spark, once, cores=cores, existing=there)
+    existing = metadata_files(spark, run.store) if must_exist else None
+    located = cache.locate(spark, once, cores=cores, existing=existing)
     return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
 
 
