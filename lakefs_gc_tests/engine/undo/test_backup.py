@@ -360,7 +360,7 @@ def test_a_policy_can_require_a_backup(spark: SparkSession, repository: LakeRepo
     require_backup(required, mark)
 
     changed = replace(mark, candidates=mark.candidates - 1)
-    with pytest.raises(BackupError, match="but the mark is"):
+    with pytest.raises(BackupError, match="but the mark has"):
         require_backup(required, changed.sealed())
     paths = BackupPaths("lake", mark.mark_id)
     manifest = place.store.read(paths.manifest)
