@@ -41,6 +41,16 @@ class Protections(Section):
         "path are kept, however old the commit is. Use it for data with a legal retention period.",
     )
 
+    def joined(self, other: Protections) -> Protections:
+        """Return the protections that keep what either of the two keeps."""
+        return Protections(
+            tags=tuple(dict.fromkeys((*self.tags, *other.tags))),
+            branches=tuple(dict.fromkeys((*self.branches, *other.branches))),
+            days=max(self.days, other.days),
+            last_commits=max(self.last_commits, other.last_commits),
+            path_prefixes=tuple(dict.fromkeys((*self.path_prefixes, *other.path_prefixes))),
+        )
+
     @property
     def of_commits(self) -> bool:
         """Return whether a commit may be protected."""

@@ -229,6 +229,22 @@ def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
     return run
 
 
+def refuse_another_repository(server: LakeFSClient, run: GCRun) -> None:
+    """Raise ``MarkError`` unless the server still answers for the repository that the run began with.
+
+    A name that leads to another server in the middle of a run would show a repository without its references.
+    """
+    repository = server.repository(run.repository)
+    namespace = normalize_namespace(repository.storage_namespace)
+    if (ServerIdentity.of(server, repository), namespace) != (run.server, run.namespace):
+        raise MarkError(
+            f"{server.endpoint_url} shows repository {run.repository} with the namespace {namespace}, created "
+            f"{repository.created_at.isoformat()}, but this run began with {run.namespace}, created "
+            f"{run.server.repository_created_at}. Which objects that repository references is unknown",
+            remedy="Check what LAKECTL_SERVER_ENDPOINT_URL leads to, then start a new run",
+        )
+
+
 def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] | None, mark_id: str) -> None:
     """Raise ``MarkError`` unless a mark was made with this server, and with this repository on it.
 

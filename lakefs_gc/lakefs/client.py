@@ -195,28 +195,31 @@ class LakeFSClient:
         """Return the URL of the object that ``branch`` shows at ``path``. Empty if it shows none, or is deleted.
 
         A 404 alone proves nothing, because a proxy in front of the server may answer it, too. So the objects of the
-        branch are then listed from this path on.
+        branch are then listed from this path on. Raises ``IncompleteAnswerError`` for an answer without an address, or
+        about another path, which a cache may give.
         """
+        what = f"stat {path} of {branch}"
         try:
-            stats = self._call(
-                f"stat {path} of {branch}", self._objects.stat_object, repository, branch, path, user_metadata=False
-            )
+            stats = self._call(what, self._objects.stat_object, repository, branch, path, user_metadata=False)
         except RepositoryNotFoundError:
             try:
                 first = self.shown_objects(repository, branch, 1, prefix=path)
             except RepositoryNotFoundError:  # the branch is deleted: ``shown_objects`` has proved it
                 return ""
             return first.get(path, "")
-        return str(stats.physical_address)
+        if str(stats.path) != path:
+            raise IncompleteAnswerError(f"{what}: the answer is about {stats.path}", remedy=INCOMPLETE_REMEDY)
+        return _address_of(stats, what)
 
     def shown_objects(self, repository: str, branch: str, amount: int, *, prefix: str = "") -> dict[str, str]:
         """Return path and URL of the first ``amount`` (up to 1000) objects of ``branch`` whose paths have ``prefix``.
 
         Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
         """
+        what = f"list {branch} of {repository}"
         with self._proving_absence(repository, branch):
             page = self._call(
-                f"list {branch} of {repository}",
+                what,
                 self._objects.list_objects,
                 repository,
                 branch,
@@ -224,7 +227,7 @@ class LakeFSClient:
                 prefix=prefix,
                 user_metadata=False,
             )
-        return {str(entry.path): str(entry.physical_address) for entry in page.results}
+        return {str(entry.path): _address_of(entry, what) for entry in page.results}
 
     def retention_rules(self, repository: str) -> GCRules | None:
         """Return the garbage collection rules. None if none are set: then every commit is active."""
@@ -304,25 +307,35 @@ class LakeFSClient:
     def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:
         """Accept a 404 for a branch only if the list of branches does not contain it (rule 12).
 
-        Raises ``ServerUnavailableError`` for a 404 although the branch exists.
+        Raises ``ServerUnavailableError`` for a 404 although the branch exists, and for a list that is a 404 itself:
+        that may come from a gateway, many of which answer in JSON with a message as lakeFS does.
         """
         try:
             yield
         except RepositoryNotFoundError as error:
-            page = self._call(
-                f"list branches of {repository} from {branch}",
-                self._branches.list_branches,
-                repository,
-                prefix=branch,
-                amount=1,
-                show_hidden=True,
-            )
-            if any(listed.id == branch for listed in page.results):
+            remedy = "Check the proxy or ingress in front of the lakeFS server, then start a new run"
+            try:
+                page = self._call(
+                    f"list branches of {repository} from {branch}",
+                    self._branches.list_branches,
+                    repository,
+                    prefix=branch,
+                    amount=1,
+                    show_hidden=True,
+                )
+            except RepositoryNotFoundError as no_list:
                 raise ServerUnavailableError(
-                    f"{error.message}, but branch {branch} exists",
-                    remedy="Check the proxy or ingress in front of the lakeFS server, then start a new run",
+                    f"{error.message}, and whether branch {branch} exists is unknown: {no_list.message}", remedy=remedy
                 ) from None
+            if any(listed.id == branch for listed in page.results):
+                raise ServerUnavailableError(f"{error.message}, but branch {branch} exists", remedy=remedy) from None
             raise
+
+
+def _address_of(stats: Any, what: str) -> str:
+    if not stats.physical_address:
+        raise IncompleteAnswerError(f"{what}: {stats.path} has no physical address", remedy=INCOMPLETE_REMEDY)
+    return str(stats.physical_address)
 
 
 def _prepared(what: str, answer: Any) -> PreparedCommits:

@@ -333,3 +333,26 @@ def test_a_server_that_reports_no_grace_period_is_refused(server: LakeFSClient, 
     proxy.fail("/config/garbage-collection", Answered(200, b"{}"))
     with pytest.raises(IncompleteAnswerError, match="does not report its grace period"):
         server.grace_period_seconds()
+
+
+def test_an_object_without_an_address_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
+    lake.repository().put("a")
+    proxy.instead("/objects/stat", lambda asked, answer: answer.with_json(physical_address=""))
+    with pytest.raises(IncompleteAnswerError, match="a has no physical address"):
+        server.shown_address("lake", "main", "a")
+    proxy.instead(
+        "/objects/ls",
+        lambda asked, answer: answer.with_json(
+            results=[entry | {"physical_address": ""} for entry in answer.json["results"]]
+        ),
+    )
+    with pytest.raises(IncompleteAnswerError, match="a has no physical address"):
+        server.shown_objects("lake", "main", 10)
+
+
+def test_an_answer_about_another_path_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
+    """A cache that ignores the query answers with what it has for another path."""
+    lake.repository().put("a")
+    proxy.instead("/objects/stat", lambda asked, answer: answer.with_json(path="b"))
+    with pytest.raises(IncompleteAnswerError, match="the answer is about b"):
+        server.shown_address("lake", "main", "a")

@@ -40,7 +40,7 @@ from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, seen_at_mark
+from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
 from lakefs_gc.engine.sweep.sweep import Look, sweep
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Clock, Dataset, StageOutput, Workspace, utc_now
@@ -438,9 +438,7 @@ class Collector:
 
     def second_look(self, run: GCRun, mark: Mark, overrides: Iterable[str] = ()) -> SecondLook:
         accepted = Accepted.of(mark, set(overrides))
-        return SecondLook(
-            self.context, run, seen_at_mark(self.context, mark), accepted, any_size_at_mark(self.context, mark)
-        )
+        return second_look_at(self.context, run, mark, accepted, any_size_at_mark(self.context, mark))
 
     def _frame(self, addresses: Iterable[str]) -> DataFrame:
         return self.spark.createDataFrame([(address,) for address in addresses], schemas.UNCOMMITTED)

@@ -22,7 +22,7 @@ from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_f
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
-from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.gc_rules import rules_from_record
@@ -51,6 +51,7 @@ def gather_evidence(
     Raises ``InputOrderError`` if the stages are out of order, of different runs, or not made from each other (rule 1):
     facts about another materialization prove nothing about this one.
     """
+    refuse_another_repository(context.server, run)
     store = context.open_store(run.store)
     check_alike("unmatched", candidates, missing)
     check_inputs(run.run_key, listing, uncommitted, active_ranges, committed, kept, candidates)

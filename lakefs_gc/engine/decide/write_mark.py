@@ -32,6 +32,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
+from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
 from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.formats.report import DELETED_SCHEMA, MADE_BY_LAKEFS_GC, Summary, deleted_parquet, deleted_text
 from lakefs_gc.storage.base import ObjectStore
@@ -128,6 +129,7 @@ def write_mark(
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={
             "lakefs_gc": __version__,
+            ADDRESSES_READ_AS: ADDRESS_READING,
             "lakefs": run.server_version,
             "pyspark": pyspark.__version__,
             "python": platform.python_version(),

@@ -17,13 +17,15 @@ from lakefs_gc.engine.records.approval import (
 )
 from lakefs_gc.engine.records.backup_location import require_backup
 from lakefs_gc.engine.records.backup_manifest import Backup
-from lakefs_gc.engine.records.check import refuse_failed_checks
+from lakefs_gc.engine.records.check import CHECKS, refuse_failed_checks
+from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
-from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, seen_at_mark
+from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
+from lakefs_gc.errors import MarkError
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,15 @@ class SweepPermit:
         run = begin_run(context, run_key)
         mark = self.marked.mark
         refuse_unfit(mark, run.server)
-        return run, SecondLook(context, run, seen_at_mark(context, mark), self.accepted, self.any_size)
+        return run, second_look_at(context, run, mark, self.accepted, self.any_size)
 
 
 def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> SweepPermit:
     """Return the permit to sweep an approved mark.
 
     Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``MarkError`` for a
-    mark of another server, ``SafetyError`` for a failed check that the approval does not override, and what ``probe``
-    raises for other repositories that cannot be read.
+    mark of another server or without the result of a check, ``SafetyError`` for a failed check that the approval does
+    not override, and what ``probe`` raises for other repositories that cannot be read.
     """
     mark = marked.mark
     # Before the approval is read: a restore that begins afterwards is unknown, and stops the sweep.
@@ -68,6 +70,7 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> Sw
     checks = mark.checks
     named_at_root = ""
     any_size = any_size_at_mark(context, mark)
+    _refuse_missing_checks(mark)
     if not mark.is_ours:
         checks, accepted, named_at_root, any_size = ClientMarkChecks(context).evaluate(run, mark, accepted)
     refuse_failed_checks(
@@ -82,18 +85,29 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> Sw
     return SweepPermit(marked, approval, backup, known_restores, accepted, named_at_root, any_size)
 
 
+def _refuse_missing_checks(mark: Mark) -> None:
+    missing = CHECKS.keys() - {check.name for check in mark.checks}
+    if mark.is_ours and missing:
+        raise MarkError(
+            f"mark {mark.mark_id} does not record the result of these checks: {', '.join(sorted(missing))}",
+            remedy="Mark again",
+        )
+
+
 def approve_if_needed(
-    marked: Marked, digest: str, *, by: str, via: str, safety: SafetyParameters, clock: Clock
+    marked: Marked, digest: str, *, by: str, via: str, is_repeated: bool, safety: SafetyParameters, clock: Clock
 ) -> None:
     """Approve a mark that has no approval yet, if ``digest`` is not empty.
 
-    Raises ``ApprovalError`` for another digest, and if a policy would approve a mark that was restored or that was not
-    made for a policy. Also raises what ``approve`` raises.
+    ``is_repeated``: an earlier run is executed again, with the approval of the person who started that one. Raises
+    ``ApprovalError`` for another digest, if a policy or a repeated run would approve a mark that was restored, and if a
+    policy would approve a mark that was not made for it. Also raises what ``approve`` raises.
     """
     if not digest or is_approved(marked.store, marked.mark):
         return
     age = age_of(marked.store, marked.mark, safety)
-    if via.startswith(POLICY):
+    if is_repeated or via.startswith(POLICY):
         refuse_restored(marked.store, marked.mark.mark_id, frozenset())
+    if via.startswith(POLICY):
         refuse_without_person(marked.mark, age.least, safety)
     approve(marked.store, marked.mark, digest, by=by, via=via, now=clock(), age=age.most, safety=safety)

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakefs_gc import __version__
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import write_addresses
@@ -28,6 +29,7 @@ from lakefs_gc.engine.collect.references.foreign_references import (
     foreign_references,
 )
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
+from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_omitted
@@ -35,11 +37,12 @@ from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, hiding_any_size, refu
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import InputOrderError, SafetyError
+from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ _TASKS_PER_CORE = 4
 _MOST_FOUND = 8
 """How many DataFrames of references to keep before they are merged: Spark's plan must not grow with every look."""
 _SIZED = "address string, size long"
+_FOLDER_FACTS = ("namespace", "store", "server_folders", "folder_mounts")
+"""Facts of a run that decide which addresses are objects of the namespace."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +82,12 @@ class SeenAtMark:
     foreign_files: DataFrame | None
 
 
-def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
+def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | None:
     """Return what the second look need not read again; None if nothing proves that this mark was made from it.
 
     The ranges that were read for a mark refer to none of its objects only if the mark is unchanged. So its digest must
-    be the one that the workspace recorded: a mark whose files were rewritten still names the same run.
+    be the one that the workspace recorded: a mark whose files were rewritten still names the same run. And they must
+    have been read as now: by a version that takes addresses for the same objects, with the same folders.
     """
     spark, workspace = context.spark, context.workspace
     if "run_key" not in mark.run:
@@ -89,6 +95,14 @@ def seen_at_mark(context: RunContext, mark: Mark) -> SeenAtMark | None:
     run_key = mark.run["run_key"]
     if not workspace.has_made(run_key, mark.mark_id, mark.digest):
         logger.info("mark %s: every active range is read again, because this workspace did not make it", mark.mark_id)
+        return None
+    read_by = (mark.versions.get("lakefs_gc"), mark.versions.get(ADDRESSES_READ_AS))
+    facts = run.to_facts()
+    if read_by != (__version__, ADDRESS_READING) or any(mark.run.get(name) != facts[name] for name in _FOLDER_FACTS):
+        logger.info(
+            "mark %s: every active range is read again: it was made with other settings or by another version",
+            mark.mark_id,
+        )
         return None
     try:
         ranges = workspace.read(spark, run_key, "active_ranges", schemas.ACTIVE_RANGES)
@@ -119,6 +133,15 @@ def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
     if rows.manifest.materialization_id != mark.inputs.get("unmatched"):
         return every_size()
     return hiding_any_size(rows)
+
+
+def second_look_at(
+    context: RunContext, run: GCRun, mark: Mark, accepted: Accepted, any_size: ValueFilter | None
+) -> SecondLook:
+    """Return the second look of a sweep. What protected commits and paths at the mark still protects them."""
+    recorded = protections_from_json(mark.run.get("protections"))
+    safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
+    return SecondLook(context.with_safety(safety), run, seen_at_mark(context, run, mark), accepted, any_size)
 
 
 class SecondLook:
@@ -157,6 +180,7 @@ class SecondLook:
         """
         context, run = self._context, self._run
         self._looks += 1
+        refuse_another_repository(context.server, run)
         staged = self._keep("uncommitted", uncommitted(context, run))
         ranges = self._keep(
             "active_ranges",
@@ -194,6 +218,7 @@ class SecondLook:
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign)
+        refuse_another_repository(context.server, run)
         seen_now = (kept.dataframe.select("address"), *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 

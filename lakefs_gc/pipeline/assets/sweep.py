@@ -59,6 +59,7 @@ def sweep(
         config.approve_digest,
         by=config.approved_by,
         via=config.approved_via,
+        is_repeated=context.run.parent_run_id is not None,
         safety=run_context.safety,
         clock=run_context.clock,
     )

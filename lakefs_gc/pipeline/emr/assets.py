@@ -93,6 +93,7 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
                     config.approve_digest,
                     by=config.approved_by,
                     via=config.approved_via,
+                    is_repeated=context.run.parent_run_id is not None,
                     safety=configured.safety,
                     clock=utc_now,
                 )

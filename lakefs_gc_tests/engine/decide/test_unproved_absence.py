@@ -61,6 +61,24 @@ def test_a_branch_that_is_not_found_and_listed_ends_the_run(
     assert repository.read("path") == b"content"
 
 
+def test_a_gateway_that_finds_nothing_at_all_ends_the_run(
+    spark: SparkSession, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """It answers 404 with a message in JSON, also for the list that would prove that a branch is deleted."""
+    hide_a_twin(repository)
+    collector = behind(spark, repository, proxy)
+    collector.collect(until="unmatched")
+    for call in ("/objects/stat", "/objects/ls"):
+        proxy.fail(call, *[refusal(404, "no route matched with those values")] * 100)
+    proxy.spoil.append(
+        lambda asked, real: (
+            refusal(404, "no route") if "prefix=main" in asked.path and "/branches" in asked.path else None
+        )
+    )
+    with pytest.raises(LakeFSGCError, match="whether branch main exists is unknown"):
+        collector.materialize("kept")
+
+
 @pytest.mark.parametrize("answer", [OF_AN_INGRESS, refusal(404, "branch not found")])
 def test_changes_of_a_branch_that_is_there(
     spark: SparkSession,

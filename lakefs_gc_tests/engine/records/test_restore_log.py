@@ -200,9 +200,12 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     found = Marked(half_swept.mark, half_swept.store)
     digest, safety = half_swept.mark.digest, SafetyParameters()
     with pytest.raises(ApprovalError, match=RESTORED):
-        approve_if_needed(found, digest, by="", via="policy after", safety=safety, clock=utc_now)
+        approve_if_needed(found, digest, by="", via="policy after", is_repeated=False, safety=safety, clock=utc_now)
+    # Nor does a run that is executed again in the name of the person who started it before the restore.
+    with pytest.raises(ApprovalError, match=RESTORED):
+        approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, is_repeated=True, safety=safety, clock=utc_now)
     time.sleep(0.01)  # the clock of the files has moved on
-    approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, safety=safety, clock=utc_now)
+    approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, is_repeated=False, safety=safety, clock=utc_now)
     read_approval(half_swept.store, half_swept.mark)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
     half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)

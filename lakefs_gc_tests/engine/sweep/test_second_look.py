@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.config import SafetyParameters, SweepSettings
+from lakefs_gc.config import Protections, SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
@@ -21,7 +21,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError, SafetyError, StaleLookError
+from lakefs_gc.errors import LakeFSGCError, MarkError, ObjectNotFoundError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -346,6 +346,73 @@ def test_an_object_of_which_only_versions_exist_may_be_hidden(
     look = SecondLook(collector.context, collector.run, None, Accepted.of(mark, ()), None)
     referenced = look(spark.createDataFrame([(twin, None)], "address string, size long"))
     assert (twin in {row["address"] for row in referenced.collect()}) == delete_versions
+
+
+def test_what_protected_commits_and_paths_at_the_mark_protects_them_in_the_sweep(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """The sweep may run on another machine, which has no ``safety.protect``."""
+    tagged = repository.put("p", "old")
+    old = repository.commit(age_days=40)
+    repository.put("p", "newer!")
+    audited = repository.put_stray("data/s/audited", b"audited")
+    repository.commit(age_days=30)
+    repository.put("q", "newest")
+    repository.commit(age_days=20)
+    repository.keep_days(10)
+    protect = Protections(tags=("v*",), path_prefixes=("audit/",))
+    collector = Collector(spark, repository, safety=SafetyParameters(protect=protect))
+    mark = collector.collect_and_mark()
+    assert {tagged, audited} <= marked(repository, mark)
+    repository.tag("v1", old)
+    repository.branch("dev", old)
+    repository.stage("audit/a", audited, branch="dev", size_bytes=7)
+    repository.commit(branch="dev", age_days=40)
+    repository.delete_branch("dev")
+    collector.safety = SafetyParameters()
+    collector.sweep(mark)
+    assert {tagged, audited} <= repository.objects()
+
+
+@pytest.mark.parametrize("version", ["lakefs_gc", "address_reading"])
+def test_what_another_version_read_is_read_again(spark: SparkSession, repository: LakeRepository, version: str) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.put_stray("data/x")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    run = collector.begin()
+    assert second_look.seen_at_mark(collector.context, run, mark) is not None
+    by_another = replace(mark, versions=mark.versions | {version: "0"})
+    assert second_look.seen_at_mark(collector.context, run, by_another) is None
+    elsewhere = replace(run, folder_mounts=(("local:///a/", "file:///b/"),))
+    assert second_look.seen_at_mark(collector.context, elsewhere, mark) is None
+
+
+def test_another_server_that_answers_ends_the_sweep(
+    spark: SparkSession, repository: LakeRepository, tmp_path: Path
+) -> None:
+    """A name may lead to another server, which has a repository of the same name and none of its references."""
+    repository.put("a")
+    repository.commit()
+    key = repository.put_stray("data/x")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    repository.stage("p", key)
+    with Lake(tmp_path / "other") as other:
+        other.repository()
+        right = collector.server
+
+        def look(objects: DataFrame) -> DataFrame:
+            collector.server = LakeFSClient(other.credentials)
+            try:
+                return collector.second_look(collector.run, mark)(objects)
+            finally:
+                collector.server = right
+
+        with pytest.raises(MarkError, match="but this run began with"):
+            collector.sweep(mark, look=look)
+    assert key in repository.objects()
 
 
 def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repository: LakeRepository) -> None:

@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a sweep by a policy reads the policy of the mark",
         "engine/sweep/preconditions.py",
         "        refuse_without_person(marked.mark, age.least, safety)\n",
-        "",
+        "        pass\n",
         "pipeline/assets/test_pipeline.py",
         "policy_sweeps",
     ),

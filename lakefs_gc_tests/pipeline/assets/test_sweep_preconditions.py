@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.records.stored_marks import read_mark
+from lakefs_gc.engine.records.stored_marks import list_marks, read_mark
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import MarkError, SafetyError
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
@@ -42,6 +43,18 @@ def test_a_mark_of_the_client_is_checked_when_it_is_swept(location: CodeLocation
     approve(location, CLIENT_RUN, repository, "m1", "share_of_objects", "share_of_bytes")
     swept = location.run("gc_sweep", CLIENT_RUN, sweep={"mark_id": "m1"})
     assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
+
+
+def test_a_mark_without_the_result_of_a_check_is_refused(location: CodeLocation, repository: LakeRepository) -> None:
+    assert location.run("gc_mark", RUN).success
+    [mark_id] = list_marks(repository.store)
+    mark = read_mark(repository.store, repository.name, repository.namespace, mark_id)
+    rewritten = replace(mark, checks=mark.checks[1:], digest="").sealed()
+    repository.store.put(MarkPaths.of(mark_id).manifest, rewritten.to_json())
+    approve(location, RUN, repository, mark_id)
+    failure = failure_of(location.run("gc_sweep", RUN), "sweep")
+    assert failure["error"] == MarkError.__name__
+    assert f"does not record the result of these checks: {mark.checks[0].name}" in failure["description"]
 
 
 def test_a_mark_of_the_client_with_a_live_object(location: CodeLocation, repository: LakeRepository) -> None:
@@ -116,7 +129,7 @@ def test_nothing_is_waited_for_in_vain(
         shutil.rmtree(other.folder)
         began = time.monotonic()
         failure = failure_of(location.run("gc_sweep", RUN), "sweep")
-        assert (failure["error"], "repository other" in failure["description"]) == (SafetyError.__name__, True)
+        assert (failure["error"], "Repository other" in failure["description"]) == (SafetyError.__name__, True)
         assert "safety.repositories_not_read" in failure["what_to_do"]
     assert time.monotonic() - began < 600
     assert repository.objects() == before

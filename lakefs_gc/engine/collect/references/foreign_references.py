@@ -163,7 +163,8 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     unreadable: dict[str, str] = {}
     not_asked: dict[str, str] = {}
     if not safety.check_foreign_references:
-        if accepted is not None and not accepted.others_unread:
+        # Who accepted that some repositories were not read at the mark has not accepted that none is.
+        if accepted is not None and (not accepted.others_unread or accepted.unreadable):
             raise SafetyError(
                 "Other repositories are not read, because safety.check_foreign_references is false. Objects that they "
                 "imported since the mark would be deleted",

@@ -238,6 +238,29 @@ def test_a_check_that_was_switched_off_is_unknown(spark: SparkSession, lake: Lak
     assert imported in repository.objects()
 
 
+def test_an_override_for_one_repository_is_not_one_for_all(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """A person accepts that one repository cannot be read. Then none is read, and another one refers to an object."""
+    key = repository.put_stray("data/slice/two", b"54321")
+    unread, importer = lake.repository("unread"), lake.repository("importer")
+    for other in (unread, importer):
+        other.put("q")
+        other.commit()
+    (unread.folder / "_lakefs").rename(unread.folder / "_away")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    importer.stage("p", repository.namespace + key, size_bytes=5)
+    importer.commit()
+    collector.safety = SafetyParameters(check_foreign_references=False)
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
+        collector.sweep(mark, overrides=["other_repositories_were_read"])
+    assert key in repository.objects()
+    collector.safety = SafetyParameters()
+    collector.sweep(mark, overrides=["other_repositories_were_read"])
+    assert key in repository.objects()
+
+
 def test_a_namespace_that_lost_its_files_is_not_empty(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
