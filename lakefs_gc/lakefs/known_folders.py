@@ -152,7 +152,9 @@ class KnownFolders:
         keys = [key for reading in readings for key in _keys_by_tail(reading)]
         alike = sorted(open_store(self.store).stat_many(list(dict.fromkeys(keys))))
         if not alike and not _may_be_of_a_slice(readings):
-            return None
+            # A link with a name of its own may still lead to an object of the namespace.
+            paths = filter(None, map(self._path_here, readings))
+            return next((key for path in paths if (key := self._key_of_file(path, [])) is not None), None)
         for reading in readings:
             if path := self._path_here(reading):
                 return self._key_of_file(path, alike)

@@ -207,9 +207,13 @@ def test_a_file_on_this_machine_shows_whether_it_is_the_same(known: KnownFolders
     (tmp_path / "here" / "copy" / KEY).write_text("another")
     os.link(lake / KEY, tmp_path / "here" / "hard" / KEY)
     (tmp_path / "here" / "linked").symlink_to(lake)
+    (tmp_path / "here" / "report.csv").symlink_to(lake / KEY)
+    (tmp_path / "here" / "other.csv").write_text("another")
     assert known.key_or_outside(f"local:///srv/lakefs/copy/{KEY}") is None
     assert known.key_or_outside(f"local:///srv/lakefs/linked/{KEY}") == KEY
     assert known.key_or_outside(f"local:///srv/lakefs/hard/{KEY}") == KEY
+    assert known.key_or_outside("local:///srv/lakefs/report.csv") == KEY
+    assert known.key_or_outside("local:///srv/lakefs/other.csv") is None
 
 
 def test_a_mount_point_without_its_mount_proves_nothing(spark: SparkSession, lake: Lake) -> None:

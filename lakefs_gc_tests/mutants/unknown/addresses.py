@@ -335,4 +335,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/test_uncommitted.py",
         "proxy_calls_gone",
     ),
+    Mutant(
+        12,
+        "a link with a name of its own may lead to an object",
+        "lakefs/known_folders.py",
+        "return next((key for path in paths if (key := self._key_of_file(path, [])) is not None), None)",
+        "return None",
+        "lakefs/test_known_folders.py",
+        "shows_whether",
+    ),
 )
