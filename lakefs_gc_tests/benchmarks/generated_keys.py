@@ -15,21 +15,24 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lakefs_gc_tests.benchmarks.generator import OBJECTS_PER_SLICE, Shape, addresses_of
+from lakefs_gc_tests.benchmarks.generator import OBJECTS_PER_SLICE, Shape, addresses_of, sizes_of
 from lakefs_gc_tests.benchmarks.simulated_keys import contents_elements
 
 _ADDRESS = np.dtype("S46")
 _SLICE_PREFIX_BYTES = len("data/") + 20 + 1
-_LEAST_SIZE_BYTES = 10_000_000
-_SIZES = 80_000_000
+_SIZE = np.dtype(np.int64)
 
 
 @dataclass(frozen=True)
 class KeyFile:
-    """A file of ``objects`` addresses of the same length, without separators."""
+    """A file of ``objects`` addresses of the same length, without separators, and one of their sizes beside it."""
 
     path: Path
     objects: int
+
+    @property
+    def sizes(self) -> Path:
+        return self.path.with_name(self.path.name + ".sizes")
 
     def keys(self, folder: str) -> GeneratedKeys:
         """Return the keys of a simulated store whose namespace is ``folder`` in its bucket."""
@@ -41,14 +44,17 @@ def write_key_file(path: Path, shape: Shape) -> KeyFile:
     if shape.turnover != 1:
         raise ValueError("the numbers of the objects have gaps: turnover must be 1")
     objects = shape.ranges * shape.per_range + shape.staged + shape.stale
-    with path.open("wb") as file:
+    key_file = KeyFile(path, objects)
+    with path.open("wb") as file, key_file.sizes.open("wb") as sizes:
         # A later slice sorts before an earlier one.
         for begin in reversed(range(0, objects, OBJECTS_PER_SLICE)):
             numbers = np.arange(begin, min(begin + OBJECTS_PER_SLICE, objects))
             content = addresses_of(shape, numbers).buffers()[2]
             addresses = np.frombuffer(content, _ADDRESS, count=numbers.size)
-            file.write(np.sort(addresses).tobytes())
-    return KeyFile(path, objects)
+            order = np.argsort(addresses)
+            file.write(addresses[order].tobytes())
+            sizes.write(sizes_of(shape, numbers)[order].tobytes())
+    return key_file
 
 
 class GeneratedKeys:
@@ -57,6 +63,7 @@ class GeneratedKeys:
     def __init__(self, source: KeyFile, folder: str) -> None:
         self.folder = folder.encode()
         self._addresses = np.memmap(source.path, _ADDRESS, mode="r", shape=(source.objects,))
+        self._sizes = np.memmap(source.sizes, _SIZE, mode="r", shape=(source.objects,))
         self._in_first = source.objects % OBJECTS_PER_SLICE or OBJECTS_PER_SLICE
 
     def __len__(self) -> int:
@@ -74,7 +81,7 @@ class GeneratedKeys:
         return self.folder + bytes(self._addresses[number])
 
     def size_bytes(self, number: int) -> int:
-        return _LEAST_SIZE_BYTES + number * 4099 % _SIZES
+        return int(self._sizes[number])
 
     def first(self, wanted: Callable[[bytes], bool]) -> int:
         """Return the first number from which on all keys match, or ``len`` if no key matches."""
@@ -88,4 +95,4 @@ class GeneratedKeys:
     def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
         """Yield the ``<Contents>`` elements of ascending numbers, as S3 writes them."""
         names = self._addresses[numbers].view(np.uint8).reshape(len(numbers), _ADDRESS.itemsize)
-        yield contents_elements(self.folder, names, _LEAST_SIZE_BYTES + numbers * 4099 % _SIZES)
+        yield contents_elements(self.folder, names, self._sizes[numbers])

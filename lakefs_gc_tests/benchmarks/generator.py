@@ -48,6 +48,8 @@ OBJECTS_PER_SLICE = 50_000
 _EPOCH_S = 1_767_225_600  # 2026-01-01
 _CONTENTS = 1 << 14
 """The number of distinct sizes and ETags. An identity is a SHA-256, so 16,384 of them are computed once and reused."""
+_LEAST_SIZE_BYTES, _SIZE_STEP_BYTES = 10_000_000, 4099
+"""All sizes have eight decimal digits, and four bytes as a varint."""
 _ALPHABET = np.frombuffer(b"0123456789abcdefghijklmnopqrstuv", np.uint8)
 _ADDRESS_BYTES = len("data/") + 20 + 1 + 20
 _KEY = b"events/p00000000/part-00000.parquet"
@@ -136,6 +138,13 @@ def _write_digits(number: int, digits: int, target: int) -> None:
     for i in range(digits):
         store_8(target + digits - 1 - i, np.uint8(48 + number % 10))
         number //= 10
+
+
+@compiled
+def write_contents(numbers: Array, seed: int, contents: int, out: Array) -> None:
+    """Write the number of the content of each object: which of the ``contents`` sizes and ETags it has."""
+    for row in range(numbers.size):
+        out[row] = np.int64(_mixed(numbers[row] + seed * 7) % np.uint64(contents))
 
 
 @compiled
@@ -235,7 +244,7 @@ def _template_entry(content: int, seed: int) -> Entry:
     return Entry(
         address="a" * _ADDRESS_BYTES,
         address_type=AddressType.RELATIVE,
-        size_bytes=(1 << 21) + content * 4099,  # four bytes as a varint, as all others
+        size_bytes=_LEAST_SIZE_BYTES + content * _SIZE_STEP_BYTES,
         last_modified_ns=_EPOCH_S * 1_000_000_000 + 300_000_000,
         e_tag=hashlib.md5(b"%d %d" % (seed, content), usedforsecurity=False).hexdigest(),
         content_type="application/octet-stream",
@@ -371,13 +380,27 @@ def addresses_of(shape: Shape, numbers: Array) -> pa.StringArray:
     return pa.Array.from_buffers(pa.string(), numbers.size, [None, pa.py_buffer(offsets), pa.py_buffer(content)])
 
 
+def sizes_of(shape: Shape, numbers: Array) -> Array:
+    """Return the size of each object in bytes, between 10 and 77 MB. The entry of a committed object states the same.
+
+    No object that is not committed has the size of one that is: it cannot be a hidden twin.
+    """
+    contents = np.empty(numbers.size, np.int64)
+    write_contents(numbers, shape.seed, _CONTENTS, contents)
+    is_committed = numbers < shape.ranges * shape.per_range
+    sizes: Array = _LEAST_SIZE_BYTES + contents * _SIZE_STEP_BYTES + ~is_committed
+    return sizes
+
+
 def listing_of(shape: Shape, numbers: Array) -> pa.RecordBatch:
-    """Return the listing of these objects, with sizes between 2 and 70 MB and times in the first days of 2026."""
+    """Return the listing of these objects, with the sizes of their entries and times in the first days of 2026."""
     times = pa.array((_EPOCH_S + numbers // 10_000) * 1_000_000 + 300_000)
-    sizes = pa.array((1 << 21) + (numbers * 4099) % (1 << 26))
-    return pa.RecordBatch.from_arrays(
-        [addresses_of(shape, numbers), sizes, times.view(pa.timestamp("us", tz="UTC"))], schema=LISTING_SCHEMA
-    )
+    columns = [
+        addresses_of(shape, numbers),
+        pa.array(sizes_of(shape, numbers)),
+        times.view(pa.timestamp("us", tz="UTC")),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LISTING_SCHEMA)
 
 
 def generate(folder: Path, shape: Shape, *, processes: int = 2) -> Namespace:

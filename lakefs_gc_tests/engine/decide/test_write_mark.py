@@ -118,7 +118,7 @@ def test_parts_of_an_attempt_that_did_not_end_are_no_part_of_the_mark(
     store, paths = finished.repository.store, MarkPaths.of(mark.mark_id)
     store.delete_many([paths.summary])  # it did not end
     store.put(f"{paths.report.deleted}part-00099.snappy.parquet", store.read(mark.parts[0].key))
-    with pytest.raises(MarkError, match="not finished"):
+    with pytest.raises(MarkError, match="did not finish"):
         finished.collector.read_mark(mark.mark_id)
     again = finished.collector.mark()
     assert marked(finished.repository, again) == finished.expected
