@@ -106,8 +106,8 @@ def _look_up(context: RunContext, run: GCRun, paths: list[tuple[str, bytes]], sa
         except UnicodeDecodeError:
             continue  # the API cannot name a path that is not UTF-8
         except LakeFSGCError as error:
-            # 410: the entry is marked as deleted, and the answer does not include its address. The sample becomes smaller,
-            # and an empty one is unknown.
+            # 410: the entry is marked as deleted, and the answer does not include its address. The sample becomes
+            # smaller, and an empty one is unknown.
             if error.facts.get("status") != 410:
                 _note_unread(run, branch, error, sampled)
             continue
