@@ -148,7 +148,8 @@ def hiding_any_size(unmatched: Dataset) -> ValueFilter | None:
     if not wrong:
         return None
     with driver_errors():
-        return filter_of(unmatched.dataframe.where(F.col("found_in") == schemas.WRONG_SIZE).select("size"))
+        sizes = filter_of(unmatched.dataframe.where(F.col("found_in") == schemas.WRONG_SIZE).select("size"))
+    return sizes or every_size()  # counted, but not in the rows: then no size is trusted
 
 
 def address_hash(column: str) -> Column:
