@@ -65,8 +65,9 @@ def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest
     venv.create(folder, with_pip=request.param == "pip", symlinks=True)
     program = folder / "bin" / "python"
     if request.param == "pip":
-        command = [str(program), "-m", "pip", "install", "--quiet", str(wheel)]
-        # Elsewhere: in the checkout, pip would find its metadata there and take the wheel for installed.
+        # Isolated (no working directory, no PYTHONPATH): pip would find the metadata of an editable checkout there and
+        # take the wheel for installed.
+        command = [str(program), "-I", "-m", "pip", "install", "--quiet", str(wheel)]
         subprocess.run(command, cwd=folder, timeout=TIMEOUT_SECONDS, check=True)
         return program
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
