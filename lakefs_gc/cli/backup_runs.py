@@ -46,7 +46,7 @@ class BackedUp:
 
 def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> BackedUp:
     """Back up a mark. Raises what the stage raises, except for objects that could not be copied."""
-    server = LakeFSClient(load_server_credentials())
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
     location = open_backup_location(settings, server)  # fails before Spark starts
     marked = open_mark(repository, mark_id, server, settings)
     paths = BackupPaths(repository, mark_id)
@@ -76,7 +76,7 @@ def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> Ba
 
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
     """Restore all objects of a backup, or those with a prefix."""
-    server = LakeFSClient(load_server_credentials())
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
     location = open_backup_location(settings, server)
     manifest = find_backup(open_store(location), mark_id, repository)
     namespace = open_namespace(manifest.repository, server, settings)
@@ -146,7 +146,7 @@ def backups(settings: Settings, repository: str, *, prune: bool) -> dict[str, An
 
 
 def _prune(settings: Settings, store: ObjectStore, repository: str) -> Pruned:
-    server = LakeFSClient(load_server_credentials())
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
     open_backup_location(settings, server)
     repositories = [repository] if repository else sorted({listed.repository for listed in list_backups(store)})
     pruned = Pruned([], [])

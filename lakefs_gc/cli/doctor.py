@@ -32,7 +32,7 @@ def examine(
     """
     findings = [_java()]
     try:
-        server = LakeFSClient(find_credentials())
+        server = LakeFSClient(find_credentials(), settings.lakefs)
         findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {server.version()}"))
         findings.append(_grace_period(server, settings))
         if repository:

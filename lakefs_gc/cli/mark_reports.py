@@ -65,7 +65,7 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
 
     A state is marked, approved, swept, incomplete, restored, partly restored (with the numbers), or unreadable.
     """
-    server = LakeFSClient(load_server_credentials())
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
     marks: list[dict[str, Any]] = []
     store = open_namespace(repository, server, settings).store
     for mark_id in list_marks(store):
@@ -113,7 +113,7 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:
     """Return the mark ``mark_id`` of a repository, with its store."""
-    return open_mark(repository, mark_id, LakeFSClient(load_server_credentials()), settings)
+    return open_mark(repository, mark_id, LakeFSClient(load_server_credentials(), settings.lakefs), settings)
 
 
 def read_json(store: ObjectStore, key: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Swept:
 
 def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
     """Make a mark of a repository, and return it as stored."""
-    server = LakeFSClient(load_server_credentials())
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
     server.repository(repository)  # a wrong name fails before Spark starts
     run_key = new_run_key(repository, utc_now())
     with GCSession.open(settings) as session, out.progress(f"marking {repository}"):

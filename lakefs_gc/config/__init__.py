@@ -4,6 +4,7 @@ from lakefs_gc.config.backup import BackupSettings
 from lakefs_gc.config.credentials import ServerCredentials, load_server_credentials, server_root
 from lakefs_gc.config.durations import parse_duration_hours
 from lakefs_gc.config.emr import EMRSettings
+from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
 from lakefs_gc.config.safety import Protections, SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
@@ -17,6 +18,7 @@ __all__ = [
     "REPOSITORY_NAME",
     "BackupSettings",
     "EMRSettings",
+    "LakeFSSettings",
     "ListingSettings",
     "Protections",
     "SafetyParameters",

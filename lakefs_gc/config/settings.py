@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from lakefs_gc.config.backup import BackupSettings
 from lakefs_gc.config.emr import EMRSettings
+from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
 from lakefs_gc.config.safety import SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
@@ -69,6 +70,7 @@ class Settings(Section):
     safety: SafetyParameters = Field(
         default=SafetyParameters(), description="All timings and limits that keep live data safe."
     )
+    lakefs: LakeFSSettings = Field(default=LakeFSSettings(), description="How long to wait for the lakeFS server.")
     listing: ListingSettings = Field(
         default=ListingSettings(), description="Where the listing comes from, and how many requests it makes."
     )

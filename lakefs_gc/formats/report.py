@@ -56,9 +56,10 @@ class ReportPaths:
 class Summary:
     """The content of ``summary.json``.
 
-    ``first_slice`` is the newest slice with a marked object, or empty. ``cutoff_time`` is the time before which objects
-    could be marked. ``num_deleted_objects`` is the number of *marked* objects. ``made_by`` is ``MADE_BY_LAKEFS_GC`` in
-    marks of lakefs-gc, and empty in the Spark client's, which ignores the field.
+    ``first_slice`` is the newest slice of the listing with an object older than ``cutoff_time``, or empty.
+    ``cutoff_time`` is the time before which objects could be marked. ``num_deleted_objects`` is the number of *marked*
+    objects. ``made_by`` is ``MADE_BY_LAKEFS_GC`` in marks of lakefs-gc, and empty in the Spark client's, which ignores
+    the field.
     """
 
     run_id: str

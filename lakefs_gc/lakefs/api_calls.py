@@ -23,9 +23,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT_SECONDS = 10.0
-# One page of prepare_uncommitted takes the server a minute by design, a synchronous prepare_commits much longer.
-_READ_TIMEOUT_SECONDS = 600.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _RETRIED_STATUSES = (429, 500, 502, 503, 504)
@@ -33,9 +30,10 @@ _RETRIED_STATUSES = (429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class ApiCaller:
-    """Call methods of the SDK. ``sleep`` waits between the attempts."""
+    """Call methods of the SDK, with timeouts for connecting and for reading. ``sleep`` waits between the attempts."""
 
     endpoint_url: str
+    timeouts_seconds: tuple[float, float]
     sleep: Callable[[float], None]
 
     def call(self, what: str, method: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -46,7 +44,7 @@ class ApiCaller:
         pause = _FIRST_PAUSE_SECONDS
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                answer = method(*args, _request_timeout=(_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS), **kwargs)
+                answer = method(*args, _request_timeout=self.timeouts_seconds, **kwargs)
                 if answer is None:  # the SDK returns None for a success with a status that the call does not define
                     raise ValueError("no answer")
                 return answer
@@ -63,7 +61,7 @@ class ApiCaller:
                 if attempt == _ATTEMPTS:
                     raise ServerUnavailableError(
                         f"{what}: cannot reach lakeFS at {self.endpoint_url}: {_cause(error)}",
-                        remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and that the server is running",
+                        remedy=_remedy(error),
                     ) from None
                 problem = type(error).__name__
             logger.warning("%s: %s (attempt %d of %d), retrying in %.1f s", what, problem, attempt, _ATTEMPTS, pause)
@@ -75,6 +73,17 @@ class ApiCaller:
 def _cause(error: urllib3.exceptions.HTTPError) -> str:
     """Return the kind of a failure only: its text may contain the URL with a token."""
     return type(getattr(error, "reason", None) or error).__name__
+
+
+def _remedy(error: urllib3.exceptions.HTTPError) -> str:
+    """Return what to do about a server that cannot be reached; for a timeout, also the setting that limits it."""
+    remedy = "Check LAKECTL_SERVER_ENDPOINT_URL, and that the server is running"
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, urllib3.exceptions.ReadTimeoutError):
+        return f"{remedy}. If it needs more time to answer, raise lakefs.read_timeout_seconds"
+    if isinstance(reason, urllib3.exceptions.ConnectTimeoutError):
+        return f"{remedy}. If it needs more time to accept a connection, raise lakefs.connect_timeout_seconds"
+    return remedy
 
 
 def _raise_for(what: str, error: ApiException) -> NoReturn:

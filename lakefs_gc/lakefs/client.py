@@ -15,7 +15,7 @@ from typing import Any
 import lakefs_sdk
 import urllib3
 
-from lakefs_gc.config import ServerCredentials
+from lakefs_gc.config import LakeFSSettings, ServerCredentials
 from lakefs_gc.errors import (
     ConfigurationError,
     IncompleteAnswerError,
@@ -54,7 +54,13 @@ class LakeFSClient:
     ``IncompleteAnswerError`` or ``ServerError``.
     """
 
-    def __init__(self, credentials: ServerCredentials, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        credentials: ServerCredentials,
+        settings: LakeFSSettings | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         configuration = lakefs_sdk.Configuration(
             host=credentials.endpoint_url + "/api/v1",
             username=credentials.access_key_id,
@@ -63,7 +69,8 @@ class LakeFSClient:
         configuration.retries = urllib3.Retry(0, redirect=3)
         configuration.connection_pool_maxsize = _CONNECTIONS
         self.endpoint_url = credentials.endpoint_url
-        self._call = ApiCaller(credentials.endpoint_url, sleep).call
+        self.timeouts_seconds = (settings or LakeFSSettings()).timeouts_seconds
+        self._call = ApiCaller(credentials.endpoint_url, self.timeouts_seconds, sleep).call
         self._client = lakefs_sdk.ApiClient(configuration)
         self._repositories = lakefs_sdk.RepositoriesApi(self._client)
         self._branches = lakefs_sdk.BranchesApi(self._client)

@@ -83,7 +83,7 @@ def read_namespaces(settings: Settings) -> ReadApprovals:
     """Return a reader of approvals, which gets each repository's namespace from the lakeFS server."""
 
     def read(repository: str) -> list[PendingApproval]:
-        server = LakeFSClient(load_server_credentials())
+        server = LakeFSClient(load_server_credentials(), settings.lakefs)
         return pending_approvals(open_namespace(repository, server, settings).store, repository)
 
     return read

@@ -77,7 +77,7 @@ def build_definitions(settings: Settings) -> Definitions:
 
 def build_resources(settings: Settings) -> dict[str, Any]:
     """Return the resources of the code location by the names that the assets use."""
-    lakefs, configured = LakeFSResource(), SettingsResource.of(settings)
+    lakefs, configured = LakeFSResource(**settings.lakefs.model_dump()), SettingsResource.of(settings)
     spark = SparkResource(spark_config=dict(settings.spark))
     parquet = SparkParquetIOManager(
         work_url=settings.resolved_work_url(), max_range_cache_bytes=settings.max_range_cache_bytes, spark=spark

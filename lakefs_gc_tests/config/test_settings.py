@@ -43,6 +43,7 @@ def test_without_a_file_every_default_is_the_safe_one() -> None:
     assert (safety.min_age_hours, safety.allow_min_age_below_grace, safety.max_clock_skew_seconds) == (24, False, 300)
     assert safety.check_foreign_references
     assert settings.sweep.policy == "manual"
+    assert settings.lakefs.timeouts_seconds == (10, 600)
 
 
 def test_a_file_in_the_working_directory_or_where_the_variable_points(
@@ -78,6 +79,9 @@ def test_a_file_in_the_working_directory_or_where_the_variable_points(
             r"backup\.url: 'gs://bucket/undo' does not begin with file:/// or s3://",
         ),
         ("[backup]\nurl = 's3://'", r"backup\.url: 's3://' does not"),
+        ("[lakefs]\nread_timeout_seconds = 0", r"lakefs\.read_timeout_seconds: "),
+        ("[lakefs]\nconnect_timeout_seconds = inf", r"lakefs\.connect_timeout_seconds: "),
+        ("[lakefs]\nread_timeout_seconds = nan", r"lakefs\.read_timeout_seconds: "),
         ("[schedule]\ntimezone = 'Mars'", r"schedule\.timezone: Unknown time zone 'Mars'"),
         ("[mounts]\n'local://' = 'file:///x'", "both sides must end in '/'"),
         ("[mounts]\n's3://b' = 'file:///x/'", "both sides must end in '/'"),

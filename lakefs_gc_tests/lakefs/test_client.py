@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import lakefs_sdk
 import pytest
 
+from lakefs_gc.config import LakeFSSettings
 from lakefs_gc.errors import (
     IncompleteAnswerError,
     ReadOnlyRepositoryError,
@@ -147,6 +149,37 @@ def test_an_unreachable_server_is_unavailable(lake: Lake, waits: Waits) -> None:
     with pytest.raises(ServerUnavailableError, match="cannot reach lakeFS at http://127"):
         server.version()
     assert len(waits) == 4
+
+
+def test_a_server_that_does_not_answer_in_time_is_unavailable(lake: Lake, proxy: LakeFSProxy, waits: Waits) -> None:
+    def answer_late(asked: Asked, answer: Answered) -> Answered:
+        time.sleep(0.5)
+        return answer
+
+    proxy.instead("/repositories/lake", answer_late)
+    lake.repository("lake", "local://lake/")
+    credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
+    server = LakeFSClient(credentials, LakeFSSettings(read_timeout_seconds=0.1), sleep=waits)
+    with pytest.raises(ServerUnavailableError, match="ReadTimeoutError") as caught:
+        server.repository("lake")
+    assert "raise lakefs.read_timeout_seconds" in str(caught.value.remedy)
+    assert len(waits) == 4
+    assert LakeFSClient(credentials).repository("lake")
+
+
+def test_a_server_that_accepts_no_connection_in_time_is_unavailable(lake: Lake, waits: Waits) -> None:
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for waiting in (first, second):
+            waiting.setblocking(False)
+            waiting.connect_ex(full.getsockname())
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        settings = LakeFSSettings(connect_timeout_seconds=0.1)
+        server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": url}), settings, sleep=waits)
+        with pytest.raises(ServerUnavailableError, match="ConnectTimeoutError") as caught:
+            server.version()
+    assert "raise lakefs.connect_timeout_seconds" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

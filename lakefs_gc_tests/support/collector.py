@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings, SweepSettings
-from lakefs_gc.engine.collect.listing.store_listing import store_listing
+from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE, store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references
@@ -353,6 +353,7 @@ class Collector:
             unreadable=foreign["unreadable"],
             not_asked=foreign["not_asked"],
             protections=evidence.protections,
+            first_slice=str(self.manifest("store_listing").facts.get(FIRST_SLICE) or ""),
         )
         self.workspace.record_mark(self.run_key, mark.mark_id, mark.digest)
         return mark

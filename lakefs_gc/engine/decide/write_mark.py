@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 _ROWS_PER_PART = 250_000
 _PART = pa.schema(
     [("key", pa.string()), ("objects", pa.int64()), ("size_bytes", pa.int64())]
-    + [(name, pa.string()) for name in ("sha256", "first", "first_in_slice")]
+    + [(name, pa.string()) for name in ("sha256", "first")]
 )
 
 
@@ -63,6 +63,7 @@ def write_mark(
     sweep_settings: SweepSettings | None = None,
     needs_backup: bool = False,
     longest_commit_minutes: float = 0.0,
+    first_slice: str = "",
 ) -> Mark:
     """Write the mark of a run to the namespace, and return it.
 
@@ -74,6 +75,7 @@ def write_mark(
     - ``sweep_settings``: which policy may sweep the mark without a person (default: none)
     - ``needs_backup``: whether an object may be swept only if the backup has a copy
     - ``longest_commit_minutes``: how long the sweep waits at least
+    - ``first_slice``: the newest slice of the listing (``store_listing.FIRST_SLICE``), for lakeFS's own client
 
     ``created_at`` is the time on the store's clock (rule 2). Writing the same mark again changes nothing. Raises
     ``MarkError`` if another mark has this id, and ``InputOrderError`` if the run began again after the candidates were
@@ -91,7 +93,7 @@ def write_mark(
     _clear_unfinished(store, paths, run.run_key, candidates.manifest.materialization_id)
     if store.stat_many([paths.summary]):
         return read_mark(store, run.repository, run.namespace, mark_id)
-    parts, first_address = _write_parts(run.store, paths, candidates)
+    parts = _write_parts(run.store, paths, candidates)
     facts = candidates.manifest.facts
     expired = {"objects": facts["expired"], "size_bytes": facts["expired_bytes"]}
     never_committed = {
@@ -143,7 +145,7 @@ def write_mark(
         )
     mark = mark.sealed()
     store.put(paths.manifest, mark.to_json())
-    store.put(paths.summary, _summary(mark, run, first_address).to_json())
+    store.put(paths.summary, _summary(mark, run, first_slice).to_json())
     logger.info("mark %s of repository %s: %s objects", mark_id, run.repository, f"{mark.candidates:,}")
     return mark
 
@@ -173,20 +175,19 @@ def _clear_unfinished(store: ObjectStore, paths: MarkPaths, run_key: str, candid
         )
 
 
-def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) -> tuple[tuple[MarkPart, ...], str]:
+def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) -> tuple[MarkPart, ...]:
     count = -(-candidates.manifest.rows // _ROWS_PER_PART)
     if count == 0:
-        return (_write_empty_part(open_store(store), paths),), ""
+        return (_write_empty_part(open_store(store), paths),)
     # Sorted, so that a part of the mark covers few slices: the sweep can list them instead of one HEAD per object.
     ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
     with driver_errors():
         rows = ordered.mapInArrow(
             _write_part(store, paths),
-            "key string, objects long, size_bytes long, sha256 string, first string, first_in_slice string",
+            "key string, objects long, size_bytes long, sha256 string, first string",
         ).collect()
     rows.sort(key=lambda row: row["first"])
-    parts = tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
-    return parts, min((row["first_in_slice"] for row in rows if row["first_in_slice"]), default="")
+    return tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
 
 
 def _write_empty_part(store: ObjectStore, paths: MarkPaths) -> MarkPart:
@@ -215,17 +216,14 @@ def _write_part(batches: Batches, store: StoreLocation, paths: MarkPaths) -> Bat
     namespace = worker_store(store)
     namespace.put(part.key, content)
     namespace.put(f"{paths.report.deleted_text}{name}.txt", deleted_text(table["address"].combine_chunks()))
-    in_slices = pc.filter(table["address"], pc.starts_with(table["address"], "data/"))
-    first = {"first": table["address"][0].as_py(), "first_in_slice": pc.min(in_slices).as_py() or ""}
-    yield pa.RecordBatch.from_pylist([asdict(part) | first], schema=_PART)
+    yield pa.RecordBatch.from_pylist([asdict(part) | {"first": table["address"][0].as_py()}], schema=_PART)
 
 
-def _summary(mark: Mark, run: GCRun, first_address: str) -> Summary:
+def _summary(mark: Mark, run: GCRun, first_slice: str) -> Summary:
     return Summary(
         run_id=mark.mark_id,
         success=True,
-        # The newest slice. Names of slices are time-reversed, so the newest sorts first.
-        first_slice=first_address.removeprefix("data/").partition("/")[0],
+        first_slice=first_slice,
         start_time=run.started_at,
         cutoff_time=mark.cutoff,
         num_deleted_objects=mark.candidates,

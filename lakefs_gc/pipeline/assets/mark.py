@@ -2,6 +2,7 @@
 
 from dagster import MaterializeResult, asset
 
+from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.write_mark import write_mark
@@ -68,6 +69,7 @@ def mark(
         sweep_settings=settings.sweep,
         needs_backup=settings.backup.required_before_sweep,
         longest_commit_minutes=settings.safety.longest_commit_minutes,
+        first_slice=str(store_listing.manifest.facts.get(FIRST_SLICE) or ""),
     )
     context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     return MaterializeResult(

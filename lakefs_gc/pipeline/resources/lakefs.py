@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import ConfigurableResource
 from pydantic import Field
 
-from lakefs_gc.config import load_server_credentials, server_root
+from lakefs_gc.config import LakeFSSettings, load_server_credentials, server_root
 from lakefs_gc.lakefs.client import LakeFSClient
 
 
@@ -16,9 +16,19 @@ class LakeFSResource(ConfigurableResource[None]):
         default="", description="Server to use instead of LAKECTL_SERVER_ENDPOINT_URL, with the same keys."
     )
 
+    connect_timeout_seconds: float = Field(
+        default=LakeFSSettings().connect_timeout_seconds, description="lakefs.connect_timeout_seconds of the settings."
+    )
+    read_timeout_seconds: float = Field(
+        default=LakeFSSettings().read_timeout_seconds, description="lakefs.read_timeout_seconds of the settings."
+    )
+
     def server(self) -> LakeFSClient:
         """Return a client of the server. Raises ``ConfigurationError`` if no server is configured."""
         credentials = load_server_credentials()
         if self.endpoint_url:
             credentials = credentials.model_copy(update={"endpoint_url": server_root(self.endpoint_url)})
-        return LakeFSClient(credentials)
+        timeouts = LakeFSSettings(
+            connect_timeout_seconds=self.connect_timeout_seconds, read_timeout_seconds=self.read_timeout_seconds
+        )
+        return LakeFSClient(credentials, timeouts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
@@ -28,6 +28,8 @@ from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 
 _STAGE = "store_listing"
+FIRST_SLICE = "first_slice"
+"""Fact: the newest slice with an object older than the cutoff, as lakeFS's own client reports it; 0 without one."""
 
 
 def store_listing(context: RunContext, run: GCRun) -> StageOutput:
@@ -63,7 +65,7 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
     return StageOutput(
         dataframe=local_rows(spark, reports, PART),
         began_at=began_at,
-        facts=facts | _unrecognized(written) | _ages(spark, run, folder, written),
+        facts=facts | _unrecognized(written) | _measured(spark, run, folder, written),
         in_parts=True,
     )
 
@@ -92,7 +94,7 @@ def _optimized(
             "slices_taken_over": len(earlier.slices),
             **_unrecognized(written),  # every run lists the root
         },
-        measures={"size_bytes": F.sum("size"), **age_measures(run.started_at)},
+        measures={"size_bytes": F.sum("size"), **_measures(run)},
     )
 
 
@@ -100,9 +102,22 @@ def _unrecognized(written: list[Row]) -> dict[str, int]:
     return {name: sum(row[name] for row in written) for name in (UNRECOGNIZED, UNRECOGNIZED_BYTES)}
 
 
-def _ages(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, int]:
-    """Return the bytes by age, from two columns of the written files."""
-    measures = {name: column.alias(name) for name, column in age_measures(run.started_at).items()}
+def _measures(run: GCRun) -> dict[str, Column]:
+    """Return the aggregates over a listing: the bytes by age, and ``FIRST_SLICE``.
+
+    Names of slices are time-reversed, so the newest sorts first. A slice is compared with its final slash, as stores
+    sort folders. An object directly below ``data/`` is in no slice.
+    """
+    address = F.col("address")
+    is_in_slice = address.startswith("data/") & (F.locate("/", address, len("data/") + 1) > 0)
+    folder = F.concat(F.substring_index(address, "/", 2), F.lit("/"))
+    first = F.min(F.when(is_in_slice & (F.col("last_modified") < F.lit(run.cutoff)), folder))
+    return {**age_measures(run.started_at), FIRST_SLICE: F.element_at(F.split(first, "/"), 2)}
+
+
+def _measured(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, Any]:
+    """Return the values of ``_measures`` for the written files."""
+    measures = {name: column.alias(name) for name, column in _measures(run).items()}
     if not written:
         return dict.fromkeys(measures, 0)
     rows = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))

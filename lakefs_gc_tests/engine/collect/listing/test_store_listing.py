@@ -16,7 +16,7 @@ from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
-from lakefs_gc.engine.collect.listing.store_listing import store_listing
+from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE, store_listing
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.session import start_spark
@@ -34,6 +34,8 @@ from lakefs_gc_tests.support.inventory_report import Report
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
 UNRECOGNIZED = (3, 4 + 5 + 6)
 """The number of unrecognized names at the root, and their bytes: the size of each is its position in the list."""
+YOUNG = "data/a0/young"
+"""An object newer than the cutoff, in a slice that sorts before the others."""
 NOT_LISTED = ["dummy", "other/x", "_lakefs/y", "_lakefs/retention/z", "database/x", "Data/x"]
 
 
@@ -42,12 +44,14 @@ def test_the_listing_has_data_at_any_depth_and_one_level_of_the_root(
 ) -> None:
     for number, key in enumerate([*LISTED, *NOT_LISTED]):
         repository.put_stray(key, b"x" * number, age_hours=24 * (10 + number))
+    repository.put_stray(YOUNG, b"", age_hours=0)
     collector = Collector(spark, repository)
     collector.materialize("store_listing")
     rows = collector.dataset("store_listing").dataframe.collect()
-    assert sorted(row["address"] for row in rows) == sorted(LISTED)
-    assert {row["address"]: row["size"] for row in rows} == {key: number for number, key in enumerate(LISTED)}
-    info = repository.store.stat_many(LISTED)
+    assert sorted(row["address"] for row in rows) == sorted([*LISTED, YOUNG])
+    sizes = {key: number for number, key in enumerate(LISTED)} | {YOUNG: 0}
+    assert {row["address"]: row["size"] for row in rows} == sizes
+    info = repository.store.stat_many([*LISTED, YOUNG])
     for row in rows:
         listed_at = datetime.fromtimestamp(row["last_modified"].timestamp(), UTC)
         assert abs(listed_at - info[row["address"]].last_modified) < timedelta(microseconds=2)
@@ -57,6 +61,7 @@ def test_the_listing_has_data_at_any_depth_and_one_level_of_the_root(
     assert ages["7 to 30 days"] == facts["size_bytes"]
     assert (facts["strangers"], facts["strangers_bytes"]) == UNRECOGNIZED
     assert sum(ages.values()) == facts["size_bytes"]
+    assert facts[FIRST_SLICE] == "s1"  # as lakeFS's client: neither `direct`, nor the slice that is too new
 
 
 def test_a_missing_store_is_an_error(spark: SparkSession, repository: LakeRepository) -> None:
