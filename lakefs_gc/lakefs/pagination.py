@@ -11,13 +11,17 @@ INCOMPLETE_REMEDY = (
     "Start a new run. If the error persists, check the log of the lakeFS server, and that its version is 1.x"
 )
 
+REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+"""What the JSON of a server has in place of bytes that are not UTF-8: the real name is unknown."""
+
 
 def all_pages(what: str, read_page: Callable[[str], Any]) -> Iterator[Any]:
     """Yield the results of every page, in the order of the server. ``read_page`` gets the offset of the page.
 
     Each page is requested when the results of the page before are consumed. Raises ``IncompleteAnswerError`` when the
     server reports another page without an offset, or with one that does not advance: a list that ends early or never
-    ends must not pass for a complete one.
+    ends must not pass for a complete one. Raises it also for an offset with ``REPLACEMENT_CHARACTER``: it may sort
+    after names that follow the real one, and the next page would omit these.
     """
     after = ""
     while True:
@@ -31,5 +35,10 @@ def all_pages(what: str, read_page: Callable[[str], Any]) -> Iterator[Any]:
                 f"{what}: the server reports another page, but its next_offset {next_offset!r} does not advance past "
                 f"{after!r}",
                 remedy=INCOMPLETE_REMEDY,
+            )
+        if REPLACEMENT_CHARACTER in next_offset:
+            raise IncompleteAnswerError(
+                f"{what}: a page ends at {next_offset!r}, a name that is not valid UTF-8. The next may omit others",
+                remedy="Commit or delete that path, then start a new run",
             )
         after = next_offset

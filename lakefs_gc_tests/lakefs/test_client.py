@@ -121,6 +121,21 @@ def test_a_list_that_does_not_advance_is_refused(
     assert not left
 
 
+def test_a_page_that_ends_at_a_name_that_is_not_utf_8_is_refused(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy
+) -> None:
+    """The character that JSON has for such a byte sorts after most names, which the next page would omit."""
+    lake.repository("repo-0")
+
+    def another_page(asked: Asked, answer: Answered) -> Answered:
+        more = {"has_more": True, "next_offset": "a\N{REPLACEMENT CHARACTER}", "results": 1, "max_per_page": 1000}
+        return answer.with_json(pagination=more) if asked.number == 1 else answer
+
+    proxy.instead("/branches/main/diff", another_page)
+    with pytest.raises(IncompleteAnswerError, match="a name that is not valid UTF-8"):
+        list(server.changes("repo-0", "main"))
+
+
 TEMPORARY = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
 
 

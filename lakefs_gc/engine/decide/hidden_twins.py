@@ -44,6 +44,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_range
+from lakefs_gc.lakefs.pagination import REPLACEMENT_CHARACTER
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.location import StoreLocation
 
@@ -326,7 +327,10 @@ def _ask(lookup: Lookup, search: TwinSearch) -> tuple[str, ...] | None:
         if error.facts.get("status") == 410:
             return None  # the entry is marked as deleted, and the answer does not include its address
         raise
-    return search.run.known_folders.keys_of(url) if url else ()
+    if not url:
+        # The server shows a path that is not UTF-8 with this character, and cannot find it by that name.
+        return None if REPLACEMENT_CHARACTER in path else ()
+    return search.run.known_folders.keys_of(url)
 
 
 def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: list[Lookup]) -> DataFrame:

@@ -109,11 +109,7 @@ def approve(
                 f"The override of check {name} has no reason",
                 remedy="Pass --why REASON, or fill in the field `why` in the UI",
             )
-    if digest != mark.digest:
-        raise ApprovalError(
-            f"Mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
-            remedy="Review the mark with `lakefs-gc show`, then approve the digest that it shows",
-        )
+    refuse_other_digest(mark, digest)
     refuse_failed_checks(
         mark.checks,
         overrides,
@@ -125,6 +121,15 @@ def approve(
     approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, overrides)
     store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
     return approval
+
+
+def refuse_other_digest(mark: Mark, digest: str) -> None:
+    """Raise ``ApprovalError`` unless the mark has this digest."""
+    if digest != mark.digest:
+        raise ApprovalError(
+            f"Mark {mark.mark_id} of {mark.repository} has the digest {mark.digest}, not {digest}",
+            remedy="Review the mark with `lakefs-gc show`, then approve the digest that it shows",
+        )
 
 
 def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) -> None:

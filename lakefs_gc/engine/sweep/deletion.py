@@ -226,7 +226,20 @@ def _kept_record(
         return None if delete_versions else _Record(address, size, outcome_if_gone)
     if info.last_modified > newest:
         return _Record(address, size, ledger.RESURRECTED, "written again since the mark")
+    if _is_another(planned, info):
+        return _Record(address, size, ledger.RESURRECTED, "written again since the mark")
     return None
+
+
+def _is_another(planned: _Planned, info: ObjectInfo) -> bool:
+    """Return whether an object is not the one that was marked, whatever the store's clock says.
+
+    The time of an upload in parts is its start, and one of a store's machines may have a wrong clock. So an object that
+    was written again may look old: by its size, or by an earlier time, it is still another one.
+    """
+    if planned.size is not None and info.size_bytes != planned.size:
+        return True
+    return planned.last_modified is not None and info.last_modified < planned.last_modified - _CLOCK_GRAIN
 
 
 def _delete_chunk(

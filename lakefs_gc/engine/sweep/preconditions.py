@@ -13,6 +13,7 @@ from lakefs_gc.engine.records.approval import (
     approve,
     is_approved,
     read_approval,
+    refuse_other_digest,
     refuse_without_person,
 )
 from lakefs_gc.engine.records.backup_location import require_backup
@@ -99,11 +100,15 @@ def approve_if_needed(
 ) -> None:
     """Approve a mark that has no approval yet, if ``digest`` is not empty.
 
+    A ``digest`` of another mark is refused even if this one is approved: the run was started for the other mark.
     ``is_repeated``: an earlier run is executed again, with the approval of the person who started that one. Raises
     ``ApprovalError`` for another digest, if a policy or a repeated run would approve a mark that was restored, and if a
     policy would approve a mark that was not made for it. Also raises what ``approve`` raises.
     """
-    if not digest or is_approved(marked.store, marked.mark):
+    if not digest:
+        return
+    refuse_other_digest(marked.mark, digest)
+    if is_approved(marked.store, marked.mark):
         return
     age = age_of(marked.store, marked.mark, safety)
     if is_repeated or via.startswith(POLICY):

@@ -37,7 +37,7 @@ from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, hiding_any_size, refu
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository
+from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, refuse_overlaps
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -219,6 +219,8 @@ class SecondLook:
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign)
         refuse_another_repository(context.server, run)
+        # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
+        refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
         seen_now = (kept.dataframe.select("address"), *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 

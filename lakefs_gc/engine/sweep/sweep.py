@@ -22,7 +22,7 @@ from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.records.restore_log import refuse_restored
+from lakefs_gc.engine.records.restore_log import refuse_restored, restored_since
 from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -191,8 +191,23 @@ class _Passes:
         return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
 
     def keep_recorded(self) -> DataFrame:
-        """Write the whole ledger to the workspace, and return it."""
-        return self._keep("sweep_ledger", StageOutput(self.recorded(), self._context.clock()), schemas.SWEEP).dataframe
+        """Write the whole ledger to the workspace, and return it.
+
+        An object that a restore has restored since its delete counts as kept: a sweep never deletes it again.
+        """
+        recorded = self.recorded()
+        if self._known_restores:
+            restored = restored_since(
+                self._context.spark, self._run.store, self._mark.mark_id, self._context.cores
+            ).withColumn("restored", F.lit(True))
+            kept = (F.col("outcome") == ledger.DELETED) & F.coalesce("restored", F.lit(False))
+            recorded = recorded.join(restored, "address", "left").select(
+                "address",
+                "size",
+                F.when(kept, F.lit(ledger.RESURRECTED)).otherwise(F.col("outcome")).alias("outcome"),
+                F.when(kept, F.lit("restored since it was deleted")).otherwise(F.col("error")).alias("error"),
+            )
+        return self._keep("sweep_ledger", StageOutput(recorded, self._context.clock()), schemas.SWEEP).dataframe
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """Return the marked objects whose delete ``failed`` (columns ``schemas.SWEEP``). Columns: ``_MARKED``."""

@@ -1,4 +1,4 @@
-"""Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep.
+"""Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep, or from its last restore.
 
 So deleted objects can be restored for that long. A backup stays while its mark is approved and not swept, or while a
 sweep of the mark has begun and not ended. The approval, the ledger and the summary of the sweep lie beside the mark, in
@@ -87,11 +87,13 @@ def _kept_since(
     # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
     swept_at = _newest(namespace, paths.sweep_summary)
     approved_at, recorded_at = _newest(namespace, paths.approval), _newest(namespace, paths.ledger)
+    # A restore may be in progress, and reads the copies.
+    restored_at = _newest(namespace, paths.restores) or made_at
     if swept_at is None:
-        return None if approved_at or recorded_at else made_at
+        return None if approved_at or recorded_at else max(made_at, restored_at)
     if recorded_at and recorded_at > swept_at:
         return None  # a later sweep has not ended
-    return max(made_at, swept_at, approved_at or swept_at)
+    return max(made_at, swept_at, approved_at or swept_at, restored_at)
 
 
 def _newest(store: ObjectStore, prefix: str) -> datetime | None:

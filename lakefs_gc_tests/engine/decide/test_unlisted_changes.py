@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -9,6 +11,8 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.unlisted_changes import find_omitted
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Change
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
 
 
@@ -47,6 +51,24 @@ def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1)) == kept
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1), most=1) == {}
     assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
+
+
+class AsGoWritesJSON(LakeFSClient):
+    """Shows the paths of changes as a server shows a path with a byte that is not UTF-8."""
+
+    def changes(self, repository: str, branch: str) -> Iterator[Change]:
+        for change in super().changes(repository, branch):
+            yield Change(change.path + "\N{REPLACEMENT CHARACTER}", change.size_bytes)
+
+
+def test_a_staged_path_that_is_not_utf_8_cannot_be_looked_up(
+    spark: SparkSession, repository: LakeRepository, collector: Collector
+) -> None:
+    """The server finds no object by the name that it shows: that does not prove that there is none."""
+    collector.server = AsGoWritesJSON(repository.lake.credentials)
+    staged = repository.put("a", "12345")
+    collector.collect(until="uncommitted")
+    assert found(spark, collector, 0, {staged: 5, "data/s/other": 6}) == {staged: "shielded"}
 
 
 def test_a_list_without_rows(

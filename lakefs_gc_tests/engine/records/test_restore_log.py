@@ -36,7 +36,7 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
 
 KEYS = tuple(f"data/s/{number}" for number in range(6))
 RESTORED = "A restore of mark .* has begun"
@@ -207,9 +207,13 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     time.sleep(0.01)  # the clock of the files has moved on
     approve_if_needed(found, digest, by="ann", via=VIA_DAGSTER, is_repeated=False, safety=safety, clock=utc_now)
     read_approval(half_swept.store, half_swept.mark)
+    with pytest.raises(ApprovalError, match="has the digest"):
+        approve_if_needed(found, "sha256:0", by="ann", via=VIA_DAGSTER, is_repeated=False, safety=safety, clock=utc_now)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
-    half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
+    swept = half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
     assert half_swept.there() == {*KEYS} - half_swept.left
+    # What exists is not counted as deleted.
+    assert counts(swept) == {"deleted": len(half_swept.left), "resurrected": len(KEYS) - len(half_swept.left)}
 
 
 def test_a_sweep_that_has_looked_deletes_nothing_once_a_restore_has_begun(half_swept: HalfSwept) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -32,14 +33,20 @@ def location(tmp_path: Path) -> StoreLocation:
 
 
 def delete(
-    location: StoreLocation, until: float, verdict: str = DELETE, begun: bool = False, versions: bool = False
+    location: StoreLocation,
+    until: float,
+    verdict: str = DELETE,
+    begun: bool = False,
+    versions: bool = False,
+    marked_at: Sequence[datetime] = (),
 ) -> list[int]:
     """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock."""
     now = datetime.now(UTC)
+    stored = open_store(location).stat_many(ADDRESSES)
     columns = {
         "address": ADDRESSES,
         "size": [1] * 3,
-        "last_modified": [now] * 3,
+        "last_modified": marked_at or [stored[key].last_modified if key in stored else now for key in ADDRESSES],
         "verdict": [verdict] * 3,
         "begun": [begun] * 3,
     }
@@ -100,6 +107,20 @@ def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -
 def test_all_is_deleted_in_time(location: StoreLocation) -> None:
     assert delete(location, time.time() + 3600) == [1, 1, 1]
     assert left(location) == []
+
+
+@pytest.mark.parametrize(("content", "seconds"), [(b"larger", 0), (b"y", 5)])
+def test_an_object_that_was_written_again_is_kept_although_it_looks_old(
+    location: StoreLocation, tmp_path: Path, content: bytes, seconds: float
+) -> None:
+    """The time of an upload in parts is its start, and the clock of one machine of a store may be behind."""
+    marked = open_store(location).stat_many(ADDRESSES)
+    marked_at = [marked[key].last_modified for key in ADDRESSES]
+    (tmp_path / ADDRESSES[0]).write_bytes(content)
+    os.utime(tmp_path / ADDRESSES[0], (marked_at[0].timestamp() - seconds,) * 2)
+    assert delete(location, time.time() + 3600, marked_at=marked_at) == [1, 1, 1]
+    assert left(location) == ADDRESSES[:1]
+    assert recorded(location)[0] == (ADDRESSES[0], ledger.RESURRECTED, "written again since the mark")
 
 
 def test_nothing_after_the_time(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import LakeFSGCError, MarkError, ObjectNotFoundError, SafetyError, StaleLookError
+from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, ObjectNotFoundError, SafetyError, StaleLookError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -387,6 +387,24 @@ def test_what_another_version_read_is_read_again(spark: SparkSession, repository
     assert second_look.seen_at_mark(collector.context, run, by_another) is None
     elsewhere = replace(run, folder_mounts=(("local:///a/", "file:///b/"),))
     assert second_look.seen_at_mark(collector.context, elsewhere, mark) is None
+
+
+def test_a_repository_that_is_created_in_the_namespace_meanwhile_ends_the_sweep(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """Its relative addresses are addresses of this namespace, and no stage reads them."""
+    garbage = repository.put_stray("data/s/garbage")
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(garbage)
+    second = collector.second_look(collector.begin(), mark)
+
+    def look(objects: DataFrame) -> DataFrame:
+        lake.repository("nested", "local://lake/data/s")
+        return second(objects)
+
+    with pytest.raises(NamespaceError, match="overlap"):
+        collector.sweep(mark, look=look)
+    assert garbage in repository.objects()
 
 
 def test_another_server_that_answers_ends_the_sweep(

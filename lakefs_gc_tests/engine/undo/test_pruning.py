@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.engine.records.backup_location import list_backups, read_backup
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError
@@ -78,7 +80,12 @@ def test_retention_counts_from_the_sweep(spark: SparkSession, repository: LakeRe
     collector.sweep(mark, live=[])
     ages(repository, MarkPaths.of(mark.mark_id).sweep_summary, 20)
     assert pruned(place, repository, 49) == []
-    assert pruned(place, repository, 51) == [mark.mark_id]
+    # A restore reads the copies.
+    begin_restore(repository.store, mark.mark_id, "", utc_now(), time.sleep)
+    [note] = notes(repository.store, mark.mark_id)
+    ages(repository, note, 22)
+    assert pruned(place, repository, 51) == []
+    assert pruned(place, repository, 53) == [mark.mark_id]
     assert place.copies(mark) == {}
 
 
