@@ -160,25 +160,21 @@ def read_records(key: str, content: bytes) -> pa.Table:
     return read_columns(content, RECORD, key)
 
 
-def recorded_by_sweeps(
-    spark: SparkSession, store: StoreLocation, cores: int, *, since: datetime = EPOCH, folder: str = MARKS_FOLDER
-) -> DataFrame:
+def recorded_by_sweeps(spark: SparkSession, store: StoreLocation, cores: int, *, since: datetime = EPOCH) -> DataFrame:
     """Return the records of all sweeps and restores in a namespace that were written at ``since`` or later.
-
-    ``folder`` is that of one mark, if only its records are needed.
 
     Columns: ``address``, ``outcome`` (of a ledger, or ``restore_log.RESTORED``), ``mark_id``, ``recorded_at``.
     """
     begin = spark.range(1, numPartitions=1)
-    files = begin.mapInArrow(_list_all_records(store, since, folder), "file string, recorded_at timestamp")
+    files = begin.mapInArrow(_list_all_records(store, since), "file string, recorded_at timestamp")
     records = "address string, outcome string, mark_id string, recorded_at timestamp"
     return files.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_all_records(store), records)
 
 
 @worker
-def _list_all_records(batches: Batches, store: StoreLocation, since: datetime, folder: str) -> Batches:
+def _list_all_records(batches: Batches, store: StoreLocation, since: datetime) -> Batches:
     for _ in batches:
-        for listed in worker_store(store).list(folder):
+        for listed in worker_store(store).list(MARKS_FOLDER):
             has_records = pc.match_substring_regex(listed["address"], _RECORD_FILES)
             is_recent = pc.greater_equal(listed["last_modified"], pa.scalar(since, listed["last_modified"].type))
             files = listed.filter(pc.and_(has_records, is_recent))

@@ -108,17 +108,6 @@ def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, 
     return total
 
 
-def restored_since(spark: SparkSession, store: StoreLocation, mark_id: str, cores: int) -> DataFrame:
-    """Return the objects that a sweep of a mark deleted, and a restore has restored since. Column: ``address``."""
-    folder = MarkPaths.of(mark_id).report.folder
-    records = ledger.recorded_by_sweeps(spark, store, cores, folder=folder)
-    deleted_at, restored_at = (
-        F.max(F.when(F.col("outcome") == outcome, F.col("recorded_at"))) for outcome in (ledger.DELETED, RESTORED)
-    )
-    last = records.groupBy("address").agg(deleted_at.alias("deleted_at"), restored_at.alias("restored_at"))
-    return last.where(F.col("restored_at") >= F.col("deleted_at")).select("address")
-
-
 def refuse_restored(store: ObjectStore, mark_id: str, known: frozenset[str]) -> None:
     """Raise ``ApprovalError`` if a restore of the mark has begun whose note is not among ``known``."""
     if notes(store, mark_id).keys() - known:

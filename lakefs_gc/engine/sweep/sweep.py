@@ -18,11 +18,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField, StructType
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.records.restore_log import refuse_restored, restored_since
+from lakefs_gc.engine.records.restore_log import refuse_restored
 from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -193,19 +194,21 @@ class _Passes:
     def keep_recorded(self) -> DataFrame:
         """Write the whole ledger to the workspace, and return it.
 
-        An object that a restore has restored since its delete counts as kept: a sweep never deletes it again.
+        After a restore, an object that a sweep deleted may exist again. It counts as kept, because no sweep of this
+        mark deletes it again. The store is asked: a restore that was killed has recorded nothing.
         """
         recorded = self.recorded()
         if self._known_restores:
-            restored = restored_since(
-                self._context.spark, self._run.store, self._mark.mark_id, self._context.cores
-            ).withColumn("restored", F.lit(True))
-            kept = (F.col("outcome") == ledger.DELETED) & F.coalesce("restored", F.lit(False))
-            recorded = recorded.join(restored, "address", "left").select(
+            deleted = recorded.where(F.col("outcome") == ledger.DELETED).select("address")
+            absent = deleted.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
+                only_absent(self._run.store), "address string"
+            )
+            exists = (F.col("outcome") == ledger.DELETED) & F.col("is_absent").isNull()
+            recorded = recorded.join(absent.withColumn("is_absent", F.lit(True)), "address", "left").select(
                 "address",
                 "size",
-                F.when(kept, F.lit(ledger.RESURRECTED)).otherwise(F.col("outcome")).alias("outcome"),
-                F.when(kept, F.lit("restored since it was deleted")).otherwise(F.col("error")).alias("error"),
+                F.when(exists, F.lit(ledger.RESURRECTED)).otherwise(F.col("outcome")).alias("outcome"),
+                F.when(exists, F.lit("restored since it was deleted")).otherwise(F.col("error")).alias("error"),
             )
         return self._keep("sweep_ledger", StageOutput(recorded, self._context.clock()), schemas.SWEEP).dataframe
 

@@ -210,6 +210,11 @@ def test_what_a_sweep_had_left_stays_once_it_was_restored(half_swept: HalfSwept)
     with pytest.raises(ApprovalError, match="has the digest"):
         approve_if_needed(found, "sha256:0", by="ann", via=VIA_DAGSTER, is_repeated=False, safety=safety, clock=utc_now)
     known = frozenset(notes(half_swept.store, half_swept.mark.mark_id))
+    # A restore that is killed has restored objects and recorded none.
+    restores = MarkPaths.of(half_swept.mark.mark_id).restores
+    records = [key for key in half_swept.store_keys(restores) if key.endswith(".parquet")]
+    half_swept.store.delete_many(records)
+    assert records
     swept = half_swept.collector.sweep(half_swept.mark, live=[], known_restores=known)
     assert half_swept.there() == {*KEYS} - half_swept.left
     # What exists is not counted as deleted.
