@@ -14,6 +14,7 @@ from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
+from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT, is_new_enough
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.open import open_store
@@ -33,7 +34,9 @@ def examine(
     findings = [_java()]
     try:
         server = LakeFSClient(find_credentials(), settings.lakefs)
-        findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {server.version()}"))
+        version = server.version()
+        findings.append(Finding("lakeFS", "ok", f"{server.endpoint_url}, version {version}"))
+        findings.append(_version(version))
         findings.append(_grace_period(server, settings))
         if repository:
             findings += _repository(server, settings, server.repository(repository))
@@ -48,6 +51,18 @@ def _java() -> Finding:
     except LakeFSGCError as error:
         return _failed("Java", error)
     return Finding("Java", "ok", f"version {java_version(home / 'bin' / 'java')} in {home}")
+
+
+def _version(version: str) -> Finding:
+    check, needed = "lakeFS version", f"lakefs-gc needs {LEAST_VERSION_TEXT} or newer"
+    match is_new_enough(version):
+        case True:
+            return Finding(check, "ok", f"{version}; {needed}")
+        case False:
+            return Finding(check, "fail", f"{version}; {needed}", "upgrade the lakeFS server")
+        case _:
+            detail = f"{version!r} is not a version of lakeFS, so whether it is new enough is unknown; {needed}"
+            return Finding(check, "warn", detail, "compare the version of the server manually")
 
 
 def _grace_period(server: LakeFSClient, settings: Settings) -> Finding:

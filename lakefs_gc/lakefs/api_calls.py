@@ -18,6 +18,7 @@ from lakefs_gc.errors import (
     ServerError,
     ServerUnavailableError,
 )
+from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _RETRIED_STATUSES = (429, 500, 502, 503, 504)
+_UNKNOWN_ENDPOINT = "invalid API endpoint"
+"""The answer to a call that the server does not have: 404 since lakeFS 1.75, and 500 before."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class ApiCaller:
                     remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and that the version of the lakeFS server is 1.x",
                 ) from error
             except ApiException as error:
-                if error.status not in _RETRIED_STATUSES or attempt == _ATTEMPTS:
+                if error.status not in _RETRIED_STATUSES or attempt == _ATTEMPTS or _is_unknown_endpoint(error):
                     _raise_for(what, error)
                 problem = f"HTTP {error.status}"
             except urllib3.exceptions.HTTPError as error:
@@ -110,6 +113,13 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
             remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and the proxy or ingress in front of the lakeFS server",
             **facts,
         ) from None
+    if error.status == 500 and _is_unknown_endpoint(error):
+        raise ServerError(
+            text,
+            remedy=f"Upgrade the lakeFS server: it does not have this call. The oldest version that works is "
+            f"{LEAST_VERSION_TEXT}",
+            **facts,
+        ) from None
     if error.status == 404:
         raise RepositoryNotFoundError(text, remedy="Check the name of the repository", **facts) from None
     if error.status == 429 or error.status >= 500:
@@ -117,6 +127,11 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
             text, remedy="Check the log of the lakeFS server, then run again", **facts
         ) from None
     raise ServerError(text, remedy="Check the log of the lakeFS server, and that its version is 1.x", **facts) from None
+
+
+def _is_unknown_endpoint(error: ApiException) -> bool:
+    """Return whether the server does not have the call (``_UNKNOWN_ENDPOINT``)."""
+    return error.status in (404, 500) and _is_lakefs_answer(error) and _message(error) == _UNKNOWN_ENDPOINT
 
 
 def _is_lakefs_answer(error: ApiException) -> bool:

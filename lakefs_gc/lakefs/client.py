@@ -277,8 +277,9 @@ class LakeFSClient:
         try:
             task = self._call(what, self._internal.prepare_garbage_collection_commits_async, repository)
         except ServerError as error:
-            # An old server answers the unknown path with 404 (or 405). Make sure that the repository exists.
-            if error.facts.get("status") not in (404, 405, 501):
+            # lakeFS before 1.72 does not have the call, and answers 500. Make sure that the repository exists.
+            status = error.facts.get("status")
+            if status not in (404, 405, 501) and (status != 500 or error.transient):
                 raise
             self.repository(repository)
             logger.info("the server has no asynchronous prepare_commits: using the synchronous call")

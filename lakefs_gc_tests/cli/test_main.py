@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from lakefs_gc.demo.story import REPOSITORY, Storyteller
 from lakefs_gc_tests.support.commands import Run
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 
 
 def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
@@ -122,6 +125,34 @@ def test_doctor_says_what_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, tm
     assert ended.exit_code == 3
     assert "LAKECTL_SERVER_ENDPOINT_URL" in ended.out
     assert "lakectl config" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict", "exit_code"), [("0.110.1", "fail", 3), ("0.111.0", "ok", 0), ("dev", "warn", 0)]
+)
+def test_doctor_compares_the_version_of_the_server(
+    lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch, version: str, verdict: str, exit_code: int
+) -> None:
+    with LakeFSProxy(os.environ["LAKECTL_SERVER_ENDPOINT_URL"]) as proxy:
+        proxy.instead("/config", lambda _, real: real.with_json(version_config={"version": version}))
+        monkeypatch.setenv("LAKECTL_SERVER_ENDPOINT_URL", proxy.url)
+        ended = run("doctor", "--json")
+        [finding] = [found for found in ended.json()["findings"] if found["check"] == "lakeFS version"]
+        assert (finding["verdict"], ended.exit_code) == (verdict, exit_code)
+        assert "lakefs-gc needs 0.111 or newer" in finding["detail"]
+
+
+def test_doctor_says_which_server_is_too_old_to_tell_its_version(
+    run: Run, connect_to_lakefs: Callable[..., object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before 0.111 the server does not have the call, and answers 500."""
+    monkeypatch.chdir(tmp_path)
+    with LakeFSProxy("http://127.0.0.1:9") as proxy:
+        proxy.fail("/config", refusal(500, "invalid API endpoint"))
+        connect_to_lakefs(proxy.url)
+        [finding] = [found for found in run("doctor", "--json").json()["findings"] if found["check"] == "lakeFS"]
+    assert finding["verdict"] == "fail"
+    assert "The oldest version that works is 0.111" in finding["remedy"]
 
 
 def test_doctor_refuses_a_minimum_age_that_mark_would_refuse(lake: Storyteller, run: Run, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.fake_clock import FakeClock
 from lakefs_gc_tests.support.gateway_client import refusal, s3_client
-from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place
+from lakefs_gc_tests.support.sandbox_place import REPOSITORY, Place, refused
 
 MIB = 1 << 20
 
@@ -41,6 +41,22 @@ def test_an_object_is_written_and_read(place: Place, s3: Any) -> None:
     s3.delete_object(Bucket=REPOSITORY, Key=key)
     assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key=key) == "NoSuchKey"
     s3.delete_object(Bucket=REPOSITORY, Key=key)
+
+
+def test_a_collected_object_is_a_404_here_and_a_410_in_the_api(place: Place, s3: Any) -> None:
+    """As lakeFS 1.84.0 answers. Neither a listing nor a HEAD shows that the bytes are deleted."""
+    s3.put_object(Bucket=REPOSITORY, Key="main/old", Body=b"personal data")
+    before = place.commit().id
+    s3.put_object(Bucket=REPOSITORY, Key="main/old", Body=b"other data")
+    place.store.delete_many([place.key("old", ref=before)])
+    assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key=f"{before}/old") == "NoSuchVersion"
+    assert refused(410, place.client.objects_api.get_object, REPOSITORY, before, "old") == "No data"
+    assert s3.head_object(Bucket=REPOSITORY, Key=f"{before}/old")["ContentLength"] == 13
+    assert [item["Key"] for item in s3.list_objects_v2(Bucket=REPOSITORY, Prefix=f"{before}/")["Contents"]] == [
+        f"{before}/old"
+    ]
+    assert refusal(404, s3.get_object, Bucket=REPOSITORY, Key=f"{before}/never") == "NoSuchKey"
+    assert s3.get_object(Bucket=REPOSITORY, Key="main/old")["Body"].read() == b"other data"
 
 
 @pytest.mark.parametrize(
