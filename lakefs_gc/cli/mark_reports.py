@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
@@ -11,6 +13,7 @@ from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import Overview, overview
 from lakefs_gc.engine.records.restore_log import notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_mark, open_namespace
+from lakefs_gc.engine.scope import PARTS, Scope, is_swept
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -27,6 +30,7 @@ def mark_facts(mark: Mark) -> dict[str, Any]:
         "listed": mark.counts.get("store_listing"),
         "committed": mark.counts.get("committed"),
         "uncommitted": mark.counts.get("uncommitted"),
+        "only": mark.only.value,
         "candidates": mark.candidates,
         "candidate_bytes": mark.candidate_bytes,
         "deleted_bytes": mark.run.get("deleted_bytes", "unknown"),
@@ -63,7 +67,8 @@ def show_facts(mark: Mark, contents: Overview) -> dict[str, Any]:
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
     """Return the marks of a repository, newest first, with their states.
 
-    A state is marked, approved, swept, incomplete, restored, partly restored (with the numbers), or unreadable.
+    A state is marked, approved, swept, incomplete, restored, partly restored (with the numbers), or unreadable. If only
+    a part is approved or swept, the state says so, and the fields ``approved`` and ``swept`` name the parts.
     """
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     marks: list[dict[str, Any]] = []
@@ -83,32 +88,69 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
                 "candidate_bytes": mark.candidate_bytes,
                 "size": "" if mark.candidate_bytes is None else human_bytes(mark.candidate_bytes),
                 "digest": mark.digest,
+                "only": mark.only.value,
             }
-            | _state(store, mark)
+            | state_of(store, mark)
         )
     return marks
 
 
-_UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest")
+_UNKNOWN = ("created_at", "made_by", "candidates", "candidate_bytes", "size", "digest", "only")
 
 
-def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
+def state_of(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     """Return the state of a mark, with the numbers of its restore if it was restored after its sweep."""
     paths = MarkPaths.of(mark.mark_id)
-    existing = store.stat_many([paths.sweep_summary, paths.approval])
-    outcomes = read_json(store, paths.sweep_summary)["outcomes"] if paths.sweep_summary in existing else None
+    summaries = {only: paths.sweep_summary_of(only) for only in Scope}
+    approvals = {only: paths.approval_of(only) for only in Scope}
+    existing = store.stat_many([*summaries.values(), *approvals.values()])
+    swept_at = {only: existing[key].last_modified for only, key in summaries.items() if key in existing}
+    swept = {only: read_json(store, summaries[only])["outcomes"] for only in _latest(swept_at)}
     begun = notes(store, mark.mark_id)
     if begun and all(max(begun.values()) >= info.last_modified for info in existing.values()):
         total = read_restore_end(store, max(begun))
         if total is None:
             return {"state": "restored, number of objects unknown"}
-        deleted = outcomes["deleted"]["objects"] if outcomes else mark.candidates
+        # A sweep of the whole mark counts what sweeps of parts deleted before.
+        counted = [swept[Scope.all]] if Scope.all in swept else swept.values()
+        deleted = sum(outcomes["deleted"]["objects"] for outcomes in counted) if swept else mark.candidates
         is_whole = total.objects >= deleted
         state = "restored" if is_whole else f"partly restored ({total.objects} of {deleted})"
         return {"state": state, "restored": total.objects, "restored_bytes": total.size_bytes, "deleted": deleted}
-    if outcomes:
-        return {"state": "incomplete" if outcomes["failed"]["objects"] else "swept"}
-    return {"state": "approved" if paths.approval in existing else "marked"}
+    failed = any(outcomes["failed"]["objects"] for outcomes in swept.values())
+    approved = [only for only, key in approvals.items() if key in existing]
+    if any(only.is_part for only in (*swept, *approved)):
+        parts = {"swept": [only.value for only in swept], "approved": [only.value for only in approved]}
+        return {"state": _state_of_parts(mark, swept, approved, failed), **parts}
+    if swept:
+        return {"state": "incomplete" if failed else "swept"}
+    return {"state": "approved" if approved else "marked"}
+
+
+def _latest(swept_at: Mapping[Scope, datetime]) -> list[Scope]:
+    """Return the sweeps that no later sweep of the same objects follows."""
+
+    def is_followed(only: Scope) -> bool:
+        return is_swept(only, [other for other, at in swept_at.items() if other != only and at > swept_at[only]])
+
+    return [only for only in swept_at if not is_followed(only)]
+
+
+def _state_of_parts(mark: Mark, swept: Collection[Scope], approved: Collection[Scope], failed: bool) -> str:
+    """Return the state of a mark of which a part was approved or swept. A part without objects needs no sweep."""
+    empty = [only for only in PARTS if mark.reasons.get(only, {}).get("objects") == 0]
+    done = [*swept, *empty] if swept else []
+    if is_swept(Scope.all, done):
+        return "incomplete" if failed else "swept"
+    waiting = [only for only in approved if not is_swept(only, done)]
+    states = [f"{'incomplete' if failed else 'swept'}: only {_names(swept)}"] if swept else []
+    if waiting:
+        states.append("approved" if Scope.all in waiting else f"approved: only {_names(waiting)}")
+    return "; ".join(states)
+
+
+def _names(scopes: Collection[Scope]) -> str:
+    return ", ".join(only.value.replace("_", " ") for only in scopes)
 
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:

@@ -11,6 +11,7 @@ from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAN
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.stored_marks import Marked, open_mark
 from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ApprovalError, SweepIncompleteError
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -28,18 +29,26 @@ class Swept:
     """The outcomes of a sweep. ``incomplete`` is the error to raise after its output."""
 
     mark_id: str
+    only: Scope
     outcomes: Outcomes
     errors: list[dict[str, str | int]] = field(default_factory=list)
     incomplete: SweepIncompleteError | None = None
 
 
-def mark(settings: Settings, out: Output, repository: str, min_age_hours: float | None, unsafe_min_age: bool) -> Mark:
-    """Make a mark of a repository, and return it as stored."""
+def mark(
+    settings: Settings,
+    out: Output,
+    repository: str,
+    min_age_hours: float | None,
+    unsafe_min_age: bool,
+    only: Scope = Scope.all,
+) -> Mark:
+    """Make a mark of a repository, of all candidates or of one part, and return it as stored."""
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     server.repository(repository)  # a wrong name fails before Spark starts
     run_key = new_run_key(repository, utc_now())
     with GCSession.open(settings) as session, out.progress(f"marking {repository}"):
-        facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
+        facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
     return open_mark(repository, facts["mark_id"], server, settings).mark
 
 
@@ -52,9 +61,11 @@ def approve(
     approved_by: str,
     overrides: tuple[str, ...] = (),
     why: str = "",
+    only: Scope = Scope.all,
 ) -> dict[str, Any]:
-    """Approve a mark, and return the approval with the next step."""
+    """Approve a mark, or one part of it, and return the approval with the next step."""
     marked = find_mark(settings, repository, mark_id)
+    marked.mark.refuse_no_part(only)  # fails before Spark starts
     config = ApprovalConfig(
         mark_id=mark_id,
         digest=digest,
@@ -62,6 +73,7 @@ def approve(
         overrides=list(overrides),
         why=why,
         approved_via=VIA_COMMAND_LINE,
+        only=only,
     )
     with GCSession.open(settings) as session, out.progress(f"approving {mark_id}"):
         session.approve(marked.mark.run_key, config)
@@ -70,14 +82,15 @@ def approve(
         "mark_id": mark_id,
         "repository": repository,
         "digest": digest,
+        "only": only.value,
         "approved_by": approved_by,
         "overrides": list(overrides),
-        "next": _next_of_approved(settings, repository, mark_id, is_kept),
+        "next": _next_of_approved(settings, repository, mark_id, only, is_kept),
     }
 
 
-def _next_of_approved(settings: Settings, repository: str, mark_id: str, is_kept: bool) -> str:
-    sweep_command = f"`lakefs-gc sweep {repository} --mark {mark_id}`"
+def _next_of_approved(settings: Settings, repository: str, mark_id: str, only: Scope, is_kept: bool) -> str:
+    sweep_command = f"`lakefs-gc sweep {repository} --mark {mark_id}{only.option}`"
     if is_kept:
         return (
             "If Dagster's daemon runs on this DAGSTER_HOME, the sensor sweep_after_mark starts the sweep within a "
@@ -92,40 +105,49 @@ def _next_of_approved(settings: Settings, repository: str, mark_id: str, is_kept
 
 
 def sweep(
-    settings: Settings, out: Output, repository: str, mark_id: str, digest: str = "", *, approved_by: str
+    settings: Settings,
+    out: Output,
+    repository: str,
+    mark_id: str,
+    digest: str = "",
+    *,
+    approved_by: str,
+    only: Scope = Scope.all,
 ) -> Swept:
-    """Sweep a mark. Raises what the stage raises, except for failed deletes.
+    """Sweep a mark, or one part of it. Raises what the stage raises, except for failed deletes.
 
     Raises ``ApprovalError`` without ``digest`` if another installation made the mark and it has no approval.
     """
     marked = find_mark(settings, repository, mark_id)
+    marked.mark.refuse_no_part(only)  # fails before Spark starts
     config = SweepConfig(
         mark_id=mark_id,
         approve_digest=digest or marked.mark.digest,
         approved_by=approved_by,
         approved_via=VIA_SWEEP_COMMAND,
+        only=only,
     )
     try:
         with GCSession.open(settings) as session, out.progress(f"sweeping {mark_id}"):
             if not digest:
-                _refuse_unknown_mark(marked, Workspace(session.settings.resolved_work_url()))
+                _refuse_unknown_mark(marked, only, Workspace(session.settings.resolved_work_url()))
             session.sweep(marked.mark.run_key, config)
     except SweepIncompleteError as error:
         if "outcomes" not in error.facts:
             raise
-        return Swept(mark_id, error.facts["outcomes"], error.facts.get("errors", []), error)
-    return Swept(mark_id, read_json(marked.store, MarkPaths.of(mark_id).sweep_summary)["outcomes"])
+        return Swept(mark_id, only, error.facts["outcomes"], error.facts.get("errors", []), error)
+    return Swept(mark_id, only, read_json(marked.store, MarkPaths.of(mark_id).sweep_summary_of(only))["outcomes"])
 
 
-def _refuse_unknown_mark(marked: Marked, workspace: Workspace) -> None:
+def _refuse_unknown_mark(marked: Marked, only: Scope, workspace: Workspace) -> None:
     """Raise ``ApprovalError`` for a mark of another installation: it may have been rewritten since."""
     mark = marked.mark
-    if workspace.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(marked.store, mark):
+    if workspace.has_made(mark.run_key, mark.mark_id, mark.digest) or is_approved(marked.store, mark, only):
         return
     raise ApprovalError(
         f"mark {mark.mark_id} of {mark.repository} was not made by this installation. Its digest is {mark.digest}",
         remedy="compare this digest with the one that was shown when the mark was made, then pass it: "
-        f"`lakefs-gc sweep {mark.repository} --mark {mark.mark_id} --digest {mark.digest}`",
+        f"`lakefs-gc sweep {mark.repository} --mark {mark.mark_id}{only.option} --digest {mark.digest}`",
     )
 
 
@@ -133,4 +155,4 @@ def sweep_facts(swept: Swept) -> dict[str, Any]:
     """Return a sweep as JSON for scripts: objects and bytes of each outcome, and the most frequent errors."""
     counts = {name: outcome["objects"] for name, outcome in swept.outcomes.items()}
     sizes = {f"{name}_bytes": outcome["size_bytes"] for name, outcome in swept.outcomes.items()}
-    return {"mark_id": swept.mark_id, **counts, **sizes, "errors": swept.errors}
+    return {"mark_id": swept.mark_id, "only": swept.only.value, **counts, **sizes, "errors": swept.errors}

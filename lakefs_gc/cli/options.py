@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.terminal.output import Output
 
 Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
@@ -26,6 +28,27 @@ UnsafeMinAge = Annotated[
 ApprovedBy = Annotated[
     str, typer.Option("--by", metavar="NAME", help="Who approves. Default on a terminal: the user who is logged in.")
 ]
+
+
+class Part(StrEnum):
+    """The part of a mark, as the command line spells it."""
+
+    expired = "expired"
+    never_committed = "never-committed"
+
+
+Only = Annotated[
+    Part | None,
+    typer.Option(
+        help="Only the objects of this part: those that commits had, all expired now, or those that were never "
+        "committed. Default: the whole mark."
+    ),
+]
+
+
+def scope_of(only: Part | None) -> Scope:
+    """Return what the option ``--only`` selects."""
+    return Scope[only.name] if only else Scope.all
 
 
 class GlobalOptions:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Clock, Workspace
@@ -88,16 +89,24 @@ class GCRun:
     """More prefixes of full addresses than ``spellings``: how the server's API and the mounts spell the namespace."""
     folder_mounts: tuple[tuple[str, str], ...] = ()
     """Where this machine reaches other folders of the server's disk."""
+    only: Scope = Scope.all
+    """Which candidates the run marks: all, or those with one reason."""
 
     def to_facts(self) -> dict[str, Any]:
-        """Return the facts as JSON, for the manifest of the store listing."""
-        return asdict(self) | {
-            "store": self.store.url,
-            "started_at": self.started_at.isoformat(),
-            "cutoff": self.cutoff.isoformat(),
-            "server_folders": list(self.server_folders),
-            "folder_mounts": [list(mount) for mount in self.folder_mounts],
-        }
+        """Return the facts as JSON, for the manifest of the store listing. ``only`` is recorded for a part."""
+        facts = asdict(self)
+        only = facts.pop("only")
+        return (
+            facts
+            | ({"only": only.value} if only.is_part else {})
+            | {
+                "store": self.store.url,
+                "started_at": self.started_at.isoformat(),
+                "cutoff": self.cutoff.isoformat(),
+                "server_folders": list(self.server_folders),
+                "folder_mounts": [list(mount) for mount in self.folder_mounts],
+            }
+        )
 
     @classmethod
     def of(cls, listing: DatasetManifest) -> GCRun:
@@ -113,6 +122,7 @@ class GCRun:
                     "server": ServerIdentity(**facts["server"]),
                     "server_folders": tuple(facts["server_folders"]),
                     "folder_mounts": tuple((prefix, url) for prefix, url in facts["folder_mounts"]),
+                    "only": Scope(facts.get("only", Scope.all)),
                 }
             )
         except (TypeError, KeyError, ValueError):
@@ -186,8 +196,10 @@ class RunContext:
         return replace(self, settings=self.settings.model_copy(update={"safety": safety}))
 
 
-def begin_run(context: RunContext, run_key: str) -> GCRun:
+def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCRun:
     """Check the repository, the namespaces of other repositories and the clocks, and fix the cutoff (rules 2 and 5).
+
+    ``only``: which candidates the run marks.
 
     Raise ``RepositoryNotFoundError``, ``ReadOnlyRepositoryError``, ``NamespaceError``, ``ClockSkewError`` or
     ``SafetyError``.
@@ -215,6 +227,7 @@ def begin_run(context: RunContext, run_key: str) -> GCRun:
         server=ServerIdentity.of(server, repository),
         server_folders=learn_folders(server, repository, settings, location),
         folder_mounts=folder_mounts(settings) if is_local(namespace) else (),
+        only=only,
     )
 
 

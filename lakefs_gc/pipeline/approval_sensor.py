@@ -29,6 +29,7 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.pending_approvals import PendingApproval, pending_approvals
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.run import repository_of
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.partitions import gc_runs
@@ -138,6 +139,8 @@ def _is_recorded(instance: DagsterInstance, approval: PendingApproval) -> bool:
         (recorded := record.asset_materialization) is not None
         and recorded.metadata.get("approved_at") == MetadataValue.timestamp(approval.approval.approved_at)
         and recorded.metadata.get("digest") == MetadataValue.text(approval.approval.digest)
+        # Earlier versions recorded approvals of whole marks only, without this field.
+        and recorded.metadata.get("only", MetadataValue.text(Scope.all)) == MetadataValue.text(approval.approval.only)
         for record in records
     )
 

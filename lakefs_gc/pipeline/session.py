@@ -20,6 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from lakefs_gc.config import Settings
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
@@ -75,12 +76,19 @@ class GCSession:
                     _stop_spark()  # otherwise its tasks write into the folder while it is removed
                     raise
 
-    def mark(self, run_key: str, *, min_age_hours: float | None = None, unsafe_min_age: bool = False) -> Facts:
+    def mark(
+        self,
+        run_key: str,
+        *,
+        min_age_hours: float | None = None,
+        unsafe_min_age: bool = False,
+        only: Scope = Scope.all,
+    ) -> Facts:
         """Run ``gc_mark`` and return the metadata of the mark. Raises what the stages raise.
 
         A mark with a failed check is returned as well, although its Dagster run failed.
         """
-        config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age)
+        config = ListingConfig(min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
         try:
             return self.materialize(gc_mark.name, run_key, {"store_listing": config})["mark"]
         except DagsterAssetCheckFailedError:

@@ -24,7 +24,8 @@ def mark_metadata(mark: Mark, contents: Overview) -> Metadata:
             "Review the numbers. To approve, materialize **sweep_approval** for this partition with this configuration "
             f"(or run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`). The sensor then starts the sweep."
             f"\n\n```yaml\nops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n"
-            "      approved_by: YOUR NAME\n```"
+            "      approved_by: YOUR NAME\n```\n\nTo approve one part of the mark, add `only: expired` or "
+            "`only: never_committed`. The rest can be approved later."
         ),
         "size": human_bytes(mark.candidate_bytes or 0),
         "bytes": mark.candidate_bytes or 0,
@@ -45,6 +46,7 @@ def mark_metadata(mark: Mark, contents: Overview) -> Metadata:
         "sample": table([_sample_row(row) for row in contents.sample]),
         **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
         "cutoff": MetadataValue.timestamp(mark.cutoff),
+        "only": mark.only.value,
         "mark_id": mark.mark_id,
         "digest": mark.digest,
         "sweep_policy": mark.sweep_policy,
@@ -69,6 +71,7 @@ def approval_metadata(approval: Approval) -> Metadata:
     return {
         "mark_id": approval.mark_id,
         "digest": approval.digest,
+        "only": approval.only.value,
         "approved_by": approval.approved_by,
         "approved_via": approval.approved_via,
         "approved_at": MetadataValue.timestamp(approval.approved_at),

@@ -37,6 +37,7 @@ from dagster import (
 
 from lakefs_gc.config import MANUAL, SweepPolicy, SweepSettings
 from lakefs_gc.engine.records.approval import POLICY
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Clock, utc_now
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.jobs import gc_sweep
@@ -69,6 +70,8 @@ class MarkRecord:
     """For a mark: the policy that may sweep it without a person, and its delay (``Mark.sweep_policy``)."""
     approved_epoch_seconds: float = 0.0
     """For an approval: its time. Two records of one approval are one request."""
+    only: Scope = Scope.all
+    """For an approval or a sweep: what it is of, the whole mark or one part."""
 
     @classmethod
     def of(cls, record: EventLogRecord) -> MarkRecord | None:
@@ -78,6 +81,10 @@ class MarkRecord:
             return None
         metadata = {name: value.value for name, value in materialization.metadata.items()}
         if not metadata.get("mark_id") or not metadata.get("digest"):
+            return None
+        # Earlier versions approved and swept whole marks only, without this field.
+        only = metadata.get("only", Scope.all)
+        if only not in list(Scope):
             return None
         approved_at = metadata.get("approved_at")
         rows, delay_hours = metadata.get("dagster/row_count"), metadata.get("sweep_delay_hours")
@@ -91,6 +98,7 @@ class MarkRecord:
             policy=str(metadata.get("sweep_policy", MANUAL)),
             delay_seconds=delay_hours * 3600 if isinstance(delay_hours, int | float) else 0.0,
             approved_epoch_seconds=approved_at if isinstance(approved_at, float) else record.timestamp,
+            only=Scope(str(only)),
         )
 
 
@@ -205,12 +213,15 @@ def evaluate(
     last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
     approvals, last_approval = _new_since(last_approval, instance, _APPROVAL)
     for approval in approvals:
+        # The decision of a person replaces the policy. That also holds for the part that the person did not approve.
         waiting = [other for other in waiting if other.digest != approval.digest]
         if not _is_swept(instance, approval, approval.storage_id):
             # Approving again after a failed sweep starts a new sweep, so the key contains the time of the approval.
-            key = f"{approval.run_key}:{approval.digest}:approval-{approval.approved_epoch_seconds:.6f}"
+            time = f"{approval.approved_epoch_seconds:.6f}"
+            key = f"{approval.run_key}:{approval.digest}:approval-{time}{approval.only.suffix}"
             if key not in {request.run_key for request in requests}:
-                requests.append(_request(approval.run_key, SweepConfig(mark_id=approval.mark_id), key))
+                config = SweepConfig(mark_id=approval.mark_id, only=approval.only)
+                requests.append(_request(approval.run_key, config, key))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
     requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
     left = tuple(mark for mark in waiting if mark not in due)
@@ -306,9 +317,14 @@ def _mark_records(records: Sequence[EventLogRecord], asset: AssetKey) -> list[Ma
 
 
 def _is_swept(instance: DagsterInstance, mark: MarkRecord | WaitingMark, after_storage_id: int = 0) -> bool:
-    """Return whether a sweep of this mark succeeded after a record, for example on the command line."""
+    """Return whether a sweep of this mark succeeded after a record, for example on the command line.
+
+    For the approval of a part or of the whole mark, the sweep must have been of everything that was approved. For a
+    mark that waits for its policy, any sweep counts: then a person has decided what is swept.
+    """
     sweeps = _mark_records(_records_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key]), _SWEEP)
-    return any(sweep.digest == mark.digest for sweep in sweeps)
+    approved = mark.only if isinstance(mark, MarkRecord) else None
+    return any(sweep.digest == mark.digest and (approved is None or sweep.only.covers(approved)) for sweep in sweeps)
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:

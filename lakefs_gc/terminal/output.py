@@ -93,6 +93,7 @@ class Output:
             ("digest", mark.digest),
             ("cutoff", mark.cutoff.isoformat()),
             *((name.replace("_", " "), f"{count:,}") for name, count in mark.counts.items()),
+            *((("only", mark.only.value.replace("_", " ")),) if mark.only.is_part else ()),
             ("candidates", f"{mark.candidates:,}"),
             ("candidate bytes", _size(mark.candidate_bytes)),
             ("space after deletes", mark.run.get("deleted_bytes", "unknown")),

@@ -21,7 +21,17 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     marked = run("mark", REPOSITORY, "--min-age", "1s", "--json")
     assert marked.exit_code == 0, marked.err
     made = marked.json()
-    expected = {"mark_id", "repository", "location", "digest", "listed", "committed", "uncommitted", "candidates"}
+    expected = {
+        "mark_id",
+        "repository",
+        "location",
+        "digest",
+        "listed",
+        "committed",
+        "uncommitted",
+        "candidates",
+        "only",
+    }
     expected |= {"candidate_bytes", "deleted_bytes", "cutoff", "failed_checks", "brakes"}
     assert set(made) == expected | {"not_lakefs", "not_lakefs_bytes", "named_at_root"}
     assert (made["not_lakefs"], made["not_lakefs_bytes"], made["named_at_root"]) == (0, 0, "")

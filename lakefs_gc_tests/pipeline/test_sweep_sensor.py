@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 import lakefs_gc.pipeline.sweep_sensor as sensors
 from lakefs_gc.config import Settings, SweepSettings
+from lakefs_gc.engine.scope import Scope
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate, sweep_sensor
@@ -409,3 +411,47 @@ def test_sensor_starts_runs_of_the_sweep_job() -> None:
     assert definition.job_name == "gc_sweep"
     assert definition.description
     assert "6 hours" in str(sweep_sensor(AFTER).description)
+
+
+def test_the_approval_of_a_part_starts_the_sweep_of_this_part(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST)
+    record_approval(instance, FIRST, digest, "expired")
+    requests, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    assert [SweepConfig(**config_of(request)).only for request in requests] == [Scope.expired]
+    record_sweep(instance, FIRST, digest, "expired")
+    record_approval(instance, FIRST, digest, "never_committed")
+    record_approval(instance, FIRST, digest)
+    later, cursor, _ = evaluate(instance, cursor, MANUAL, now())
+    assert [SweepConfig(**config_of(request)).only for request in later] == [Scope.never_committed, Scope.all]
+    keys = [request.run_key for request in (*requests, *later)]
+    assert len(set(keys)) == 3
+    assert evaluate(instance, cursor, MANUAL, now())[0] == []
+
+
+def test_a_sweep_of_a_part_does_not_answer_the_approval_of_more(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST)
+    for approved in ("expired", "never_committed", "all"):
+        record_approval(instance, FIRST, digest, approved)
+    record_sweep(instance, FIRST, digest, "expired")
+    requests, _, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    assert [SweepConfig(**config_of(request)).only for request in requests] == [Scope.never_committed, Scope.all]
+    record_sweep(instance, FIRST, digest)
+    assert evaluate(instance, SensorCursor(), MANUAL, now())[0] == []
+
+
+@pytest.mark.parametrize("decided_by", [record_approval, record_sweep])
+def test_a_policy_does_not_sweep_what_a_person_did_not_approve(
+    instance: DagsterInstance, decided_by: Callable[[DagsterInstance, str, str, str], None]
+) -> None:
+    digest = record_mark(instance, FIRST)
+    _, cursor, _ = evaluate(instance, SensorCursor(), AFTER, now())
+    assert [mark.digest for mark in cursor.waiting] == [digest]
+    decided_by(instance, FIRST, digest, "expired")
+    requests, cursor, _ = evaluate(instance, cursor, AFTER, in_hours(7))
+    assert [config_of(request)["approve_digest"] for request in requests] in ([], [""])
+    assert cursor.waiting == ()
+
+
+def test_an_approval_of_an_unknown_part_starts_nothing(instance: DagsterInstance) -> None:
+    record_approval(instance, FIRST, record_mark(instance, FIRST), "some")
+    assert evaluate(instance, SensorCursor(), MANUAL, now())[0] == []

@@ -37,6 +37,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
@@ -233,6 +234,8 @@ class Collector:
             self.settings.resolved_work_url(), max_range_cache_bytes=self.settings.max_range_cache_bytes
         )
         self.run_key = new_run_key(repository.name, utc_now())
+        self.only = Scope.all
+        """Which candidates the next run marks."""
         self.swept: dict[str, str] = {}
         """Address to outcome, of the last sweep."""
         self.errors: dict[str, str] = {}
@@ -242,7 +245,7 @@ class Collector:
 
     def begin(self) -> GCRun:
         """The run, begun anew."""
-        return begin_run(self.context, self.run_key)
+        return begin_run(self.context, self.run_key, self.only)
 
     @property
     def context(self) -> RunContext:
@@ -382,7 +385,7 @@ class Collector:
         mark_id = new_reversed_id(utc_now())
         return write_mark(run, candidates=self.dataset("candidates"), counts={}, mark_id=mark_id)
 
-    def approve(self, mark: Mark) -> None:
+    def approve(self, mark: Mark, only: Scope = Scope.all) -> None:
         approve(
             self.repository.store,
             mark,
@@ -392,6 +395,7 @@ class Collector:
             now=utc_now(),
             age=timedelta(0),
             safety=self.safety,
+            only=only,
         )
 
     def read_mark(self, mark_id: str) -> Mark:
@@ -408,6 +412,7 @@ class Collector:
         not_backed_up: DataFrame | None = None,
         named_at_root: str = "",
         overrides: Iterable[str] = (),
+        only: Scope = Scope.all,
         **settings: float,
     ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
@@ -427,6 +432,7 @@ class Collector:
             known_restores=known_restores,
             not_backed_up=not_backed_up,
             named_at_root=named_at_root,
+            only=only,
             sleep=sleep,
         )
         self.workspace.write(self.spark, self.run_key, "sweep", output)

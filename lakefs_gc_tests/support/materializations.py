@@ -31,14 +31,20 @@ def record_mark(
     return digest
 
 
-def record_approval(instance: DagsterInstance, run_key: str, digest: str) -> None:
-    """Record a materialization of ``sweep_approval``."""
-    _record(instance, "sweep_approval", run_key, {"mark_id": mark_id_of(run_key), "digest": digest})
+def record_approval(instance: DagsterInstance, run_key: str, digest: str, only: str = "") -> None:
+    """Record a materialization of ``sweep_approval``; without ``only`` as versions before parts of marks did."""
+    metadata = {"mark_id": mark_id_of(run_key), "digest": digest} | ({"only": only} if only else {})
+    _record(instance, "sweep_approval", run_key, metadata)
 
 
-def record_sweep(instance: DagsterInstance, run_key: str, digest: str) -> None:
-    """Record a materialization of ``sweep``."""
-    _record(instance, "sweep", run_key, {"mark_id": mark_id_of(run_key), "digest": digest, "dagster/row_count": 3})
+def record_sweep(instance: DagsterInstance, run_key: str, digest: str, only: str = "") -> None:
+    """Record a materialization of ``sweep``; without ``only`` as versions before parts of marks did."""
+    metadata: dict[str, str | int | float] = {
+        "mark_id": mark_id_of(run_key),
+        "digest": digest,
+        "dagster/row_count": 3,
+    }
+    _record(instance, "sweep", run_key, metadata | ({"only": only} if only else {}))
 
 
 def record_manually(instance: DagsterInstance, asset: str, run_key: str) -> None:

@@ -12,19 +12,23 @@ from typing import Annotated
 
 import typer
 
-from lakefs_gc.cli.options import OPTIONS, ApprovedBy, AsJSON, MarkId, MinAge, Repository, UnsafeMinAge
+from lakefs_gc.cli.options import OPTIONS, ApprovedBy, AsJSON, MarkId, MinAge, Only, Repository, UnsafeMinAge, scope_of
 from lakefs_gc.config import parse_duration_hours
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError
 
 
 def mark(
-    repository: Repository, min_age: MinAge = "", unsafe_min_age: UnsafeMinAge = False, json: AsJSON = False
+    repository: Repository,
+    min_age: MinAge = "",
+    unsafe_min_age: UnsafeMinAge = False,
+    only: Only = None,
+    json: AsJSON = False,
 ) -> None:
     """Decide which objects may be deleted, and write the mark. Deletes nothing."""
     from lakefs_gc.cli import mark_reports, mark_runs
 
     out = OPTIONS.output(json)
-    marked = mark_runs.mark(OPTIONS.settings(), out, repository, _hours(min_age), unsafe_min_age)
+    marked = mark_runs.mark(OPTIONS.settings(), out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
     out.result(mark_reports.mark_facts(marked), lambda: out.show_mark(marked))
 
 
@@ -40,12 +44,13 @@ def approve(
         list[str] | None, typer.Option(help="A failed check that does not block the sweep of this mark.")
     ] = None,
     why: Annotated[str, typer.Option(help="The reason for the overrides, which is recorded.")] = "",
+    only: Only = None,
     json: AsJSON = False,
 ) -> None:
-    """Approve the sweep of a mark. Where Dagster runs, a sensor then starts the sweep."""
+    """Approve the sweep of a mark, or of one part of it. Where Dagster runs, a sensor then starts the sweep."""
     from lakefs_gc.cli import mark_reports, mark_runs
 
-    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    out, settings, scope = OPTIONS.output(json), OPTIONS.settings(), scope_of(only)
     if not (digest and by) and not sys.stdin.isatty():
         raise ConfigurationError(
             "Cannot ask for confirmation: standard input is not a terminal. An approval names the digest of the mark "
@@ -57,14 +62,15 @@ def approve(
         shown, overview = mark_reports.show(settings, repository, mark_id)
         out.show_mark(shown)
         out.show_overview(overview)
-        if not _confirmed(f"Approve the deletion of these {shown.candidates} objects, as {by}?"):
+        objects = f"{shown.objects_of(scope)} objects{scope.words}"
+        if not _confirmed(f"Approve the deletion of these {objects}, as {by}?"):
             out.result({"mark_id": mark_id, "approved": False}, lambda: out.say("Nothing was approved."))
             return
         digest = shown.digest
-    facts = mark_runs.approve(settings, out, repository, mark_id, digest, by, tuple(override or ()), why)
+    facts = mark_runs.approve(settings, out, repository, mark_id, digest, by, tuple(override or ()), why, scope)
 
     def show_approval() -> None:
-        out.say(f"mark {mark_id} approved by {by}, with digest {digest}")
+        out.say(f"mark {mark_id}{scope.words} approved by {by}, with digest {digest}")
         out.say(facts["next"])
 
     out.result(facts, show_approval)
@@ -77,13 +83,19 @@ def sweep(
         str, typer.Option(help="Digest of the mark. Required for a mark that another installation made.")
     ] = "",
     by: ApprovedBy = "",
+    only: Only = None,
     json: AsJSON = False,
 ) -> None:
-    """Delete the objects of a mark. Naming the mark here approves it. A second sweep continues an unfinished one."""
+    """Delete the objects of a mark, or of one part of it.
+
+    Naming the mark here approves it, or the part. A second sweep continues an unfinished one.
+    """
     from lakefs_gc.cli import mark_runs
 
     out = OPTIONS.output(json)
-    swept = mark_runs.sweep(OPTIONS.settings(), out, repository, mark_id, digest, approved_by=by or _current_user())
+    swept = mark_runs.sweep(
+        OPTIONS.settings(), out, repository, mark_id, digest, approved_by=by or _current_user(), only=scope_of(only)
+    )
     out.result(mark_runs.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
         raise swept.incomplete
@@ -95,6 +107,7 @@ def run(
     unsafe_min_age: UnsafeMinAge = False,
     yes: Annotated[bool, typer.Option("--yes", help="Sweep without asking.")] = False,
     by: ApprovedBy = "",
+    only: Only = None,
     json: AsJSON = False,
 ) -> None:
     """Mark, show the decision, ask, back up where the settings require it, and sweep."""
@@ -106,7 +119,7 @@ def run(
             "Cannot ask for confirmation: standard input is not a terminal",
             remedy="pass --yes, or run `mark` and `sweep` separately",
         )
-    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age)
+    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
     out.show_mark(marked)
     not_swept = {**mark_reports.mark_facts(marked), "swept": False}
     if not marked.candidates:

@@ -2,7 +2,8 @@
 
 candidates = unmatched (those in the store) - kept
 
-The reason (``expired`` or ``never_committed``) is for the report alone. No decision depends on it.
+The reason is ``expired`` or ``never_committed``. A run of one part keeps only the candidates with its reason, and a
+sweep of a part only deletes those. Whether an object is a candidate does not depend on it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def candidates(
 ) -> StageOutput:
     """Return the unreferenced objects that are not kept, each with its reason. Columns: ``schemas.CANDIDATES``.
 
+    In a run of one part (``run.only``) these are only the objects of this part.
+
     Raises ``InputOrderError`` if the inputs are out of order, of different runs, or not made from each other (rule 1).
     """
     began_at = context.clock()
@@ -48,8 +51,9 @@ def candidates(
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
     garbage = unreferenced_objects(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    reasoned = _with_reason(context, run, garbage, active_ranges)
     return StageOutput(
-        dataframe=_with_reason(context, run, garbage, active_ranges),
+        dataframe=reasoned.where(F.col("reason") == run.only.value) if run.only.is_part else reasoned,
         began_at=began_at,
         facts={
             "cutoff": unmatched.manifest.facts["cutoff"],
@@ -95,7 +99,7 @@ def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache
         try:
             return list(live_addresses(data, file, folders, None))
         except CorruptRangeError as error:
-            # No live object depends on this file. Objects that it alone refers to are reported as never committed.
+            # No live object depends on this file. Objects that it alone refers to count as never committed.
             logger.warning("skipped a range of no active commit that cannot be parsed: %s", error)
             return None
 

@@ -23,6 +23,7 @@ from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.gc_rules import rules_from_record
@@ -126,7 +127,9 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | 
         except (MarkError, CorruptFileError) as error:
             return Unknown(f"the rules of the previous mark {earlier_id} are unknown: {error.message}")
         was_blocked = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
-        if not was_blocked or store.stat_many([MarkPaths.of(earlier_id).sweep_summary]):
+        # Rules decide which objects are expired. A sweep of the others says nothing about them.
+        swept = [MarkPaths.of(earlier_id).sweep_summary_of(only) for only in (Scope.all, Scope.expired)]
+        if not was_blocked or store.stat_many(swept):
             protections = protections_from_json(earlier.run.get("protections"))
             return EarlierMark(earlier_id, rules_from_record(earlier.rules), protections)
     return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator
 
@@ -14,14 +15,20 @@ from lakefs_gc.config import MANUAL, SafetyParameters
 from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, current_name, refuse_failed_checks
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
+from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectInfo, ObjectStore
+
+logger = logging.getLogger(__name__)
 
 VIA_DAGSTER = "dagster"
 VIA_COMMAND_LINE = "command line"
 VIA_SWEEP_COMMAND = "sweep command"
 """Given by a command that sweeps itself, so the sensor must not start another sweep for it."""
+_VERSION = 2
+_WHOLE_MARKS = 1
+"""The version before approvals of parts: each is of a whole mark."""
 POLICY = "policy "
 """The prefix of ``approved_via`` in the approval of a policy."""
 
@@ -37,7 +44,7 @@ _Reason = Annotated[str, AfterValidator(_refuse_blank)]
 
 @record
 class Approval(DurableRecord):
-    """Who approved which digest of which mark, when (UTC) and how.
+    """Who approved which digest of which mark, or of which part of it, when (UTC) and how.
 
     ``approved_via`` is ``VIA_DAGSTER``, ``VIA_COMMAND_LINE``, ``VIA_SWEEP_COMMAND``, or ``POLICY`` and its name, as
     ``policy after``.
@@ -51,9 +58,13 @@ class Approval(DurableRecord):
     approved_at: Time
     overrides: dict[str, _Reason] = field(default_factory=dict)
     """Name of each overridden check to the reason."""
+    only: Scope = Scope.all
+    """What was approved: the whole mark, or one part of it."""
+    schema_version: int = field(default=_VERSION, kw_only=True)
 
     kind = "an approval"
-    version_keys = MappingProxyType({1: None})
+    current_version = _VERSION
+    version_keys = MappingProxyType({_WHOLE_MARKS: None})
     remedy = "Approve the mark again"
     sorted_fields = False
 
@@ -62,6 +73,15 @@ class Approval(DurableRecord):
         """Read an approval, with the current names of checks. Raise ``CorruptFileError``."""
         approval = super().from_json(data, file)
         return replace(approval, overrides=with_current_names(approval.overrides, f"the approval {file}"))
+
+    @classmethod
+    def upgrade(cls, content: dict[str, Any], version: int, file: str) -> dict[str, Any]:
+        """Return the fields. An approval of version 1 is of the whole mark."""
+        if version != _WHOLE_MARKS:
+            return content
+        if "only" in content:
+            raise ValueError(f"version {version} has no field 'only'")
+        return content | {"only": Scope.all.value}
 
 
 def with_current_names(overrides: Mapping[str, str], where: str) -> dict[str, str]:
@@ -80,12 +100,14 @@ def approve(
     age: timedelta,
     safety: SafetyParameters,
     overrides: Mapping[str, str] | None = None,
+    only: Scope = Scope.all,
 ) -> Approval:
-    """Record that the mark with this digest may be swept, and which failed checks are overridden.
+    """Record that the mark with this digest, or one part of it, may be swept, and which failed checks are overridden.
 
     ``age`` is the greatest age of the mark (``age_of``). Raise ``ApprovalError`` if no person is named, if the mark has
-    another digest, or if an override has an unknown check or no reason, and ``SafetyError`` if a failed check blocks
-    the sweep and is not overridden. The checks of a mark of lakeFS's own client are evaluated when it is swept.
+    another digest, or if an override has an unknown check or no reason, ``MarkError`` if the mark does not record which
+    objects are of the part, and ``SafetyError`` if a failed check blocks the sweep and is not overridden. The checks of
+    a mark of lakeFS's own client are evaluated when it is swept.
     """
     if not by.strip():
         raise ApprovalError(
@@ -110,6 +132,7 @@ def approve(
                 remedy="Pass --why REASON, or fill in the field `why` in the UI",
             )
     refuse_other_digest(mark, digest)
+    mark.refuse_no_part(only)
     refuse_failed_checks(
         mark.checks,
         overrides,
@@ -118,8 +141,8 @@ def approve(
         age=age,
         safety=safety,
     )
-    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, overrides)
-    store.put(MarkPaths.of(mark.mark_id).approval, approval.to_json())
+    approval = Approval(mark.mark_id, mark.repository, digest, by, via, now, overrides, only)
+    store.put(MarkPaths.of(mark.mark_id).approval_of(only), approval.to_json())
     return approval
 
 
@@ -154,32 +177,68 @@ def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) 
         )
 
 
-def is_approved(store: ObjectStore, mark: Mark) -> bool:
-    """Return whether the mark has a valid approval. A second one would replace its overrides."""
+def refuse_part_approved(store: ObjectStore, mark: Mark) -> None:
+    """Raise ``ApprovalError`` if a part of the mark was approved: then no policy sweeps the rest of it.
+
+    A person who approves one part has reviewed the mark, and has omitted the other part.
+    """
+    paths = MarkPaths.of(mark.mark_id)
+    approved = [only for only in PARTS if store.stat_many([paths.approval_of(only)])]
+    if approved:
+        [rest] = [only for only in PARTS if only != approved[0]]
+        raise ApprovalError(
+            f"Only a part of mark {mark.mark_id} of {mark.repository} was approved ({approved[0].value}), so the "
+            "policy does not sweep the whole mark",
+            remedy=f"Review the mark, then run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}"
+            f"{rest.option}`",
+        )
+
+
+def is_approved(store: ObjectStore, mark: Mark, only: Scope = Scope.all) -> bool:
+    """Return whether the mark, or a part of it, has a valid approval. A second one would replace its overrides."""
     try:
-        read_approval(store, mark)
+        read_approval(store, mark, only)
     except (ApprovalError, CorruptFileError):
         return False
     return True
 
 
-def read_approval(store: ObjectStore, mark: Mark) -> Approval:
-    """Return the approval of a mark.
+def read_approval(store: ObjectStore, mark: Mark, only: Scope = Scope.all) -> Approval:
+    """Return the approval of a mark, or of a part of it: that of the part, or one of the whole mark.
 
-    Raise ``ApprovalError`` if there is none, if it is for another digest, or if the mark was restored since.
+    Raise ``ApprovalError`` if there is none, if it is for another digest or another part, or if the mark was restored
+    since.
     """
-    key = MarkPaths.of(mark.mark_id).approval
-    stored = store.stat_many([key]).get(key)
-    if stored is None:
+    paths = MarkPaths.of(mark.mark_id)
+    scopes = list(dict.fromkeys((only, Scope.all)))
+    stored = store.stat_many([paths.approval_of(scope) for scope in scopes])
+    existing = [scope for scope in scopes if paths.approval_of(scope) in stored]
+    if not existing:
         raise ApprovalError(
-            f"The sweep of mark {mark.mark_id} of {mark.repository} is not approved",
-            remedy=f"Run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`, or materialize sweep_approval",
+            f"The sweep of mark {mark.mark_id} of {mark.repository}{only.words} is not approved",
+            remedy=f"Run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}{only.option}`, or materialize "
+            "sweep_approval",
         )
+    for scope in existing[:-1]:
+        try:
+            return _checked_approval(store, mark, scope, stored[paths.approval_of(scope)])
+        except (ApprovalError, CorruptFileError) as error:
+            logger.info("mark %s: the approval of a part is not valid: %s", mark.mark_id, error.message)
+    return _checked_approval(store, mark, existing[-1], stored[paths.approval_of(existing[-1])])
+
+
+def _checked_approval(store: ObjectStore, mark: Mark, only: Scope, stored: ObjectInfo) -> Approval:
+    key = MarkPaths.of(mark.mark_id).approval_of(only)
     approval = Approval.from_json(store.read(key), key)
     if (approval.digest, approval.mark_id, approval.repository) != (mark.digest, mark.mark_id, mark.repository):
         raise ApprovalError(
             f"The approval in {key} is for {approval.mark_id} of {approval.repository} with digest {approval.digest}, "
             f"but the mark is {mark.mark_id} of {mark.repository} with digest {mark.digest}",
+            remedy="Review the mark, then approve it again",
+        )
+    if approval.only != only:
+        raise ApprovalError(
+            f"The approval in {key} is of {approval.only.value} objects, not of {only.value} ones",
             remedy="Review the mark, then approve it again",
         )
     # Both times are of the store's clock; HEAD has whole seconds.

@@ -1,10 +1,11 @@
 """The ledger of a sweep: the outcome of each object, durable before it is reported (rule 9).
 
 Files ``lakefs-gc/ledger/<sequence>-<shard>-<attempt>-<chunk>-<kind>.parquet`` in the mark's folder, with the columns
-``RECORD``. ``<sequence>`` orders the passes of all sweeps of the mark. Before a chunk is deleted, an ``intent`` names
-its objects that exist. After the delete, an ``outcome`` has the store's answers. It is an ``unanswered`` instead if an
-attempt ended without an answer, because the store may still execute that attempt. If a sweep was killed in between, the
-next one finds the intent, and counts the objects that no longer exist as deleted by the sweep.
+``RECORD``. ``<sequence>`` orders the passes of all sweeps of the mark, and names the part that a sweep is of. Before a
+chunk is deleted, an ``intent`` names its objects that exist. After the delete, an ``outcome`` has the store's answers.
+It is an ``unanswered`` instead if an attempt ended without an answer, because the store may still execute that attempt.
+If a sweep was killed in between, the next one finds the intent, and counts the objects that no longer exist as deleted
+by the sweep.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.parquet import read_columns
@@ -108,6 +110,17 @@ class ChunkWriter:
         buffer = io.BytesIO()
         pq.write_table(pa.Table.from_batches([records], RECORD), buffer, compression="zstd")
         self._store.put(f"{self._prefix}{kind}.parquet", buffer.getvalue())
+
+
+def sequence_of(started_at: datetime, look: int, only: Scope) -> str:
+    """Return the sequence of one pass of a sweep that started at a time, of the whole mark or of one part."""
+    return f"{started_at:{SEQUENCE_FORMAT}}-{look:05d}{only.suffix}"
+
+
+def scope_of(key: str) -> Scope:
+    """Return what the sweep that wrote a file of a ledger was of: the whole mark, or one part."""
+    after_look = key.rpartition("/")[2].split("-")[2:3]
+    return next((only for only in PARTS if after_look == [only.value]), Scope.all)
 
 
 def is_intent(key: str) -> bool:

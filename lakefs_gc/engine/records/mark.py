@@ -10,12 +10,13 @@ import logging
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lakefs_gc.config import MANUAL
 from lakefs_gc.engine.records.check import FORMER_NAMES, Answer, Check, Severity
+from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.errors import MarkError
 from lakefs_gc.formats.durable_record import SealedRecord, Time, first_problem, record
 from lakefs_gc.formats.report import (
@@ -55,11 +56,21 @@ class MarkPaths:
 
     @property
     def approval(self) -> str:
-        return f"{self.report.folder}lakefs-gc/approval.json"
+        """The approval of the whole mark."""
+        return self.approval_of(Scope.all)
 
     @property
     def sweep_summary(self) -> str:
-        return f"{self.report.folder}lakefs-gc/sweep.json"
+        """The summary of a sweep of the whole mark."""
+        return self.sweep_summary_of(Scope.all)
+
+    def approval_of(self, only: Scope) -> str:
+        """Return the key of the approval of the whole mark, or of one part."""
+        return f"{self.report.folder}lakefs-gc/approval{only.suffix}.json"
+
+    def sweep_summary_of(self, only: Scope) -> str:
+        """Return the key of the summary of a sweep of the whole mark, or of one part."""
+        return f"{self.report.folder}lakefs-gc/sweep{only.suffix}.json"
 
     @property
     def ledger(self) -> str:
@@ -94,6 +105,7 @@ class _SweptBy(BaseModel):
     sweep_delay_hours: float
     needs_backup: bool
     longest_commit_minutes: float
+    only: Literal["all", "expired", "never_committed"] = "all"  # marks of all objects do not record it
 
 
 @record
@@ -144,6 +156,36 @@ class Mark(SealedRecord):
     def is_current(self) -> bool:
         """Whether the mark records everything that a sweep needs."""
         return self.schema_version > _TWO_ANSWERS
+
+    @property
+    def only(self) -> Scope:
+        """Which candidates the mark holds: all, or those with one reason."""
+        return Scope(self.run.get("only", Scope.all))
+
+    def objects_of(self, only: Scope) -> int:
+        """Return the number of objects of a part, or of the whole mark. Raise ``MarkError`` as ``refuse_no_part``."""
+        self.refuse_no_part(only)
+        return self.reasons[only]["objects"] if only.is_part else self.candidates
+
+    def bytes_of(self, only: Scope) -> int | None:
+        """Return the bytes of a part, or of the whole mark. Raise ``MarkError`` as ``refuse_no_part``."""
+        self.refuse_no_part(only)
+        return self.reasons[only]["size_bytes"] if only.is_part else self.candidate_bytes
+
+    def refuse_no_part(self, only: Scope) -> None:
+        """Raise ``MarkError`` if the mark does not record which of its objects are of the part ``only``."""
+        if not only.is_part:
+            return
+        if not self.is_ours or self.reasons.keys() != set(PARTS):
+            raise MarkError(
+                f"Mark {self.mark_id} does not record why each object is marked, so no part of it can be selected",
+                remedy=f"Approve or sweep the whole mark, or run `lakefs-gc mark {self.repository}{only.option}`",
+            )
+        if not self.only.covers(only):
+            raise MarkError(
+                f"Mark {self.mark_id} was made with{self.only.option}, so it holds no {only.value} objects",
+                remedy=f"Run `lakefs-gc mark {self.repository}{only.option}`",
+            )
 
     @property
     def unreadable(self) -> frozenset[str]:

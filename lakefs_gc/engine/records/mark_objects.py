@@ -13,8 +13,10 @@ from lakefs_gc.storage.location import StoreLocation
 
 
 def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFrame:
-    """Return the distinct marked objects: ``address``, ``size`` and ``last_modified`` (null if not recorded).
+    """Return the distinct marked objects: ``address``, ``size``, ``last_modified`` and ``reason``.
 
+    All but ``address`` are null if the mark does not record them. ``reason`` is also null for an address that the mark
+    has with two reasons: such an object is of no part.
     Computing the DataFrame raises ``MarkError`` if a part was changed after it was marked.
     """
     parts = local_rows(
@@ -23,9 +25,13 @@ def read_marked(spark: SparkSession, store: StoreLocation, mark: Mark) -> DataFr
         "key string, objects long, size_bytes long, sha256 string",
     )
     marked = parts.repartition(max(1, len(mark.parts))).mapInArrow(
-        _read_parts(store), "address string, size long, last_modified timestamp"
+        _read_parts(store), "address string, size long, last_modified timestamp, reason string"
     )
-    return marked.groupBy("address").agg(F.max("size").alias("size"), F.min("last_modified").alias("last_modified"))
+    return marked.groupBy("address").agg(
+        F.max("size").alias("size"),
+        F.min("last_modified").alias("last_modified"),
+        F.when(F.min("reason") == F.max("reason"), F.min("reason")).alias("reason"),
+    )
 
 
 @worker

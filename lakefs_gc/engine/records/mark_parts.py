@@ -20,8 +20,11 @@ PART_SCHEMA = pa.schema(
         pa.field("address", pa.string(), nullable=False),
         pa.field("size", pa.int64()),
         pa.field("last_modified", pa.timestamp("us", tz="UTC")),
+        pa.field("reason", pa.string()),
     ]
 )
+_OPTIONAL = ("size", "last_modified", "reason")
+"""Columns that lakeFS's own client does not write."""
 _LARGEST = 10
 _SAMPLE = 10
 
@@ -38,7 +41,7 @@ def part_content(marked: pa.Table) -> bytes:
 
 
 def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
-    """Return the verified rows of a part: ``address``, ``size`` and ``last_modified`` (null if not recorded).
+    """Return the verified rows of a file of a mark, with the columns ``PART_SCHEMA``: null what is not recorded.
 
     Raise ``MarkError`` if the file was changed after it was marked.
     """
@@ -50,7 +53,7 @@ def read_part(store: ObjectStore, part: MarkPart) -> pa.Table:
 
 def part_rows(content: bytes, file: str) -> pa.Table:
     """Return the rows of a Parquet file of a mark, with the columns of ``read_part``. Raise ``CorruptFileError``."""
-    return read_columns(content, PART_SCHEMA, file, optional=("size", "last_modified"))
+    return read_columns(content, PART_SCHEMA, file, optional=_OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
             objects[row["prefix"]] += row["prefix_count"]
             sizes[row["prefix"]] += row["size_sum"] or 0
         if not sample:
-            sample = [_sampled(row) for row in table.slice(0, _SAMPLE).to_pylist()]
+            sample = [_sampled(row) for row in table.drop_columns("reason").slice(0, _SAMPLE).to_pylist()]
     order = sorted(objects, key=lambda prefix: (-sizes[prefix], -objects[prefix], prefix))
     return Overview(
         tuple(PrefixTotal(prefix or "(root)", objects[prefix], sizes[prefix]) for prefix in order[:_LARGEST]),

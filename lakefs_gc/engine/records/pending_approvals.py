@@ -6,10 +6,11 @@ import logging
 from dataclasses import dataclass
 
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_DAGSTER, Approval
-from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
+from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.restore_log import notes
 from lakefs_gc.engine.records.stored_marks import mark_folders, run_key_of
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
 
@@ -31,17 +32,21 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
 
     Approvals by a policy, or by a command that sweeps itself, are not pending. Neither is an approval after which a
     sweep or a restore of the mark began or ended, with any result. An approval that cannot be read approves nothing; a
-    warning is logged. Takes one listing of a folder, one HEAD for each mark, and five more requests for each pending
+    warning is logged. Takes one listing of a folder, three HEADs for each mark, and five more requests for each pending
     approval.
     """
-    keys = {MarkPaths.of(mark_id).approval: mark_id for mark_id in mark_folders(store)}
+    keys = {
+        MarkPaths.of(mark_id).approval_of(only): (mark_id, only) for mark_id in mark_folders(store) for only in Scope
+    }
     pending = []
     for key, info in sorted(store.stat_many(list(keys)).items()):
-        mark_id = keys[key]
+        mark_id, only = keys[key]
         try:
             approval = Approval.from_json(store.read(key), key)
             if (approval.mark_id, approval.repository) != (mark_id, repository):
                 raise CorruptFileError(key, f"this is an approval of mark {approval.mark_id} of {approval.repository}")
+            if approval.only != only:
+                raise CorruptFileError(key, f"this is an approval of {approval.only.value} objects")
             if approval.approved_via in _FROM_A_PERSON and not _is_followed(store, approval, info):
                 pending.append(PendingApproval(run_key_of(store, repository, mark_id), approval))
         except (CorruptFileError, MarkError) as error:
@@ -50,13 +55,18 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
 
 
 def _is_followed(store: ObjectStore, approval: Approval, written: ObjectInfo) -> bool:
-    """Return whether a sweep began or ended, or a restore began, after the approval was written."""
+    """Return whether a sweep of what was approved began or ended, or a restore began, after the approval was written.
+
+    A sweep of another part does not count, and neither does a sweep of one part for an approval of the whole mark.
+    """
     paths = MarkPaths.of(approval.mark_id)
-    ended = store.stat_many([paths.sweep_summary]).get(paths.sweep_summary)
-    if ended and ended.last_modified >= written.last_modified:
+    covering = [only for only in Scope if only.covers(approval.only)]
+    ended = store.stat_many([paths.sweep_summary_of(only) for only in covering])
+    if any(info.last_modified >= written.last_modified for info in ended.values()):
         return True
     if any(at >= written.last_modified for at in notes(store, approval.mark_id).values()):
         return True
-    # Names begin with the time of the sweep. A ledger may have a million files, but one page suffices.
+    # Names begin with the time of the sweep. A ledger may have a million files. One page suffices, unless sweeps of
+    # another part wrote it.
     later = store.list(paths.ledger, start_after=f"{paths.ledger}{approval.approved_at:{SEQUENCE_FORMAT}}")
-    return any(batch.num_rows for batch in later)
+    return any(scope_of(key) in covering for batch in later for key in batch.column("address").to_pylist())

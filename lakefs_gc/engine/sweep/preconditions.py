@@ -14,6 +14,7 @@ from lakefs_gc.engine.records.approval import (
     is_approved,
     read_approval,
     refuse_other_digest,
+    refuse_part_approved,
     refuse_without_person,
 )
 from lakefs_gc.engine.records.backup_location import require_backup
@@ -23,6 +24,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.restore_log import notes, refuse_restored
 from lakefs_gc.engine.records.stored_marks import Marked, age_of, refuse_unfit
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.client_marks import ClientMarkChecks
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
 from lakefs_gc.engine.workspace.workspace import Clock
@@ -31,7 +33,7 @@ from lakefs_gc.errors import MarkError
 
 @dataclass(frozen=True)
 class SweepPermit:
-    """The right to sweep a mark, and what its sweep needs. ``check_preconditions`` makes it.
+    """The right to sweep a mark or its part ``only``, and what the sweep needs. ``check_preconditions`` makes it.
 
     ``known_restores`` are the notes of restores that are older than the approval. ``backup`` is None if none is
     required. ``named_at_root`` and ``any_size`` are those of ``ClientMarkFindings``.
@@ -44,6 +46,7 @@ class SweepPermit:
     accepted: Accepted
     named_at_root: str
     any_size: ValueFilter | None
+    only: Scope
 
     def second_look(self, context: RunContext, run_key: str) -> tuple[GCRun, SecondLook]:
         """Begin the run of the sweep, and return it with its second look. Raises ``MarkError`` as ``refuse_unfit``."""
@@ -53,17 +56,18 @@ class SweepPermit:
         return run, second_look_at(context, run, mark, self.accepted, self.any_size)
 
 
-def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> SweepPermit:
-    """Return the permit to sweep an approved mark.
+def check_preconditions(context: RunContext, run_key: str, marked: Marked, only: Scope = Scope.all) -> SweepPermit:
+    """Return the permit to sweep an approved mark, or an approved part of it.
 
     Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``MarkError`` for a
-    mark of another server or without the result of a check, ``SafetyError`` for a failed check that the approval does
-    not override, and what ``probe`` raises for other repositories that cannot be read.
+    mark of another server, without the result of a check or without the part, ``SafetyError`` for a failed check that
+    the approval does not override, and what ``probe`` raises for other repositories that cannot be read.
     """
     mark = marked.mark
     # Before the approval is read: a restore that begins afterwards is unknown, and stops the sweep.
     known_restores = frozenset(notes(marked.store, mark.mark_id))
-    approval = read_approval(marked.store, mark)
+    mark.refuse_no_part(only)
+    approval = read_approval(marked.store, mark, only)
     backup = require_backup(context.settings, mark)
     run = begin_run(context, run_key)
     refuse_unfit(mark, run.server)
@@ -83,7 +87,7 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked) -> Sw
         safety=context.safety,
     )
     probe(context, mark.repository, accepted.others)
-    return SweepPermit(marked, approval, backup, known_restores, accepted, named_at_root, any_size)
+    return SweepPermit(marked, approval, backup, known_restores, accepted, named_at_root, any_size, only)
 
 
 def _refuse_missing_checks(mark: Mark) -> None:
@@ -96,23 +100,33 @@ def _refuse_missing_checks(mark: Mark) -> None:
 
 
 def approve_if_needed(
-    marked: Marked, digest: str, *, by: str, via: str, is_repeated: bool, safety: SafetyParameters, clock: Clock
+    marked: Marked,
+    digest: str,
+    *,
+    by: str,
+    via: str,
+    is_repeated: bool,
+    safety: SafetyParameters,
+    clock: Clock,
+    only: Scope = Scope.all,
 ) -> None:
-    """Approve a mark that has no approval yet, if ``digest`` is not empty.
+    """Approve a mark, or its part ``only``, that has no approval yet, if ``digest`` is not empty.
 
     A ``digest`` of another mark is refused even if this one is approved: the run was started for the other mark.
     ``is_repeated``: an earlier run is executed again, with the approval of the person who started that one. Raises
     ``ApprovalError`` for another digest, if a policy or a repeated run would approve a mark that was restored, and if a
-    policy would approve a mark that was not made for it. Also raises what ``approve`` raises.
+    policy would approve a mark that was not made for it, or of which a part was approved. Also raises what ``approve``
+    raises.
     """
     if not digest:
         return
     refuse_other_digest(marked.mark, digest)
-    if is_approved(marked.store, marked.mark):
+    if is_approved(marked.store, marked.mark, only):
         return
     age = age_of(marked.store, marked.mark, safety)
     if is_repeated or via.startswith(POLICY):
         refuse_restored(marked.store, marked.mark.mark_id, frozenset())
     if via.startswith(POLICY):
         refuse_without_person(marked.mark, age.least, safety)
-    approve(marked.store, marked.mark, digest, by=by, via=via, now=clock(), age=age.most, safety=safety)
+        refuse_part_approved(marked.store, marked.mark)
+    approve(marked.store, marked.mark, digest, by=by, via=via, now=clock(), age=age.most, safety=safety, only=only)

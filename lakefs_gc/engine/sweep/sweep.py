@@ -26,6 +26,7 @@ from lakefs_gc.engine.records.mark_objects import read_marked
 from lakefs_gc.engine.records.restore_log import refuse_restored
 from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
@@ -46,6 +47,7 @@ _MARKED = StructType(
         *schemas.STORE_LISTING.fields,
         StructField("unbacked", BooleanType(), nullable=False),
         StructField("recorded", StringType()),
+        StructField("reason", StringType()),
     ]
 )
 _LEFT = StructType([*_MARKED.fields, StructField("round", IntegerType())])
@@ -62,9 +64,12 @@ def sweep(
     known_restores: frozenset[str] = frozenset(),
     not_backed_up: DataFrame | None = None,
     named_at_root: str = "",
+    only: Scope = Scope.all,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
-    """Delete the objects of an approved mark. Columns of the result: ``schemas.SWEEP``, one row for each marked object.
+    """Delete the objects of an approved mark, or of one part of it.
+
+    Columns of the result: ``schemas.SWEEP``, one row for each object of the mark or part.
 
     ``look`` is called before each round. Sweeping a mark again continues where the last sweep stopped.
 
@@ -72,13 +77,14 @@ def sweep(
     - ``not_backed_up`` (column ``address``): if a backup is required, objects without a copy; they are kept with all
       their versions
     - ``named_at_root``: for a mark of lakeFS's own client, as in ``ClientMarkFindings``; other marks record it
+    - ``only``: what the approval is of; no object of another part is deleted or counted
 
     Raises ``MarkError`` before the first delete if the mark's parts do not hold the objects that its manifest counts,
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
     settings, began_at = context.settings.sweep, context.clock()
-    passes = _Passes(context, run, mark, look, known_restores, not_backed_up)
+    passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
     for attempt in range(settings.retries + 1):
         for objects in rounds:
@@ -92,11 +98,13 @@ def sweep(
         sleep(pause_seconds)
         rounds = passes.rounds_failed(failed)
     with driver_errors():
-        result = read_result(mark, recorded)
+        result = read_result(mark, recorded, only)
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
         logger.warning("mark %s: kept %s objects of which the backup has no copy", mark.mark_id, f"{kept:,}")
-    context.open_store(run.store).put(MarkPaths.of(mark.mark_id).sweep_summary, result.to_json(context.clock()))
-    facts = {"mark_id": mark.mark_id, "digest": mark.digest, "looks": passes.looks}
+    context.open_store(run.store).put(
+        MarkPaths.of(mark.mark_id).sweep_summary_of(only), result.to_json(context.clock())
+    )
+    facts = {"mark_id": mark.mark_id, "digest": mark.digest, "only": only.value, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result
 
 
@@ -128,7 +136,10 @@ def wait_for_commits(
 
 
 class _Passes:
-    """The passes of one sweep over the remaining objects of a mark. Each pass has its own records in the ledger."""
+    """The passes of one sweep over the remaining objects of a mark, or of its part ``only``.
+
+    Each pass has its own records in the ledger.
+    """
 
     def __init__(
         self,
@@ -138,8 +149,9 @@ class _Passes:
         look: Look,
         known_restores: frozenset[str],
         not_backed_up: DataFrame | None,
+        only: Scope,
     ) -> None:
-        self._context, self._run, self._mark, self._look = context, run, mark, look
+        self._context, self._run, self._mark, self._look, self._only = context, run, mark, look, only
         self._settings = context.settings.sweep
         self._known_restores = known_restores
         self._not_backed_up = not_backed_up
@@ -152,10 +164,13 @@ class _Passes:
         return ledger.read_ledger(self._context.spark, self._run.store, self._folder + sequence, self._context.cores)
 
     def rounds_left(self, *, unrecognized_too: bool) -> Iterator[DataFrame]:
-        """Return the marked objects without a final outcome. Columns: ``_MARKED``; ``recorded`` is null or an outcome.
+        """Return the objects of the mark or part without a final outcome.
+
+        Columns: ``_MARKED``; ``recorded`` is null or an outcome. The whole mark is checked, also for a part.
 
         Raises ``MarkError`` if the mark's parts do not hold the objects that its manifest counts, or hold an address
         that is never collected. That includes names that lakeFS did not generate, unless ``unrecognized_too``.
+        Also raises it if a part is swept, and the reasons of the objects are not those that the manifest counts.
         """
         marked = read_marked(self._context.spark, self._run.store, self._mark).withColumn("unbacked", F.lit(False))
         if self._not_backed_up is not None:
@@ -168,7 +183,8 @@ class _Passes:
         measures = {
             "misplaced": F.count_if(~F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)),
             "unrecognized": F.count_if(has_unrecognized_name()),
-            "left": F.count_if(is_left),
+            "left": F.count_if(is_left & self._in_scope()),
+            **{only.value: F.count_if(F.col("reason") == only.value) for only in PARTS},
         }
         everything = self._keep_marked("sweep_marked", marked.join(earlier, "address", "left"), measures)
         rows, misplaced = everything.manifest.rows, everything.manifest.facts["misplaced"]
@@ -189,15 +205,41 @@ class _Passes:
                 "lakeFS did not generate. They may belong to another application",
                 remedy="Do not sweep this mark. Run `lakefs-gc mark`, which does not mark such objects",
             )
-        return self._rounds(everything.dataframe.where(is_left), everything.manifest.facts["left"])
+        self._refuse_wrong_reasons(everything)
+        return self._rounds(everything.dataframe.where(is_left & self._in_scope()), everything.manifest.facts["left"])
+
+    def _in_scope(self) -> Column:
+        """Return whether an object (columns ``_MARKED``) is of the part that is swept: never without a reason."""
+        return F.coalesce(F.col("reason") == self._only.value, F.lit(False)) if self._only.is_part else F.lit(True)
+
+    def _refuse_wrong_reasons(self, marked: Dataset) -> None:
+        if not self._only.is_part:
+            return
+        counted = {only: self._mark.reasons[only]["objects"] for only in PARTS}
+        found = {only: int(marked.manifest.facts[only]) for only in PARTS}
+        if found != counted or sum(found.values()) != self._mark.candidates:
+            raise MarkError(
+                f"The files of mark {self._mark.mark_id} hold {found[Scope.expired]:,} expired and "
+                f"{found[Scope.never_committed]:,} never committed objects, but its manifest counts "
+                f"{counted[Scope.expired]:,} and {counted[Scope.never_committed]:,}",
+                remedy=_NEW_MARK,
+            )
+
+    def _marked(self) -> DataFrame:
+        """Return the objects of the mark or part, as this sweep wrote them. Columns: ``_MARKED``."""
+        marked = self._context.workspace.read(self._context.spark, self._run.run_key, "sweep_marked", _MARKED)
+        return marked.dataframe.where(self._in_scope())
 
     def keep_recorded(self) -> DataFrame:
-        """Write the whole ledger to the workspace, and return it.
+        """Write the ledger of the mark or part to the workspace, and return it.
 
         After a restore, an object that a sweep deleted may exist again. It counts as kept, because no sweep of this
         mark deletes it again. The store is asked: a restore that was killed has recorded nothing.
         """
         recorded = self.recorded()
+        if self._only.is_part:
+            # Sweeps of the other part write to the same ledger. Their failed deletes are not repeated here.
+            recorded = recorded.join(self._marked().select("address"), "address", "left_semi")
         if self._known_restores:
             deleted = recorded.where(F.col("outcome") == ledger.DELETED).select("address")
             absent = deleted.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
@@ -214,9 +256,8 @@ class _Passes:
 
     def rounds_failed(self, failed: DataFrame) -> Iterator[DataFrame]:
         """Return the marked objects whose delete ``failed`` (columns ``schemas.SWEEP``). Columns: ``_MARKED``."""
-        marked = self._context.workspace.read(self._context.spark, self._run.run_key, "sweep_marked", _MARKED).dataframe
         outcome = failed.select("address", F.col("outcome").alias("recorded"))
-        return self._rounds(marked.drop("recorded").join(outcome, "address"), failed.count())
+        return self._rounds(self._marked().drop("recorded").join(outcome, "address"), failed.count())
 
     def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
         """Split ``objects`` (columns ``_MARKED``) into parts of about ``objects_per_look``: one for each round."""
@@ -259,7 +300,7 @@ class _Passes:
                 self._context.clock(),
             )
             plan = self._keep("sweep_plan", output, PLAN).dataframe
-            sequence = f"{self._run.started_at:{ledger.SEQUENCE_FORMAT}}-{self.looks:05d}"
+            sequence = ledger.sequence_of(self._run.started_at, self.looks, self._only)
             self._refuse_slow_look(until)
             if not self._delete(plan, sequence, until):
                 return

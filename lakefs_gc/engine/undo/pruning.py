@@ -1,9 +1,9 @@
 """Removes backups after ``backup.keep_days``, counted from the end of the mark's sweep, or from its last restore.
 
-So deleted objects can be restored for that long. A backup stays while its mark is approved and not swept, or while a
-sweep of the mark has begun and not ended. The approval, the ledger and the summary of the sweep lie beside the mark, in
-the namespace that the backup records: two servers may share a backup location and have different repositories of one
-name. If that namespace cannot be read, the backup stays (rule 12).
+So deleted objects can be restored for that long. A backup stays while its mark, or a part of it, is approved and not
+swept, or while a sweep of the mark has begun and not ended. The approvals, the ledger and the summaries of the sweeps
+lie beside the mark, in the namespace that the backup records: two servers may share a backup location and have
+different repositories of one name. If that namespace cannot be read, the backup stays (rule 12).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -85,15 +87,16 @@ def _kept_since(
     if paths.summary not in namespace.stat_many([paths.summary]):
         raise BackupError(f"The mark is not in {listed.namespace}, so whether it was swept is unknown", remedy=remedy)
     # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
-    swept_at = _newest(namespace, paths.sweep_summary)
-    approved_at, recorded_at = _newest(namespace, paths.approval), _newest(namespace, paths.ledger)
+    swept = {only: at for only in Scope if (at := _newest(namespace, paths.sweep_summary_of(only)))}
+    approved = {only: at for only in Scope if (at := _newest(namespace, paths.approval_of(only)))}
+    recorded_at = _newest(namespace, paths.ledger)
     # A restore may be in progress, and reads the copies.
     restored_at = _newest(namespace, paths.restores) or made_at
-    if swept_at is None:
-        return None if approved_at or recorded_at else max(made_at, restored_at)
-    if recorded_at and recorded_at > swept_at:
+    if any(not is_swept(only, swept) for only in approved):
+        return None
+    if recorded_at and recorded_at > max(swept.values(), default=EPOCH):
         return None  # a later sweep has not ended
-    return max(made_at, swept_at, approved_at or swept_at, restored_at)
+    return max(made_at, restored_at, *swept.values(), *approved.values())
 
 
 def _newest(store: ObjectStore, prefix: str) -> datetime | None:

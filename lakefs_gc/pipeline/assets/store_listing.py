@@ -6,6 +6,7 @@ from pydantic import Field
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing import store_listing as stage
 from lakefs_gc.engine.run import begin_run
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.partitions import gc_runs
@@ -22,6 +23,11 @@ class ListingConfig(Config):
     unsafe_min_age: bool = Field(
         default=False,
         description="Accept min_age_hours below the server's grace period. Use it only while no client uploads.",
+    )
+
+    only: Scope = Field(
+        default=Scope.all,
+        description="Which candidates the run marks: all, or only those that are expired or never committed.",
     )
 
     def applied_to(self, safety: SafetyParameters) -> SafetyParameters:
@@ -49,6 +55,6 @@ def store_listing(
     refuse_second_run(context)
     run_context = engine.context()
     run_context = run_context.with_safety(config.applied_to(run_context.safety))
-    run = begin_run(run_context, context.partition_key)
+    run = begin_run(run_context, context.partition_key, config.only)
     run_context.workspace.prune(run.repository, run_context.settings.keep_runs, current=run.run_key)
     return stage.store_listing(run_context, run)

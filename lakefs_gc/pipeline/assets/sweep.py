@@ -5,6 +5,7 @@ from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER
 from lakefs_gc.engine.records.stored_marks import mark_of_run
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep import sweep as stage
 from lakefs_gc.engine.sweep.outcomes import failures
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
@@ -32,6 +33,11 @@ class SweepConfig(Config):
     )
     approved_by: str = Field(default="", description="Who approves. Required with approve_digest.")
     approved_via: str = Field(default=VIA_DAGSTER, description="How the mark is approved. The approval records it.")
+    only: Scope = Field(
+        default=Scope.all,
+        description="What is swept: the whole mark, or only its expired or its never committed objects. The sweep of a "
+        "part needs an approval of this part, or of the whole mark.",
+    )
 
 
 @asset(
@@ -62,10 +68,13 @@ def sweep(
         is_repeated=context.run.parent_run_id is not None,
         safety=run_context.safety,
         clock=run_context.clock,
+        only=config.only,
     )
-    permit = check_preconditions(run_context, run_key, marked)
+    permit = check_preconditions(run_context, run_key, marked, config.only)
     approval = permit.approval
-    context.log.info(f"mark {marked.mark.mark_id} approved by {approval.approved_by} via {approval.approved_via}")
+    context.log.info(
+        f"mark {marked.mark.mark_id}{config.only.words} approved by {approval.approved_by} via {approval.approved_via}"
+    )
     stage.wait_for_commits(marked.store, marked.mark, run_context.safety)
     run, second_look = permit.second_look(run_context, run_key)
     output, result = stage.sweep(
@@ -76,6 +85,7 @@ def sweep(
         known_restores=permit.known_restores,
         not_backed_up=not_backed_up(run_context, permit.backup),
         named_at_root=permit.named_at_root,
+        only=permit.only,
     )
     metadata = sweep_metadata(result)
     try:

@@ -6,6 +6,7 @@ from pydantic import Field
 from lakefs_gc.engine.records.approval import VIA_DAGSTER, approve
 from lakefs_gc.engine.records.stored_marks import age_of, mark_of_run, refuse_unfit
 from lakefs_gc.engine.run import ServerIdentity
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.launches import refuse_mark_of_same_launch
@@ -16,7 +17,7 @@ from lakefs_gc.units import human_bytes
 
 
 class ApprovalConfig(Config):
-    """Which mark is approved, and by whom."""
+    """Which mark, or which part of it, is approved, and by whom."""
 
     mark_id: str = Field(default="", description="Id of the mark. Default: the mark of this partition.")
     digest: str = Field(
@@ -31,6 +32,11 @@ class ApprovalConfig(Config):
     )
     why: str = Field(default="", description="The reason for the overrides. The approval records it.")
     approved_via: str = Field(default=VIA_DAGSTER, description="How the mark is approved. The approval records it.")
+    only: Scope = Field(
+        default=Scope.all,
+        description="What is approved: the whole mark, or only its expired or its never committed objects. The rest "
+        "can be approved later.",
+    )
 
 
 @asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
@@ -61,6 +67,8 @@ def sweep_approval(
         age=age_of(marked.store, marked.mark, settings.safety).most,
         safety=settings.safety,
         overrides=dict.fromkeys(config.overrides, config.why),
+        only=config.only,
     )
-    size = human_bytes(marked.mark.candidate_bytes or 0)
-    return MaterializeResult(metadata=approval_metadata(approval) | {"objects": marked.mark.candidates, "size": size})
+    size = human_bytes(marked.mark.bytes_of(config.only) or 0)
+    objects = marked.mark.objects_of(config.only)
+    return MaterializeResult(metadata=approval_metadata(approval) | {"objects": objects, "size": size})

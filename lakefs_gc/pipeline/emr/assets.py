@@ -96,8 +96,10 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
                     is_repeated=context.run.parent_run_id is not None,
                     safety=configured.safety,
                     clock=utc_now,
+                    only=config.only,
                 )
-            yield from _results(context, gc_sweep.name, SweepConfig(mark_id=config.mark_id), settings)
+            job_config = SweepConfig(mark_id=config.mark_id, only=config.only)
+            yield from _results(context, gc_sweep.name, job_config, settings)
 
     return sweep_on_emr
 
@@ -111,7 +113,7 @@ def _results(context: AssetExecutionContext, job: str, config: Config, settings:
     jobs = RemoteJobs(configured, configured.emr)
     failed: RemoteJobError | None = None
     try:
-        invocation = jobs.run(context, job, repository_of(context.partition_key), config.model_dump())
+        invocation = jobs.run(context, job, repository_of(context.partition_key), config.model_dump(mode="json"))
         results = invocation.get_results(implicit_materializations=False)
     except RemoteJobError as error:
         failed, results = error, jobs.reader.handler.get_reported_results() if jobs.reader.handler else ()

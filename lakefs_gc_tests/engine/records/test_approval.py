@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.records.approval import Approval, approve, read_approval, refuse_without_person
+from lakefs_gc.engine.records.approval import (
+    Approval,
+    approve,
+    is_approved,
+    read_approval,
+    refuse_part_approved,
+    refuse_without_person,
+)
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.errors import ApprovalError, CorruptFileError, SafetyError
+from lakefs_gc.engine.scope import Scope
+from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SafetyError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -167,3 +175,86 @@ def test_an_approval_names_a_person_and_a_digest(store: ObjectStore) -> None:
         with pytest.raises(ApprovalError, match=f"^The approval of mark m1 of lake .*{missing}"):
             approve(store, MARK, digest, by=by, via="ui", now=NOW, age=TODAY, safety=SAFETY)
     assert store.stat_many([KEY]) == {}
+
+
+PARTED = replace(
+    MARK,
+    candidates=5,
+    reasons={"expired": {"objects": 2, "size_bytes": 20}, "never_committed": {"objects": 3, "size_bytes": 30}},
+)
+"""A mark with objects of both parts."""
+
+
+def approve_part(store: ObjectStore, only: Scope, mark: Mark = PARTED) -> Approval:
+    return approve(store, mark, "sha256:abc", by="ann", via="ui", now=NOW, age=TODAY, safety=SAFETY, only=only)
+
+
+def test_an_approval_of_a_part_approves_nothing_else(store: ObjectStore) -> None:
+    given = approve_part(store, Scope.expired)
+    assert (given.only, read_approval(store, PARTED, Scope.expired)) == (Scope.expired, given)
+    for only in (Scope.never_committed, Scope.all):
+        assert not is_approved(store, PARTED, only)
+    with pytest.raises(ApprovalError, match=r"mark m1 of lake \(only never committed objects\) is not") as caught:
+        read_approval(store, PARTED, Scope.never_committed)
+    assert "--only never-committed" in str(caught.value.remedy)
+    later = approve_part(store, Scope.never_committed)
+    assert read_approval(store, PARTED, Scope.never_committed) == later
+    assert read_approval(store, PARTED, Scope.expired) == given
+    assert not is_approved(store, PARTED)
+
+
+def test_an_approval_of_the_whole_mark_covers_its_parts(store: ObjectStore) -> None:
+    whole = approve_part(store, Scope.all)
+    assert [read_approval(store, PARTED, only) for only in Scope] == [whole] * 3
+    of_part = approve_part(store, Scope.expired)
+    assert read_approval(store, PARTED, Scope.expired) == of_part
+    store.put(MarkPaths.of("m1").approval_of(Scope.expired), b"{}")
+    assert read_approval(store, PARTED, Scope.expired) == whole
+
+
+def test_the_file_of_an_approval_does_not_widen_it(store: ObjectStore) -> None:
+    approve_part(store, Scope.expired)
+    paths = MarkPaths.of("m1")
+    for only in (Scope.never_committed, Scope.all):
+        store.put(paths.approval_of(only), store.read(paths.approval_of(Scope.expired)))
+        with pytest.raises(ApprovalError, match=f"of expired objects, not of {only} ones"):
+            read_approval(store, PARTED, only)
+
+
+def test_an_approval_says_what_it_is_of(store: ObjectStore) -> None:
+    """Rule 12: a file of this version without the field is not of the whole mark."""
+    approve_part(store, Scope.expired)
+    key = MarkPaths.of("m1").approval_of(Scope.expired)
+    content = json.loads(store.read(key))
+    assert (content["schema_version"], content["only"]) == (2, "expired")
+    changes: tuple[dict[str, Any], ...] = ({}, {"only": None}, {"only": "some"})
+    for change in changes:
+        changed = {name: value for name, value in content.items() if name != "only"} | change
+        with pytest.raises(CorruptFileError, match="only"):
+            Approval.from_json(json.dumps(changed).encode(), key)
+    del content["schema_version"]
+    with pytest.raises(CorruptFileError, match="version 1 has no field 'only'"):
+        Approval.from_json(json.dumps(content).encode(), key)
+
+
+@pytest.mark.parametrize("only", [Scope.expired, Scope.never_committed])
+def test_a_part_needs_a_mark_that_records_it(store: ObjectStore, only: Scope) -> None:
+    with pytest.raises(MarkError, match="does not record why each object is marked"):
+        approve_part(store, only, MARK)
+    with pytest.raises(MarkError, match="does not record why each object is marked"):
+        approve_part(store, only, replace(PARTED, made_by="lakeFS Spark client"))
+    [other] = {Scope.expired, Scope.never_committed} - {only}
+    with pytest.raises(MarkError, match=f"so it holds no {only} objects"):
+        approve_part(store, only, replace(PARTED, run=PARTED.run | {"only": other.value}))
+    assert approve_part(store, only, replace(PARTED, run=PARTED.run | {"only": only.value}))
+    assert (PARTED.objects_of(only), PARTED.bytes_of(only)) == tuple(PARTED.reasons[only].values())
+
+
+def test_no_policy_sweeps_what_a_person_did_not_approve(store: ObjectStore) -> None:
+    refuse_part_approved(store, PARTED)
+    approve_part(store, Scope.all)
+    refuse_part_approved(store, PARTED)
+    approve_part(store, Scope.expired)
+    with pytest.raises(ApprovalError, match="Only a part of mark m1") as caught:
+        refuse_part_approved(store, PARTED)
+    assert "--only never-committed" in str(caught.value.remedy)

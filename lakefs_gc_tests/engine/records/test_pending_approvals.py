@@ -16,9 +16,10 @@ from lakefs_gc.engine.records.approval import (
     VIA_SWEEP_COMMAND,
     Approval,
 )
-from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT
+from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.pending_approvals import pending_approvals
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -78,7 +79,7 @@ def test_an_approval_that_was_followed_is_not_found_until_it_is_given_again(name
         [
             paths.sweep_summary,
             f"{paths.restores}20260701T120000.json",
-            f"{paths.ledger}{NOW + timedelta(minutes=2):{SEQUENCE_FORMAT}}-00000-00000-a-000000-intent.parquet",
+            f"{paths.ledger}{sequence_of(NOW + timedelta(minutes=2), 0, Scope.all)}-00000-a-000000-intent.parquet",
         ]
     ):
         given_at = NOW + timedelta(minutes=minutes)
@@ -101,3 +102,40 @@ def test_what_cannot_be_read_approves_nothing_and_hides_no_other(
     assert namespace.pending() == ["m4"]
     for mark_id in ("m1", "m2", "m3"):
         assert f"ignoring the approval of mark {mark_id} of lake" in caplog.text
+
+
+def test_each_approval_of_a_part_is_pending_until_its_own_sweep(namespace: Namespace) -> None:
+    """A sweep of one part does not make the rest look swept."""
+    paths, followed_at = MarkPaths.of("m1"), NOW + timedelta(minutes=2)
+
+    def pending(*swept: str) -> list[Scope]:
+        namespace.mark("m1")
+        for only in Scope:
+            approval = Approval("m1", "lake", "sha256:abc", "ann", VIA_COMMAND_LINE, NOW, only=only)
+            namespace.put(paths.approval_of(only), approval.to_json(), NOW)
+        for key in swept:
+            namespace.put(key, b"{}", followed_at)
+        found = sorted(one.approval.only for one in pending_approvals(namespace.store, "lake"))
+        namespace.store.delete_many(list(swept))
+        return found
+
+    def record(only: Scope) -> str:
+        return f"{paths.ledger}{sequence_of(followed_at, 1, only)}-00000-a-000000-intent.parquet"
+
+    everything = [Scope.all, Scope.expired, Scope.never_committed]
+    assert pending() == everything
+    for only in (Scope.expired, Scope.never_committed):
+        rest = [other for other in everything if other != only]
+        assert pending(paths.sweep_summary_of(only)) == pending(record(only)) == rest
+    assert pending(paths.sweep_summary) == pending(record(Scope.all)) == []
+    assert pending(record(Scope.expired), record(Scope.never_committed)) == [Scope.all]
+
+
+def test_an_approval_in_the_file_of_another_part_is_ignored(
+    namespace: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    namespace.mark("m1")
+    approval = Approval("m1", "lake", "sha256:abc", "ann", VIA_COMMAND_LINE, NOW, only=Scope.expired)
+    namespace.put(MarkPaths.of("m1").approval, approval.to_json(), NOW)
+    assert namespace.pending() == []
+    assert "this is an approval of expired objects" in caplog.text

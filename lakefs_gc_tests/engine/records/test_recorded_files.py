@@ -18,6 +18,7 @@ from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.check import Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import BackupError, CorruptFileError, InputOrderError, MarkError
 from lakefs_gc.formats.durable_record import DurableRecord, SealedRecord, digest_of
@@ -54,6 +55,7 @@ def test_the_brakes_of_a_mark_are_its_checks() -> None:
 def test_an_approval_overrides_under_the_new_names() -> None:
     approval = Approval.from_json(recorded("approval-version-3.json"), "approval")
     assert (approval.approved_by, approval.approved_via) == ("ada", "command line")
+    assert approval.only is Scope.all, "an approval of a version without parts is of the whole mark"
     assert set(approval.overrides) == {"share_of_objects", "share_of_bytes", "live_objects_exist"}
 
 

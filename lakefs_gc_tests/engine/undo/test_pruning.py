@@ -16,6 +16,7 @@ from lakefs_gc.engine.records.backup_location import list_backups, read_backup
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, notes
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.undo.pruning import Pruned, prune_backups
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError
@@ -149,6 +150,20 @@ def test_an_approval_after_the_sweep_keeps_it_longer(
     ages(repository, MarkPaths.of(mark.mark_id).approval, 10)
     assert pruned(place, repository, 31) == []
     assert pruned(place, repository, 41) == [mark.mark_id]
+
+
+def test_the_backup_of_an_approved_part_stays_until_this_part_is_swept(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    paths, store = MarkPaths.of(mark.mark_id), repository.store
+    store.put(paths.approval_of(Scope.expired), b"{}")
+    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    assert pruned(place, repository, 31) == []
+    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    store.put(paths.approval, b"{}")
+    assert pruned(place, repository, 29) == []
+    assert pruned(place, repository, 31) == [mark.mark_id], "both parts were swept, so the mark was"
 
 
 def test_a_server_with_another_repository_of_that_name_prunes_nothing(
