@@ -62,6 +62,33 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert not (Path.cwd() / ".dagster").exists()
 
 
+@pytest.mark.long(80)
+def test_the_parts_of_a_mark_are_swept_one_after_the_other(lake: Storyteller, run: Run) -> None:
+    live = list(lake.live_objects())
+    made = run("mark", REPOSITORY, "--min-age", "1s", "--json").json()
+    named = (REPOSITORY, "--mark", made["mark_id"])
+    reasons = run("show", *named, "--json").json()["reasons"]
+    assert reasons["expired"]["objects"] > 0
+    assert reasons["never_committed"]["objects"] > 0
+    digest = ("--digest", made["digest"])
+    approved = run("approve", *named, *digest, "--by", "ada", "--only", "expired", "--json")
+    assert (approved.exit_code, approved.json()["only"]) == (0, "expired"), approved.err
+    assert f"--mark {made['mark_id']} --only expired" in approved.json()["next"]
+
+    def state() -> str:
+        return str(run("history", REPOSITORY, "--json").json()["marks"][0]["state"])
+
+    assert state() == "approved: only expired"
+    # The approval of one part does not allow the sweep of another.
+    assert run("sweep", *named, "--only", "never-committed").exit_code == 3
+    for only, expected in (("expired", "swept: only expired"), ("never-committed", "swept")):
+        swept = run("sweep", *named, "--only", only, *digest, "--json")
+        assert swept.exit_code == 0, swept.err
+        assert swept.json()["deleted"] == reasons[only.replace("-", "_")]["objects"]
+        assert state() == expected
+    assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
+
+
 def test_an_approval_names_who_looked_and_says_what_is_next(
     lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
