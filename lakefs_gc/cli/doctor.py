@@ -12,6 +12,7 @@ from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.formats.ids import is_shard, is_slice_id
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT, is_new_enough
@@ -22,6 +23,8 @@ from lakefs_gc.terminal.findings import Finding, Verdict
 
 _PROBE_FOLDER = "_lakefs/retention/gc/"
 _SPACE = "space after deletes"
+_OPTIMIZED = "optimized listings"
+_DATA = "data/"
 
 
 def examine(
@@ -104,11 +107,36 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
         yield _failed("store: list", error)
         return
     yield Finding("store: list", "ok", f"{location.folder_url} ({', '.join(levels) or 'empty'})")
+    try:
+        folders, _ = store.list_level(_DATA)
+        yield _optimized_listings(folders, settings)
+    except LakeFSGCError as error:
+        yield _failed(_OPTIMIZED, error)
     yield _attempt("store: read", lambda: _read(store))
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
     yield _space_after_deletes(store, settings)
     yield _attempt("backups", lambda: _backups(settings, server))
+
+
+def _optimized_listings(folders: list[str], settings: Settings) -> Finding:
+    """Return whether the layout of the namespace lets a listing be optimized. ``folders`` are those below ``data/``."""
+    names = [folder.removeprefix(_DATA).rstrip("/") for folder in folders]
+    shards = sorted(filter(is_shard, names))
+    slices = sum(map(is_slice_id, names))
+    mode = settings.listing.mode
+    if not shards:
+        return Finding(_OPTIMIZED, "ok", f"possible: {slices:,} slices, no shards (listing.mode is {mode})")
+    layout = f"the namespace is sharded: {len(shards):,} shards such as data/{shards[0]}/, {slices:,} slices"
+    if mode == "clean" or settings.listing.source != "store":
+        return Finding(_OPTIMIZED, "ok", f"{layout}; an optimized listing lists all shards in full")
+    verdict: Verdict = "fail" if mode == "optimized" and not slices else "warn"
+    return Finding(
+        _OPTIMIZED,
+        verdict,
+        f"{layout}; listing.mode is {mode}, but every listing lists all shards in full",
+        'set mode = "clean" in [listing]. To make listings cheaper, use an inventory report (listing.source)',
+    )
 
 
 def _rules(server: LakeFSClient, repository: Repository) -> Finding:

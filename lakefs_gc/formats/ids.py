@@ -21,6 +21,12 @@ from lakefs_gc.units import EPOCH
 
 UNIX_YEAR_4000_S = 64_060_588_800
 XID_CHARACTERS = 20
+SHARD_MARK = "!"
+"""The first character of a shard, a folder below ``data/`` of a sharded namespace: ``data/!ab/c/<slice>/<object id>``.
+
+Source: the tests of lakeFS's Spark client 0.22, the first that lists such namespaces. The servers that write them are
+not public.
+"""
 
 _XID_BYTES = 12
 _PADDING = "===="  # base32 comes in groups of 8 characters
@@ -59,6 +65,11 @@ def is_slice_id(name: str) -> bool:
     Only the form is checked: object ids have it too, and any 32 bits are a valid time.
     """
     return _decode(name) is not None
+
+
+def is_shard(name: str) -> bool:
+    """Return whether a folder below ``data/`` has the form of a shard's name, and not of a slice's."""
+    return name.startswith(SHARD_MARK)
 
 
 def _new_id(seconds: int) -> str:

@@ -130,6 +130,17 @@ def find_report_layouts(mark_id: str) -> list[ReportPaths]:
     ]
 
 
+def folder_before_marks(run_id: str) -> str:
+    """Return the folder in which the client before 0.4 listed the objects of a run, relative to the namespace.
+
+    Nothing there is read. That client had no marks: the run that wrote the list also deleted its objects (except with
+    the debug setting ``no_delete``). The list may contain addresses outside the namespace, which the client excludes
+    since 0.4 (#4222). Spark wrote its ``_SUCCESS`` into the folder of all runs, so no file shows whether one is
+    complete. Raise ``MarkError`` for an id that could lead to another folder.
+    """
+    return f"_lakefs/retention/gc/addresses/run_id={report_paths(run_id).run_id}/"
+
+
 def deleted_parquet(batch: pa.RecordBatch) -> bytes:
     """Return a Parquet file for ``deleted/`` with the column ``address`` of a batch, as Spark writes it."""
     addresses = batch.column("address").cast(pa.string())

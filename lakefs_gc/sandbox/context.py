@@ -42,7 +42,8 @@ class SandboxOptions:
 
     ``single_use_links``, ``stage_inside_namespace`` and ``shallow_copies`` select the intended differences from lakeFS:
     see ``lakefs_gc.sandbox.differences``. ``issues_folder_addresses``: upload addresses contain the folder of a local
-    store (``local:///folder/...``) instead of the namespace, as on a lakeFS server.
+    store (``local:///folder/...``) instead of the namespace, as on a lakeFS server. ``sharded_addresses``: slices are
+    in shards (``formats.ids.SHARD_MARK``).
     """
 
     grace_period_seconds: int = _DAY_SECONDS
@@ -53,6 +54,7 @@ class SandboxOptions:
     stage_inside_namespace: bool = False
     shallow_copies: bool = True
     issues_folder_addresses: bool = False
+    sharded_addresses: bool = False
     range_limits: RangeLimits = field(default_factory=RangeLimits)
     uncommitted_page_bytes: int = 20 << 20
     uncommitted_page_seconds: float = 60.0
@@ -114,7 +116,10 @@ class Sandbox:
         self.tasks.fail_unfinished()
         self.authenticator = Authenticator(self.credentials, self.secret, clock)
         self.addresses = AddressProvider(
-            clock, slice_seconds=self.options.slice_seconds, slice_size=self.options.slice_size
+            clock,
+            slice_seconds=self.options.slice_seconds,
+            slice_size=self.options.slice_size,
+            is_sharded=self.options.sharded_addresses,
         )
         self.signer = AddressSigner(self.secret, clock, lifetime_seconds=self.options.link_seconds)
         self.link_tokens = LinkTokens(self.database, clock, lifetime_seconds=self.options.link_seconds)

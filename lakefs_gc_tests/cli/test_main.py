@@ -192,6 +192,27 @@ def test_doctor_says_which_server_is_too_old_to_tell_its_version(
     assert "The oldest version that works is 0.111" in finding["remedy"]
 
 
+def test_doctor_says_that_shards_make_optimized_listings_useless(lake: Storyteller, run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "lakefs-gc.toml"
+    written = config.read_text()
+
+    def finding(mode: str) -> tuple[str, str]:
+        config.write_text(f'{written}[listing]\nmode = "{mode}"\n')
+        found = run("doctor", REPOSITORY, "--json").json()["findings"]
+        return next((one["verdict"], one["detail"]) for one in found if one["check"] == "optimized listings")
+
+    assert finding("optimized")[0] == "ok"
+    data = tmp_path / "objects" / REPOSITORY / "data"
+    (data / "!ab" / "c" / "x").mkdir(parents=True)
+    (data / "!ab" / "c" / "x" / "y").touch()
+    assert finding("clean")[0] == "ok"
+    assert finding("auto")[0] == finding("optimized")[0] == "warn"
+    for folder in data.iterdir():
+        folder.rename(folder if folder.name == "!ab" else data / f"!{folder.name}")
+    verdict, detail = finding("optimized")
+    assert (verdict, "the namespace is sharded" in detail, "data/!ab/" in detail) == ("fail", True, True)
+
+
 def test_doctor_refuses_a_minimum_age_that_mark_would_refuse(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     config = tmp_path / "lakefs-gc.toml"
     config.write_text(config.read_text().replace("[safety]", "[safety]\nmin_age_hours = 0.0001"))

@@ -16,6 +16,7 @@ from lakefs_gc.formats.report import (
     deleted_parquet,
     deleted_text,
     find_report_layouts,
+    folder_before_marks,
     read_deleted_addresses,
     report_paths,
 )
@@ -91,6 +92,8 @@ def test_layouts_of_earlier_clients() -> None:
 def test_ids_that_could_name_another_place_are_refused(mark_id: str) -> None:
     with pytest.raises(MarkError):
         find_report_layouts(mark_id)
+    with pytest.raises(MarkError):
+        folder_before_marks(mark_id)
 
 
 def test_deleted_addresses() -> None:

@@ -34,9 +34,38 @@ def sandbox(
         str,
         typer.Option(help="Where objects go: s3://bucket/prefix or file:///folder. Default: in --folder."),
     ] = "",
+    grace_period: Annotated[
+        str,
+        typer.Option(metavar="5s", help="The grace period that the server reports, as 30s, 5m, 36h or 2d."),
+    ] = "1d",
+    token_lifetime: Annotated[
+        str,
+        typer.Option(metavar="5s", help="How long an upload link is valid. Default and maximum: the grace period."),
+    ] = "",
+    slice_age: Annotated[str, typer.Option(metavar="1h", help="A new slice begins after this time.")] = "1h",
+    slice_size: Annotated[int, typer.Option(min=1, help="A new slice begins after this number of addresses.")] = 50_000,
+    like_lakefs: Annotated[
+        bool,
+        typer.Option(
+            "--like-lakefs",
+            help="Behave like lakeFS 1.84 where the server differs from it: links can be used repeatedly, staging "
+            "inside the namespace is accepted, and each copy is a new object.",
+        ),
+    ] = False,
 ) -> None:
-    """Run the embedded lakeFS-compatible server. For demos and tests only."""
-    require_demo_extra("sandbox")
-    from lakefs_gc.cli.embedded_server import serve_sandbox  # needs the extra
+    """Run the embedded lakeFS-compatible server. For demos and tests only.
 
-    serve_sandbox(OPTIONS.output(), folder, host, port, store)
+    With a short grace period and the same minimum age, expiry can be tried in seconds:
+    `lakefs-gc sandbox --grace-period 5s`, then `lakefs-gc mark REPOSITORY --min-age 5s`.
+    """
+    require_demo_extra("sandbox")
+    from lakefs_gc.cli.embedded_server import sandbox_options, serve_sandbox  # needs the extra
+
+    options = sandbox_options(
+        grace_period=grace_period,
+        token_lifetime=token_lifetime,
+        slice_age=slice_age,
+        slice_size=slice_size,
+        is_like_lakefs=like_lakefs,
+    )
+    serve_sandbox(OPTIONS.output(), folder, host, port, store, options)

@@ -41,7 +41,12 @@ def read_client_mark(
             remedy="Mark again",
         )
     if summary is None and not store.stat_many([layout.deleted + "_SUCCESS"]):
-        raise MarkError(f"Mark {mark_id} is incomplete: it has no _SUCCESS file", remedy="Mark again")
+        # The client's own Spark job writes that file into the folder of all marks, which proves nothing about this one.
+        raise MarkError(
+            f"Whether mark {mark_id} of lakeFS's Spark client before 0.10 is complete is unknown: it has no _SUCCESS "
+            "file",
+            remedy=f"Mark again with `lakefs-gc mark {repository}`",
+        )
     made_at = max(info.last_modified for info in store.stat_many(keys).values()) if keys else EPOCH
     mark = Mark(
         mark_id=mark_id,

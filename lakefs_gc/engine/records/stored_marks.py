@@ -20,6 +20,7 @@ from lakefs_gc.formats.report import (
     MARKS_FOLDER,
     Summary,
     find_report_layouts,
+    folder_before_marks,
 )
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -93,6 +94,14 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
         mark_of_client = read_client_mark(store, repository, namespace, layout, mark_id)
         if mark_of_client is not None:
             return mark_of_client
+    former = folder_before_marks(mark_id)
+    if next(iter(store.list(former)), None) is not None:
+        raise MarkError(
+            f"{namespace}{former} is the list of a run of lakeFS's Spark client before 0.4, which is never swept: it "
+            "may name objects outside the namespace, and no file shows that it is complete. The run itself deleted its "
+            "objects, unless lakefs.debug.gc.no_delete was set",
+            remedy=f"Mark again with `lakefs-gc mark {repository}`",
+        )
     raise MarkError(
         f"Mark {mark_id} does not exist in {namespace}",
         remedy=f"List the marks with `lakefs-gc history {repository}`",

@@ -14,7 +14,7 @@ import threading
 from datetime import timedelta
 
 from lakefs_gc.errors import ConfigurationError
-from lakefs_gc.formats.ids import new_reversed_id, new_xid, xid_time
+from lakefs_gc.formats.ids import SHARD_MARK, new_reversed_id, new_xid, xid_time
 from lakefs_gc.sandbox.clock import Clock
 from lakefs_gc.sandbox.problems import ApiError
 
@@ -25,12 +25,16 @@ _SIGNATURE_DELIMITER = ","
 class AddressProvider:
     """Creates new addresses. A new slice begins at the start, after ``slice_seconds``, and after ``slice_size``
     addresses. Its name sorts before the names of all older slices.
+
+    ``is_sharded``: the slice is two folders deeper, in a shard that depends on the object id
+    (``data/!ab/c/<slice>/<object id>``).
     """
 
-    def __init__(self, clock: Clock, *, slice_seconds: float, slice_size: int) -> None:
+    def __init__(self, clock: Clock, *, slice_seconds: float, slice_size: int, is_sharded: bool = False) -> None:
         self._clock = clock
         self._slice_age = timedelta(seconds=slice_seconds)
         self._slice_size = slice_size
+        self._is_sharded = is_sharded
         self._lock = threading.Lock()
         self._open_slice()
 
@@ -40,7 +44,14 @@ class AddressProvider:
             if self._used == self._slice_size or self._clock() - self._opened_at > self._slice_age:
                 self._open_slice()
             self._used += 1
-            return f"{DATA_FOLDER}{self._slice}/{new_xid(self._clock())}"
+            object_id = new_xid(self._clock())
+            return f"{DATA_FOLDER}{self._shard(object_id)}{self._slice}/{object_id}"
+
+    def _shard(self, object_id: str) -> str:
+        if not self._is_sharded:
+            return ""
+        digest = hashlib.sha256(object_id.encode()).hexdigest()
+        return f"{SHARD_MARK}{digest[:2]}/{digest[2]}/"
 
     def _open_slice(self) -> None:
         self._opened_at = self._clock()

@@ -27,7 +27,7 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.client_marks import COMMITTED, CUTOFF, UNCOMMITTED, UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake
+from lakefs_gc_tests.support.collector import Collector, Lake, keys_below
 from lakefs_gc_tests.support.former_records import former_mark
 
 NAMESPACE = "local://lake/"
@@ -336,6 +336,18 @@ def test_marks_of_the_client_that_must_not_be_swept(store: ObjectStore, layout: 
     store.delete_many([f"{layout}summary.json"])
     with pytest.raises(MarkError, match="Mark m1 does not exist"):
         read_mark(store, "lake", NAMESPACE, "m1")
+
+
+def test_a_list_of_the_client_before_its_marks_is_refused_in_words(store: ObjectStore) -> None:
+    """Before 0.4 the client had no marks: even a list that looks complete is not read."""
+    write_client_mark(store, "_lakefs/retention/gc/addresses/run_id=m1/", ["data/s/a"])
+    for key in keys_below(store, "_lakefs/retention/gc/addresses/run_id=m1/"):
+        store.put(key.replace("m1/deleted/", "m1/"), store.read(key))
+    with pytest.raises(MarkError, match=r"before 0\.4, which is never swept") as caught:
+        read_mark(store, "lake", NAMESPACE, "m1")
+    assert "lakefs-gc mark lake" in caught.value.remedy
+    with pytest.raises(MarkError, match="Mark m2 does not exist"):
+        read_mark(store, "lake", NAMESPACE, "m2")
 
 
 def test_a_mark_without_a_summary_must_have_been_finished(store: ObjectStore) -> None:

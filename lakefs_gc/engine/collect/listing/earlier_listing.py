@@ -5,6 +5,9 @@ has the objects that it had, except the deleted ones. Deletions by sweeps are in
 program deleted still counts as stored, until a sweep finds that it is gone. An object that was uploaded to a slice
 later than ``margin_hours`` after the slice was opened is not listed. Neither can delete a live object, and the next
 full listing corrects both.
+
+The folders below ``data/`` of a sharded namespace are shards: each has slices of every age, so it is listed in every
+run.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
-from lakefs_gc.formats.ids import is_slice_id, reversed_id_time
+from lakefs_gc.formats.ids import is_shard, is_slice_id, reversed_id_time
 from lakefs_gc.storage.location import StoreLocation
 
 OPTIMIZED = "optimized"
@@ -39,12 +42,19 @@ _CLOCK_MARGIN = timedelta(hours=1)
 class EarlierListing:
     """The rows to take over: those of ``listing`` in ``slices`` (prefixes ``data/<slice>/``).
 
-    ``optimized_runs`` is the number of consecutive optimized listings, including this one.
+    ``optimized_runs`` is the number of consecutive optimized listings, including this one. ``shards`` is the number of
+    shards, which are listed in full.
     """
 
     listing: Dataset
     slices: list[str]
     optimized_runs: int
+    shards: int = 0
+
+    def reason(self) -> str:
+        """Return why the listing is optimized, and which folders gain nothing from that."""
+        reason = f"run {self.listing.manifest.run_key} listed the older slices"
+        return f"{reason}; {self.shards:,} shards are listed in full in every run" if self.shards else reason
 
     def rows(self, context: RunContext, store: StoreLocation) -> DataFrame:
         """Return the objects that sweeps have not deleted since. Columns: ``schemas.STORE_LISTING``."""
@@ -90,7 +100,15 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
     before = earlier.started_at - timedelta(hours=settings.margin_hours)
     folders, _ = context.open_store(run.store).list_level(_DATA)
     slices = [folder for folder in folders if _is_older(folder.removeprefix(_DATA)[:-1], before.timestamp())]
-    return EarlierListing(listing, slices, optimized_runs) if slices else "no slice is old enough"
+    shards = sum(is_shard(folder.removeprefix(_DATA)) for folder in folders)
+    if slices:
+        return EarlierListing(listing, slices, optimized_runs, shards)
+    if shards:
+        return (
+            f"the namespace is sharded: its {shards:,} shards below data/ have slices of every age, so an optimized "
+            "listing gains nothing"
+        )
+    return "no slice is old enough"
 
 
 def _is_older(name: str, timestamp: float) -> bool:

@@ -89,7 +89,7 @@ def _optimized(
             "run": run.to_facts(),
             "source": "store",
             "mode": OPTIMIZED,
-            "mode_because": f"run {earlier.listing.manifest.run_key} listed the older slices",
+            "mode_because": earlier.reason(),
             "optimized_runs": earlier.optimized_runs,
             "slices_taken_over": len(earlier.slices),
             **_unrecognized(written),  # every run lists the root
