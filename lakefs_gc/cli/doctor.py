@@ -126,8 +126,8 @@ def _optimized_listings(folders: list[str], settings: Settings) -> Finding:
     slices = sum(map(is_slice_id, names))
     mode = settings.listing.mode
     if not shards:
-        return Finding(_OPTIMIZED, "ok", f"possible: {slices:,} slices, no shards (listing.mode is {mode})")
-    layout = f"the namespace is sharded: {len(shards):,} shards such as data/{shards[0]}/, {slices:,} slices"
+        return Finding(_OPTIMIZED, "ok", f"possible: number of slices {slices:,}, no shards (listing.mode is {mode})")
+    layout = f"the namespace is sharded: number of shards {len(shards):,} (data/{shards[0]}/), of slices {slices:,}"
     if mode == "clean" or settings.listing.source != "store":
         return Finding(_OPTIMIZED, "ok", f"{layout}; an optimized listing lists all shards in full")
     verdict: Verdict = "fail" if mode == "optimized" and not slices else "warn"

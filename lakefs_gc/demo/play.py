@@ -183,7 +183,7 @@ class Act:
         gone = sum(story.is_gone(commit, path) for commit, path in expired)
         self._claim(
             gone == len(expired) > 0,
-            f"lakeFS answers 410 Gone for {gone} of {len(expired)} deleted paths of expired commits",
+            f"lakeFS's API answers 410 Gone for {gone} of {len(expired)} deleted paths of expired commits",
         )
         remaining = marked.store.stat_many(sorted(swept))
         self._claim(not remaining, f"{len(swept)} deleted objects are no longer in the store")

@@ -65,7 +65,7 @@ class SandboxOptions:
         if lifetime is not None and grace and lifetime > grace:
             raise ConfigurationError(
                 f"Link tokens of {lifetime} s would outlive the grace period of {grace} s",
-                remedy="Lower link_lifetime_seconds, or raise grace_period_seconds",
+                remedy="Lower link_lifetime_seconds (--token-lifetime), or raise grace_period_seconds (--grace-period)",
             )
 
     @property
