@@ -1,4 +1,4 @@
-"""The list of all designs, and functions that run their scenarios."""
+"""The list of all designs, and functions that search their combinations and run their scenarios."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.hard_delete.combinations import Search, combine, search
 from lakefs_gc.hard_delete.explorer import Exploration, Explorer, Trace
 from lakefs_gc.hard_delete.model import Design, Kind, Scenario
 from lakefs_gc.hard_delete.models import (
@@ -44,37 +45,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class DesignOutcome:
-    """The outcomes of a design's scenarios."""
+    """The results of a design's combinations, one search for each reading."""
 
     design: Design
-    outcomes: tuple[Outcome, ...]
+    searches: tuple[Search, ...]
+
+    @property
+    def combinations(self) -> int:
+        return sum(len(search.results) for search in self.searches)
 
     @property
     def states(self) -> int:
-        return sum(outcome.exploration.states for outcome in self.outcomes)
+        return sum(search.states for search in self.searches)
 
     @property
     def seconds(self) -> float:
-        return sum(outcome.seconds for outcome in self.outcomes)
-
-    def by_itself(self) -> tuple[Outcome, ...]:
-        """Return the scenarios of the complete design: no ingredient removed, no bound exceeded."""
-        return tuple(o for o in self.outcomes if not o.scenario.taken_out and not o.scenario.bounded_by)
-
-    def broken(self) -> dict[Kind, list[Outcome]]:
-        """Return what breaks in the complete design, the worst first, and in which scenarios."""
-        outcomes = self.by_itself()
-        broken = {kind: [o for o in outcomes if kind in o.found] for kind in Kind}
-        return {kind: where for kind, where in broken.items() if where}
-
-    @property
-    def verdict(self) -> str:
-        """Return the result in one sentence."""
-        broken = self.broken()
-        if not broken:
-            left = [o.scenario.name for o in self.outcomes if o.scenario.bounded_by]
-            return "nothing found" + (f" within its bounds (beyond them: {', '.join(left)})" if left else "")
-        return "; ".join(f"{kind} ({where[0].scenario.name})" for kind, where in broken.items())
+        return sum(search.seconds for search in self.searches)
 
 
 def run(scenario: Scenario) -> Outcome:
@@ -84,9 +70,15 @@ def run(scenario: Scenario) -> Outcome:
     return Outcome(scenario, exploration, time.perf_counter() - began)
 
 
-def run_design(design: Design) -> DesignOutcome:
-    """Try all scenarios of a design."""
-    return DesignOutcome(design, tuple(run(scenario) for scenario in design.scenarios))
+def search_design(design: Design, operations: int | None = None) -> DesignOutcome:
+    """Search all combinations of a design, or only those with at most so many operations."""
+    return DesignOutcome(
+        design,
+        tuple(
+            search(reading, None if operations is None else reading.bound.at_most(operations))
+            for reading in design.readings
+        ),
+    )
 
 
 def run_storm(storm: Scenario, walks: int = accepted.STORM_WALKS, seed: int = 0) -> Outcome:
@@ -101,11 +93,10 @@ def run_storms() -> tuple[Outcome, ...]:
     return tuple(run_storm(storm) for storm in accepted.storms())
 
 
-def traces(outcome: Outcome, kinds: Iterable[Kind] | None = None) -> list[Trace]:
-    """Return the shortest schedule for each kind of damage, or for the given kinds."""
-    explorer = Explorer(outcome.scenario)
-    shortest = (explorer.shortest(kind) for kind in (outcome.found if kinds is None else kinds))
-    return [trace for trace in shortest if trace is not None]
+def traces(scenario: Scenario, found: Iterable[Kind]) -> list[Trace]:
+    """Return the shortest schedule for each kind of damage."""
+    explorer = Explorer(scenario)
+    return [trace for kind in found if (trace := explorer.shortest(kind)) is not None]
 
 
 def find_design(number: int) -> Design:
@@ -118,11 +109,16 @@ def find_design(number: int) -> Design:
 
 
 def find_scenario(design: Design, name: str) -> Scenario:
-    """Return a scenario by its name. Raise ``ConfigurationError`` if the design has no such scenario."""
+    """Return a scenario or a combination by its name. Raise ``ConfigurationError`` if the design has none."""
     for scenario in design.scenarios:
         if scenario.name == name:
             return scenario
+    for reading in design.readings:
+        for combination in combine(reading):
+            if combination.name == name:
+                return combination.scenario()
     known = ", ".join(scenario.name for scenario in design.scenarios)
     raise ConfigurationError(
-        f"Unknown scenario {name!r} of design {design.number}", remedy=f"Choose one of these: {known}"
+        f"Unknown scenario {name!r} of design {design.number}",
+        remedy=f"Choose one of these: {known}. Or name a combination as `lakefs-gc designs show {design.number}` does",
     )

@@ -19,16 +19,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, damage, garbage
 from lakefs_gc.hard_delete.steps import DEADLINES, Program, Recap, Sleep, Step, Steps, any_touch
-from lakefs_gc.hard_delete.world import Table, World
+from lakefs_gc.hard_delete.world import World
 
 _LONG_AFTER_TICKS = 100
-_CRASHES = "crashes"
 Move = tuple[int, bool]
 """The number of an operation, and whether it crashes (True) or proceeds."""
 
@@ -58,7 +56,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Exploration:
-    """The extent and result of a search. ``worlds``: all reached worlds, without the operations' deadlines."""
+    """The extent and result of a search. ``worlds``: all reached worlds without deadlines, if they were kept."""
 
     states: int
     steps: int
@@ -73,7 +71,19 @@ class _Local:
     including crashed ones, share ``over``, which is created first.
     """
 
-    __slots__ = ("_known", "_next", "_over", "begun", "index", "operation", "recap", "replies", "step")
+    __slots__ = (
+        "_known",
+        "_next",
+        "_over",
+        "begun",
+        "index",
+        "operation",
+        "reads",
+        "recap",
+        "replies",
+        "step",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -92,6 +102,8 @@ class _Local:
         self._next: dict[Hashable, _Local] = {}
         self.recap: tuple[Hashable, Hashable] | None = None
         self.step = self._replay() if over else None
+        self.reads = self.step.reads if self.step else ()
+        self.writes = self.step.writes if self.step else ()
 
     def after(self, reply: Hashable) -> _Local:
         if reply not in self._next:
@@ -129,18 +141,26 @@ class _Local:
 _Known = dict[Hashable, _Local]
 
 
-@dataclass(frozen=True)
 class _State:
-    world: World
-    locals: tuple[_Local, ...]
-    crashes_left: int
+    """A state. It is compared and hashed for each step of a search, so its hash is computed once."""
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.world, self.locals, self.crashes_left))
+    __slots__ = ("_hash", "locals", "world")
+
+    def __init__(self, world: World, locals_: tuple[_Local, ...]) -> None:
+        self.world = world
+        self.locals = locals_
+        self._hash = hash((world, locals_))
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _State)
+            and self._hash == other._hash
+            and self.locals == other.locals
+            and self.world == other.world
+        )
 
 
 class Explorer:
@@ -152,11 +172,11 @@ class Explorer:
         self._over = [_Local(i, op, ()) for i, op in enumerate(scenario.operations)]
         self._broken: dict[World, frozenset[Kind]] = {}
         begun = tuple(_Local(i, op, (), known, self._over[i]) for i, op in enumerate(scenario.operations))
-        self._start = _State(scenario.world, begun, scenario.crashes)
+        self._start = _State(scenario.world, begun)
 
     # -- all schedules
 
-    def explore(self, *, reduce: bool = True) -> Exploration:
+    def explore(self, *, reduce: bool = True, keep_worlds: bool = False) -> Exploration:
         """Search every state, depth first."""
         slept: dict[_State, frozenset[Move]] = {}
         found: set[Kind] = set()
@@ -177,14 +197,15 @@ class Explorer:
             successors = []
             for move in todo:
                 steps += 1
-                awake = frozenset(other for other in sleep if self._independent(state, other, move))
-                successors.append((self._after(state, move)[0], awake if reduce else frozenset()))
+                awake = (
+                    frozenset(other for other in sleep if self._independent(state, other, move)) if reduce else sleep
+                )
+                successors.append((self._successor(state, move), awake if reduce else frozenset()))
                 sleep |= {move}
             # All schedules of the first move are searched before those of the second, which sleeps on them.
             stack.extend(reversed(successors))
-        return Exploration(
-            len(slept), steps, frozenset(found), frozenset(replace(state.world, deadlines=Table()) for state in slept)
-        )
+        worlds = {state.world.without_deadlines() for state in slept} if keep_worlds else ()
+        return Exploration(len(slept), steps, frozenset(found), frozenset(worlds))
 
     def shortest(self, kind: Kind) -> Trace | None:
         """Return the shortest schedule with this kind of damage, from a breadth-first search."""
@@ -195,8 +216,9 @@ class Explorer:
             moves = self._moves(state)
             if kind in self._found(state, moves):
                 return self._told(kind, state, came_from)
-            for move in moves:
-                successor, _ = self._after(state, move)
+            # Crashes first: of several shortest schedules, the one in which an operation crashes as early as possible.
+            for move in sorted(moves, key=lambda move: not move[1]):
+                successor = self._successor(state, move)
                 if successor not in came_from:
                     came_from[successor] = (state, move)
                     queue.append(successor)
@@ -219,7 +241,7 @@ class Explorer:
                 # A crash must be rarer than a step, or it would end most schedules early.
                 likely = [move for move in moves if not move[1]]
                 move = chance.choice(moves if not likely or chance.random() < 0.05 else likely)
-                state, _ = self._after(state, move)
+                state = self._successor(state, move)
                 steps += 1
         return Exploration(len(states), steps, frozenset(found))
 
@@ -243,22 +265,27 @@ class Explorer:
 
     def _moves(self, state: _State) -> list[Move]:
         moves = [(x.index, False) for x in state.locals if x.step is not None and x.step.can_run(state.world)]
-        if state.crashes_left:
-            moves += [(x.index, True) for x in state.locals if x.step and x.begun and not x.operation.reliable]
+        moves += [(x.index, True) for x in state.locals if x.operation.may_crash and x.step and x.begun]
         return moves
 
     def _after(self, state: _State, move: Move) -> tuple[_State, Event]:
+        """Return the state after a move, and what a trace shows of it."""
+        index, crashes = move
+        step, name = state.locals[index].step, state.locals[index].operation.name
+        if step is None:
+            raise ModelError(f"{name} has ended")
+        if crashes:
+            return self._successor(state, move), Event(name, "crashes")
+        return self._successor(state, move), Event(name, step.text, _shown(step, step.run(state.world)[1]))
+
+    def _successor(self, state: _State, move: Move) -> _State:
         index, crashes = move
         local = state.locals[index]
         step, operation, world = local.step, local.operation, state.world
-        if step is None:
-            raise ModelError(f"{operation.name} has ended")
-        if crashes:
-            event = Event(operation.name, "crashes")
+        if crashes or step is None:
             successor = self._over[index]
         else:
             world, reply = step.run(world)
-            event = Event(operation.name, step.text, _shown(step, reply))
             successor = local.after(reply)
         if operation.at_most_ticks is not None:
             deadlines = world.deadlines
@@ -266,9 +293,10 @@ class Explorer:
                 deadlines = deadlines.put(operation.name, world.clock + operation.at_most_ticks)
             elif successor.step is None:
                 deadlines = deadlines.remove(operation.name)
-            world = replace(world, deadlines=deadlines)
+            if deadlines is not world.deadlines:
+                world = World(world.kv, world.objects, world.clock, deadlines)
         locals_ = (*state.locals[:index], successor, *state.locals[index + 1 :])
-        return _State(world, locals_, state.crashes_left - crashes), event
+        return _State(world, locals_)
 
     def _chosen(self, state: _State, moves: list[Move]) -> list[Move]:
         """Return the moves to try: one undisturbed read if possible, otherwise all."""
@@ -278,12 +306,14 @@ class Explorer:
             if (
                 crashes
                 or step is None
-                or step.writes
+                or local.writes
                 or (local.operation.at_most_ticks is not None and not local.begun)
             ):
                 continue
-            others = (x for x in state.locals if x.index != index and x.step is not None)
-            if not any(any_touch(step.reads, other.operation.may_write) for other in others):
+            for other in state.locals:
+                if other.index != index and other.step and any_touch(local.reads, other.operation.may_write):
+                    break
+            else:
                 return [(index, False)]
         return moves
 
@@ -297,8 +327,8 @@ class Explorer:
         local = state.locals[move[0]]
         limits = (DEADLINES,) if local.operation.at_most_ticks is not None else ()
         if move[1] or local.step is None:
-            return (), (_CRASHES, *limits)
-        return local.step.reads, (*local.step.writes, *limits)
+            return (), limits
+        return local.reads, (*local.writes, *limits)
 
     # -- what is broken
 
@@ -320,7 +350,7 @@ class Explorer:
                 found.setdefault(Kind.BLOCKED, f"{local.operation.name} waits: {local.step.text}")
         world, events = state.world, []
         for program in self.scenario.settle:
-            world = replace(world, clock=world.clock + _LONG_AFTER_TICKS)
+            world = world.at(world.clock + _LONG_AFTER_TICKS)
             for event, changed in _run_alone(program, world):
                 world = changed
                 events.append(event)

@@ -1,4 +1,4 @@
-"""Write the page about the designs, as Markdown, from runs of the models.
+"""Write the page about the designs, as Markdown, from searches of the models.
 
 ``lakefs-gc designs page`` prints it. It contains no durations, so the same code writes the same page.
 """
@@ -7,36 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_design, run_storms, traces
-from lakefs_gc.hard_delete.model import Kind
+from lakefs_gc.hard_delete.combinations import Found, Search
+from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_storms, search_design, traces
+from lakefs_gc.hard_delete.model import Bound, Kind, Reading, Scenario
 from lakefs_gc.hard_delete.models import accepted
 from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE
 from lakefs_gc.hard_delete.trace_text import format_trace
 
+MAX_TRACE_LINES = 16
+"""A longer trace is not on the page: the page names the command that shows it."""
 _INTRODUCTION = """\
 # Why data is deleted offline
 
-*`lakefs-gc designs page` generates this page from runs of the models in `lakefs_gc/hard_delete`. A test fails if the
-page is out of date.*
+*`lakefs-gc designs page` generates this page from searches of the models in `lakefs_gc/hard_delete`.*
 
-lakeFS does not delete an object when its last reference is removed. Five designs that do so inside lakeFS were
-rejected (`design/rejected/hard-delete.md` in lakeFS's repository). The accepted design is a collector outside lakeFS
+lakeFS does not delete an object when its last reference is removed. Five designs that do so inside lakeFS were rejected
+(`design/rejected/hard-delete.md` in lakeFS's repository). The accepted design is a collector outside lakeFS
 (`design/accepted/gc_plus/uncommitted-gc.md`). All six can be run here.
 
-Each design is a small program on a world with a key-value store, an object store, branches, staging tokens, commits
-and a clock. Each operation stops at every atomic step. An explorer tries **every** interleaving of a scenario's
-operations, with crashes if the scenario has them, and checks after each step whether something is broken. The traces
-below are the shortest ones. If the document of a design leaves a question open, the model uses the answer that favours
-the design.
+**The models.** Each design is a small program on a world with a key-value store, an object store, branches, staging
+tokens, commits and a clock. Each operation stops at every atomic step. A write goes to the branch's staging token, and
+is repeated if the token changed meanwhile, as in lakeFS. Each operation makes two or three attempts.
 
-All models have these rules. A write goes to the branch's staging token, and is repeated if the token changed meanwhile,
-as in lakeFS. One step of the key-value store or of the object store is atomic, and visible to all operations at once.
-A tick of the clock is longer than any request, unless a scenario specifies otherwise. Two or three attempts are made.
-"Nothing found" means: no damage with these operations, in any order.
+**The combinations.** A generator makes every combination of a design's operations in each start world, up to a bound:
+so many operations at the same time, some of them beside the design's job, and one of them crashing. No operation is in
+a combination more than twice. An explorer tries every interleaving of each combination, and looks for damage after each
+step. The design's own cleanup runs at the end. Clients with several operations need no combinations of their own: their
+schedules are among those of as many clients with one operation each.
+
+**The base assumptions of the document.**
+
+1. Copies are full copies, except in design 3. Designs 1, 2 and 5 are modelled so. Design 4's flow shares objects.
+2. lakeFS does not retain data outside the repository's path, such as ingested data. No model has such objects.
+3. An online solution needs an external one for edge cases and for existing garbage. So a leak alone does not rule a
+   design out. A lost object does.
+
+## All designs
+
+✓: not found in any of the combinations in this row. ✗ and a number: the number of combinations in which it was found.
+If a document can be read in several ways, each reading has a row. "3; 2 with job; 2 with crash" is a bound: up to three
+operations, up to two beside the job, and up to two if one may crash.
 """
 _PROPERTIES = {
     Kind.COMMITTED_LOST: "committed data is kept",
-    Kind.CHANGED: "committed data does not change",
+    Kind.CHANGED: "and does not change",
     Kind.STAGED_LOST: "staged data is kept",
     Kind.BLOCKED: "no operation is blocked",
     Kind.LEAKED: "garbage is deleted",
@@ -44,165 +58,123 @@ _PROPERTIES = {
 
 
 def render() -> str:
-    """Run all designs, and return the page."""
-    return page([run_design(design) for design in DESIGNS], run_storms())
+    """Search all designs, and return the page."""
+    return page([search_design(design) for design in DESIGNS], run_storms())
 
 
 def page(outcomes: Sequence[DesignOutcome], storms: Sequence[Outcome]) -> str:
-    """Return the page of these runs."""
-    lines = [_INTRODUCTION, "## All designs", ""]
-    lines += _table(
-        ("design", *_PROPERTIES.values(), "scenarios", "states"),
-        [
-            (
-                f"[{o.design.number}. {o.design.name}](#{_anchor(o)})",
-                *(_cell(o, kind) for kind in _PROPERTIES),
-                str(len(o.outcomes)),
-                f"{o.states:,}",
-            )
-            for o in outcomes
-        ],
-    )
-    lines += [
-        "",
-        "A cell names a scenario in which the property breaks; ✓ means that no such scenario was found. The row of the "
-        "accepted design is about the complete design within its bounds, which its section lists.",
-        "",
-    ]
+    """Return the page of these searches."""
+    rows = [(row_name(one.design.number, search.reading), *row(search)) for one in outcomes for search in one.searches]
+    header = ("design and reading", *_PROPERTIES.values(), "operations", "combinations", "states")
+    lines = [_INTRODUCTION, *_table(header, rows), ""]
     for outcome in outcomes:
-        lines += _accepted(outcome, storms) if outcome.design.accepted else _rejected(outcome)
+        design = outcome.design
+        lines += [f"## {design.number}. {design.name}", "", design.idea, "", "```text", design.picture, "```", ""]
+        lines += [f"- *{r.name}*: {r.text}" for r in design.readings if r.text]
+        lines += _verdict(outcome)
+        lines += _damage(outcome)
+        if design.number == 1:
+            lines += _listing_cost()
+        lines += _scenarios(design.scenarios)
+        if design.accepted:
+            lines += _storms(storms)
+        lines += ["**Opens.**", "", *(f"- {one.topic}. {one.answer}" for one in design.opens), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _rejected(outcome: DesignOutcome) -> list[str]:
-    lines = _heading(outcome)
-    lines += _scenarios(outcome.outcomes)
-    if outcome.design.number == 1:
-        lines += _listing_cost()
-    for one in outcome.outcomes:
-        lines += _trace_section(one)
-    return lines
+def row_name(number: int, reading: Reading) -> str:
+    """Return the first cell of a row of the table."""
+    design = next(design for design in DESIGNS if design.number == number)
+    return f"{number}. {design.name}" + (f": {reading.name}" if reading.name else "")
 
 
-def _accepted(outcome: DesignOutcome, storms: Sequence[Outcome]) -> list[str]:
-    lines = _heading(outcome)
-    survived = outcome.by_itself()
-    taken_out = [o for o in outcome.outcomes if o.scenario.taken_out]
-    left = [o for o in outcome.outcomes if o.scenario.bounded_by]
-    lines += ["### What it survives", "", *_scenarios(survived)]
-    lines += [
-        f"Scenarios that are too large for a complete search, with {accepted.STORM_WALKS:,} random schedules:",
-        "",
-        *_scenarios(storms),
-        "### What each ingredient is for",
-        "",
-        *_table(
-            ("removed ingredient", "damage", "scenario", "steps of the shortest trace"),
-            [
-                (o.scenario.taken_out, _found(o), f"`{o.scenario.name}`", str(len(traces(o, o.found[:1])[0].events)))
-                for o in taken_out
-            ],
-        ),
-        "",
-        "With the second look, the order of the listings matters less: `without-order-twice` and "
-        "`without-copies-last-twice` find nothing. lakeFS's own design has one look, and needs both ingredients.",
-        "",
-        "The wait is not in lakeFS's document. A mark that a person approves, or that is swept after a delay, has it. "
-        "A sweep that follows its mark at once, as in lakeFS's own client, does not have it. lakefs-gc waits: it takes "
-        "no second look within `safety.longest_commit_minutes` of the mark.",
-        "",
-        "### Remaining risks",
-        "",
-        "The second look is taken before the first delete, and again after every `sweep.objects_per_look` objects "
-        "and every `sweep.max_look_age_minutes`; the model has one round. `revive-late` happens between a second look "
-        "and the last delete of its round. An object that is older than the cutoff and in no list can become "
-        "referenced again in two ways only. One is an expired commit (branch, revert, cherry-pick, merge). The other "
-        "is a request that was in progress all the time: copies are tracked, uploads and links are newer than the "
-        "cutoff, old link tokens have expired, and StageObject accepts no address inside the repository.",
-        "",
-        *_table(
-            ("scenario", "damage", "limit"),
-            [(f"`{o.scenario.name}`: {o.scenario.question}", _found(o), o.scenario.bounded_by) for o in left],
-        ),
-        "",
-    ]
-    for one in (*taken_out, *left):
-        lines += _trace_section(one)
-    return lines
-
-
-def _heading(outcome: DesignOutcome) -> list[str]:
-    design = outcome.design
-    return [f"## {design.number}. {design.name}", "", design.idea, ""]
-
-
-def _scenarios(outcomes: Iterable[Outcome]) -> list[str]:
-    rows = [
-        (
-            f"`{o.scenario.name}`",
-            o.scenario.question,
-            _found(o),
-            o.scenario.documented,
-            f"{o.exploration.states:,}",
-        )
-        for o in outcomes
-    ]
-    return [*_table(("scenario", "description", "damage", "in the document", "states"), rows), ""]
-
-
-def _trace_section(outcome: Outcome) -> list[str]:
-    scenario = outcome.scenario
-    if not outcome.found:
-        return []
-    lines = [f"### {scenario.name}", "", f"{scenario.question} {scenario.moral}".strip(), "", "```text"]
-    lines += format_trace(traces(outcome, outcome.found[:1])[0])
-    return [*lines, "```", ""]
-
-
-def _listing_cost() -> list[str]:
-    rows = [
-        (
-            cost.how,
-            f"{cost.seconds:.1f} s",
-            f"{cost.requests:,}",
-            f"{cost.ms_per_request:.0f} ms",
-            f"{cost.waiting_ms_per_request:.0f} ms",
-            f"{cost.seconds_for(5_000_000) / 60:.0f} min",
-        )
-        for cost in (KEY_VALUE_STORE, OBJECT_STORE)
-    ]
-    factor = OBJECT_STORE.seconds / KEY_VALUE_STORE.seconds
-    waiting = OBJECT_STORE.waiting_ms_per_request / KEY_VALUE_STORE.waiting_ms_per_request
-    return [
-        "### listing",
-        "",
-        f"Listing a branch, reading an object and committing all list the staged objects. The document measured "
-        f"{KEY_VALUE_STORE.objects:,} staged objects, in consecutive requests of {KEY_VALUE_STORE.page:,} objects:",
-        "",
-        *_table(
-            ("store", "measured", "requests", "time per request", "of that waiting", "5 million objects"),
-            rows,
-        ),
-        "",
-        f"The object store takes {factor:.1f} times as long. Most of that is the client's own computing: without it, a "
-        f"request takes {waiting:.1f} times as long.",
-        "",
-    ]
-
-
-def _found(outcome: Outcome) -> str:
-    return "; ".join(outcome.found) or "nothing"
-
-
-def _cell(outcome: DesignOutcome, kind: Kind) -> str:
-    where = outcome.broken().get(kind, [])
+def row(search: Search) -> tuple[str, ...]:
+    """Return the other cells of a row of the table."""
     return (
-        " ".join(f"`{o.scenario.name}`" for o in where[:2]) + (f" +{len(where) - 2}" if len(where) > 2 else "") or "✓"
+        *(_cell(search, kind) for kind in _PROPERTIES),
+        _bound(search.bound, search.reading),
+        f"{len(search.results):,}",
+        f"{search.states:,}",
     )
 
 
-def _anchor(outcome: DesignOutcome) -> str:
-    return f"{outcome.design.number}-{outcome.design.name.lower().replace(' ', '-')}"
+def _cell(search: Search, kind: Kind) -> str:
+    found = len(search.having(kind))
+    return f"✗ {found:,}" if found else "✓"
+
+
+def _bound(bound: Bound, reading: Reading) -> str:
+    job = f"; {bound.beside} with job" if reading.background and bound.beside < bound.operations else ""
+    return f"{bound.operations}{job}; {bound.with_crash or 'none'} with crash"
+
+
+def _verdict(outcome: DesignOutcome) -> list[str]:
+    """Return which of several readings lose committed or staged data."""
+    if len(outcome.searches) < 2:
+        return []
+    parts = []
+    for kind, what in ((Kind.COMMITTED_LOST, "committed data"), (Kind.STAGED_LOST, "staged data")):
+        losing = [search.reading.name for search in outcome.searches if search.having(kind)]
+        if losing:
+            which = "All readings lose" if len(losing) == len(outcome.searches) else f"Lost in *{'*, *'.join(losing)}*:"
+            parts.append(f"{which} {what}.")
+    return ["", " ".join(parts) if parts else "No reading loses data.", ""]
+
+
+def _damage(outcome: DesignOutcome) -> list[str]:
+    """Return, for each kind of damage, the smallest combination with its shortest trace."""
+    lines: list[str] = []
+    for kind in _PROPERTIES:
+        found = _smallest(outcome.searches, kind)
+        if found is not None:
+            lines += [f"**{kind[0].upper()}{kind[1:]}**, the smallest combination: `{found.combination.name}`.", ""]
+            lines += _trace(outcome.design.number, found, kind)
+    return lines
+
+
+def _smallest(searches: Iterable[Search], kind: Kind) -> Found | None:
+    """Return the smallest combination with a kind of damage, of the first reading that has it."""
+    return next((found[0] for search in searches if (found := search.having(kind))), None)
+
+
+def _trace(number: int, found: Found, kind: Kind) -> list[str]:
+    (trace,) = traces(found.combination.scenario(), [kind])
+    text = format_trace(trace)
+    if len(text) <= MAX_TRACE_LINES:
+        return ["```text", *text, "```", ""]
+    command = f'lakefs-gc designs show {number} "{found.combination.name}"'
+    return [f"{len(text) - 1} steps: `{command}`. {trace.detail}.", ""]
+
+
+def _scenarios(scenarios: Iterable[Scenario]) -> list[str]:
+    lines = ["**What they show.** `lakefs-gc designs show` prints each trace.", ""]
+    for one in scenarios:
+        label = (one.taken_out and f"without {one.taken_out}") or (one.documented and f"document: {one.documented}")
+        effect = "" if one.expected else "Nothing is found. "
+        limit = f" Limit: {one.bounded_by}." if one.bounded_by else ""
+        lines.append(f"- `{one.name}`{f' ({label})' if label else ''}: {effect}{one.moral}{limit}")
+    return [*lines, ""]
+
+
+def _storms(storms: Sequence[Outcome]) -> list[str]:
+    names = " and ".join(f"`{one.scenario.name}`" for one in storms)
+    found = "; ".join(sorted({kind for one in storms for kind in one.found})) or "nothing"
+    return [
+        f"Larger mixtures ({names}: up to 12 operations, two collectors, every request may crash) were tried with "
+        f"{accepted.STORM_WALKS:,} random schedules each: {found} found.",
+        "",
+    ]
+
+
+def _listing_cost() -> list[str]:
+    slow, quick = OBJECT_STORE, KEY_VALUE_STORE
+    return [
+        f"**Listing is slow.** The document measured {quick.objects:,} staged objects: {quick.seconds:.1f} s from the "
+        f"key-value store, {slow.seconds:.1f} s from the object store, in {quick.requests:,} consecutive requests. "
+        f"That is {slow.seconds / quick.seconds:.1f} times as long, and "
+        f"{slow.waiting_ms_per_request / quick.waiting_ms_per_request:.1f} times without the client's own computing.",
+        "",
+    ]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from lakefs_gc.hard_delete.world import Object, Provider, World
@@ -55,6 +56,7 @@ def touches(one: str, other: str) -> bool:
     return (one.endswith("/") and other.startswith(one)) or (other.endswith("/") and one.startswith(other))
 
 
+@cache
 def any_touch(ones: tuple[str, ...], others: tuple[str, ...]) -> bool:
     """Return whether two sets of footprints have a key in common."""
     return any(touches(one, other) for one in ones for other in others)
@@ -122,6 +124,23 @@ class Drop(Step):
 
     def run(self, world: World) -> tuple[World, Any]:
         return world.with_kv(world.kv.remove(self.key, whole_prefix=self.key.endswith("/"))), None
+
+
+@dataclass(frozen=True)
+class DropIf(Step):
+    """Delete a key only if its value is still ``expected``. Reply: whether it was."""
+
+    key: str
+    expected: Hashable
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.key,)
+
+    def run(self, world: World) -> tuple[World, Any]:
+        if world.kv.get(self.key) != self.expected:
+            return world, False
+        return world.with_kv(world.kv.remove(self.key)), True
 
 
 @dataclass(frozen=True)
@@ -210,6 +229,10 @@ class SetCounter(Step):
     seen: Object
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        return (CLOCK,) if self.provider.notices_time else ()
+
+    @property
     def writes(self) -> tuple[str, ...]:
         return (OBJECTS + self.address,)
 
@@ -218,6 +241,8 @@ class SetCounter(Step):
         if stored is None or self.provider.version(stored) != self.provider.version(self.seen):
             return world, False
         changed = replace(stored, counter=self.counter, metageneration=stored.metageneration + 1)
+        if self.provider.notices_time:
+            changed = replace(changed, modified=world.clock)
         return world.with_objects(world.objects.put(self.address, changed)), True
 
 
@@ -227,6 +252,7 @@ class CopyData(Step):
 
     source: str
     target: str
+    counter: int | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -240,7 +266,7 @@ class CopyData(Step):
         stored = world.objects.get(self.source)
         if stored is None:
             return world, None
-        copied = Object(stored.content, world.clock)
+        copied = Object(stored.content, world.clock, self.counter)
         return world.with_objects(world.objects.put(self.target, copied)), copied
 
 
@@ -320,7 +346,7 @@ class Tick(Step):
         return all(deadline > world.clock for _, deadline in world.deadlines.scan())
 
     def run(self, world: World) -> tuple[World, Any]:
-        return replace(world, clock=world.clock + 1), None
+        return world.at(world.clock + 1), None
 
 
 @dataclass(frozen=True)

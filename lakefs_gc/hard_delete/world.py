@@ -7,7 +7,7 @@ before it assumes that no client works with an object any more (lakeFS: 24 hours
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value", bound=Hashable)
@@ -32,7 +32,7 @@ class Table(Generic[Value]):
         """Return the table without one key, or without all keys that begin with it."""
         if whole_prefix:
             return Table({key: value for key, value in self._rows.items() if not key.startswith(prefix)})
-        return Table({key: value for key, value in self._rows.items() if key != prefix})
+        return Table({key: value for key, value in self._rows.items() if key != prefix}) if prefix in self else self
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, Value]]:
         """Yield the rows with keys that begin with the prefix, in the order of the keys."""
@@ -48,7 +48,7 @@ class Table(Generic[Value]):
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and self._hash == other._hash and self._rows == other._rows
+        return self is other or (isinstance(other, Table) and self._hash == other._hash and self._rows == other._rows)
 
     def __repr__(self) -> str:
         return f"Table({dict(sorted(self._rows.items()))})"
@@ -72,36 +72,73 @@ class Provider:
     """The behaviour of an object store: whether a condition on a write notices changed metadata.
 
     ``notices_metadata``: Azure's ETag and Google's metageneration change with the metadata. S3's ETag is of the
-    content alone, and metadata are changed there by copying the object onto itself.
+    content alone. Metadata are changed there by copying the object onto itself, which also changes its time stamp.
+    ``notices_time``: the condition is on that time stamp, which counts seconds.
     """
 
     name: str
-    notices_metadata: bool
+    notices_metadata: bool = False
+    notices_time: bool = False
 
     def version(self, stored: Object) -> Hashable:
         """Return what a condition on a metadata write can compare."""
-        return (stored.content, stored.metageneration) if self.notices_metadata else stored.content
+        if self.notices_metadata:
+            return stored.content, stored.metageneration
+        return (stored.content, stored.modified) if self.notices_time else stored.content
 
 
-S3 = Provider("AWS", notices_metadata=False)
+S3 = Provider("AWS")
+S3_BY_TIME = Provider("AWS, by time stamp", notices_time=True)
 AZURE = Provider("Azure", notices_metadata=True)
 GCS = Provider("Google", notices_metadata=True)
 
 
-@dataclass(frozen=True)
 class World:
-    """Everything that operations share. ``deadlines``: the tick by which each running operation must end."""
+    """Everything that operations share. ``deadlines``: the tick by which each running operation must end.
 
-    kv: Table[Any] = field(default_factory=Table)
-    objects: Table[Object] = field(default_factory=Table)
-    clock: int = 0
-    deadlines: Table[int] = field(default_factory=Table)
+    Each step of a search makes one, so its hash is computed once and it has slots.
+    """
+
+    __slots__ = ("_hash", "clock", "deadlines", "kv", "objects")
+
+    def __init__(
+        self,
+        kv: Table[Any] | None = None,
+        objects: Table[Object] | None = None,
+        clock: int = 0,
+        deadlines: Table[int] | None = None,
+    ) -> None:
+        self.kv = Table[Any]() if kv is None else kv
+        self.objects = Table[Object]() if objects is None else objects
+        self.clock = clock
+        self.deadlines = Table[int]() if deadlines is None else deadlines
+        self._hash = hash((self.kv, self.objects, clock, self.deadlines))
 
     def with_kv(self, kv: Table[Any]) -> World:
-        return replace(self, kv=kv)
+        return World(kv, self.objects, self.clock, self.deadlines)
 
     def with_objects(self, objects: Table[Object]) -> World:
-        return replace(self, objects=objects)
+        return World(self.kv, objects, self.clock, self.deadlines)
+
+    def at(self, clock: int) -> World:
+        """Return the same world at another time."""
+        return World(self.kv, self.objects, clock, self.deadlines)
+
+    def without_deadlines(self) -> World:
+        return World(self.kv, self.objects, self.clock)
 
     def __hash__(self) -> int:
-        return hash((self.kv, self.objects, self.clock, self.deadlines))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, World)
+            and self._hash == other._hash
+            and self.clock == other.clock
+            and self.kv == other.kv
+            and self.objects == other.objects
+            and self.deadlines == other.deadlines
+        )
+
+    def __repr__(self) -> str:
+        return f"World({self.kv}, {self.objects}, {self.clock}, {self.deadlines})"

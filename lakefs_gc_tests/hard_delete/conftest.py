@@ -1,15 +1,10 @@
-"""All designs, run once for the tests that check the results."""
+"""Random schedules, run once for the tests that check the results."""
 
 from __future__ import annotations
 
 import pytest
 
-from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_design, run_storms
-
-
-@pytest.fixture(scope="session")
-def design_outcomes() -> tuple[DesignOutcome, ...]:
-    return tuple(run_design(design) for design in DESIGNS)
+from lakefs_gc.hard_delete.designs import Outcome, run_storms
 
 
 @pytest.fixture(scope="session")

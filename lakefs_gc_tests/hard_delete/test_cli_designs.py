@@ -25,29 +25,47 @@ def test_a_trace_is_printed_as_numbered_steps(
     code, out, _ = run(monkeypatch, capsys, "designs", "show", "5", "commit-move")
     assert code == 0
     assert 'move a to b  Move 2: "locks" entry a  -> done' in out
-    assert "=> a committed entry lost its object: c1/a is committed as A, which does not exist" in out
+    assert "=> a committed entry lost its object: d2/a is committed as A, which does not exist" in out
     assert " states in " in out
 
 
-def test_a_trace_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(monkeypatch, capsys, "designs", "show", "4", "override", "--json")
+def test_a_trace_of_a_combination_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a staged: reset (crashes)"
+    code, out, _ = run(monkeypatch, capsys, "designs", "show", "4", name, "--json")
     facts = json.loads(out)
     assert code == 0
-    assert (facts["scenario"], facts["found"]) == ("override", ["leaked"])
+    assert (facts["scenario"], facts["found"]) == (name, ["leaked"])
     assert facts["states"] > 10
     (trace,) = facts["traces"]
-    assert trace["steps"][0] == {"operation": "client", "step": "Upload 1: writes object A1", "reply": ""}
+    assert trace["steps"][0] == {"operation": "reset", "step": "reads branch main", "reply": "at c0, staging t1"}
     assert trace["afterwards"]
 
 
-def test_a_design_lists_its_scenarios(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(monkeypatch, capsys, "designs", "show", "2")
+def test_a_design_lists_its_scenarios_and_its_smallest_combinations(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(monkeypatch, capsys, "designs", "show", "1", "--operations", "2")
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines() if line}
-    assert "a staged entry lost its object" in rows["lost-update-aws"]
-    assert "nothing found" in rows["lost-update-azure"]
+    assert "committed data changed" in rows["write-after-commit"]
+    assert "conditional delete, a staged: upload a + commit" in out
     code, out, _ = run(monkeypatch, capsys, "designs", "show", "2", "--json")
-    assert [one["scenario"] for one in json.loads(out)["scenarios"]][:1] == ["lost-update-aws"]
+    facts = json.loads(out)
+    found = {one["scenario"]: one["found"] for one in facts["scenarios"]}
+    assert (found["lost-update-aws"], found["lost-update-azure"]) == (["staged_lost"], [])
+    assert facts["readings"][0]["found"]["leaked"] >= len(facts["readings"][0]["smallest"]["leaked"]) > 5
+
+
+def test_all_designs_are_listed_with_what_small_combinations_break(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(monkeypatch, capsys, "designs", "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert [design["design"] for design in facts["designs"]] == [1, 2, 3, 4, 5, 6]
+    within, beyond = facts["designs"][-1]["readings"]
+    assert set(within["found"].values()) == {0}
+    assert beyond["found"]["committed_lost"] > 0
 
 
 @pytest.mark.parametrize("arguments", [("show", "8"), ("show", "5", "comit-move")])

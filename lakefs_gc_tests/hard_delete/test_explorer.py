@@ -30,21 +30,14 @@ from lakefs_gc.hard_delete.world import World
 
 # More states take minutes without the reductions.
 TOO_LARGE = {
-    (3, "job-copy-latest"),
-    (3, "job-slow-copy"),
-    *(
-        (6, name)
-        for name in (
-            "upload-commit",
-            "overwrite",
-            "commit-move",
-            "upload-reset",
-            "commit-delete",
-            "commit-overwrite",
-            "crash-commit",
-            "without-wait",
-        )
-    ),
+    (2, "upload-delete-commit"),
+    (3, "upload-delete-commit"),
+    (3, "crashed-delete-commit"),
+    (3, "commit-delete"),
+    (4, "upload-commit-reset"),
+    (5, "commit-move"),
+    (6, "without-wait"),
+    (6, "long-commit"),
 }
 SMALL = [
     pytest.param(scenario, id=f"{design.number}-{scenario.name}")
@@ -56,8 +49,8 @@ SMALL = [
 
 @pytest.mark.parametrize("scenario", SMALL)
 def test_the_reductions_and_recaps_omit_no_world(scenario: Scenario) -> None:
-    reduced = Explorer(scenario).explore()
-    whole = Explorer(scenario, trusts_recaps=False).explore(reduce=False)
+    reduced = Explorer(scenario).explore(keep_worlds=True)
+    whole = Explorer(scenario, trusts_recaps=False).explore(reduce=False, keep_worlds=True)
     assert reduced.found == whole.found
     assert reduced.worlds == whole.worlds
     assert reduced.states <= whole.states
@@ -74,7 +67,8 @@ def committed_a(world: World) -> View:
 
 
 def scenario(*programs: Program, view: Callable[[World], View] = nothing_seen, **more: Any) -> Scenario:
-    operations = tuple(Operation(f"p{i}", p, ("k", "x", "y", "done", "objects/")) for i, p in enumerate(programs))
+    writes, crashes = ("k", "x", "y", "done", "objects/"), more.pop("crashes", 0)
+    operations = tuple(Operation(f"p{i}", p, writes, may_crash=i < crashes) for i, p in enumerate(programs))
     return Scenario("test", "", World(), (*operations, *more.pop("others", ())), view, **more)
 
 
@@ -91,7 +85,7 @@ def increment_if() -> Steps[None]:
 
 
 def last_values(explorer: Explorer, reduce: bool) -> set[Any]:
-    return {world.kv.get("k") for world in explorer.explore(reduce=reduce).worlds}
+    return {world.kv.get("k") for world in explorer.explore(reduce=reduce, keep_worlds=True).worlds}
 
 
 @pytest.mark.parametrize("reduce", [True, False])
@@ -140,7 +134,8 @@ def test_the_reductions_omit_no_world_of_random_programs(seed: int) -> None:
         return steps
 
     built = scenario(*(program() for _ in range(4)), crashes=seed % 2)
-    assert Explorer(built).explore().worlds == Explorer(built).explore(reduce=False).worlds
+    whole = Explorer(built).explore(reduce=False, keep_worlds=True)
+    assert Explorer(built).explore(keep_worlds=True).worlds == whole.worlds
 
 
 def test_temporary_damage_is_found() -> None:
@@ -158,7 +153,7 @@ def test_temporary_damage_is_found() -> None:
     assert [event.text for event in trace.events] == ["commits"]
 
 
-def test_a_crash_can_follow_each_step_and_crashes_are_limited() -> None:
+def test_a_crash_can_follow_each_step_of_an_operation_that_may_crash() -> None:
     def steps() -> Steps[None]:
         yield Put("A", "data", text="writes the object")
         yield Set("k", 1, text="writes")

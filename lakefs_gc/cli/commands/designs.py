@@ -20,98 +20,97 @@ app = typer.Typer(
 )
 
 
+_Operations = Annotated[
+    int,
+    typer.Option("--operations", min=1, help="Search the combinations with up to so many operations. 3: minutes."),
+]
+
+
 @app.callback(invoke_without_command=True)
-def overview(context: typer.Context, json: AsJSON = False) -> None:
-    """List all designs with their verdicts. Runs each of them: some seconds."""
+def overview(context: typer.Context, json: AsJSON = False, operations: _Operations = 1) -> None:
+    """List all designs with what small combinations of their operations break. Searches each of them: some seconds."""
     require_checkout()
     if context.invoked_subcommand is None:
-        _show_all(OPTIONS.output(json))
+        _show_all(OPTIONS.output(json), operations)
 
 
 @app.command()
 def show(
     design: Annotated[int, typer.Argument(help="Number of the design; 6 is the accepted one.")],
-    scenario: Annotated[str, typer.Argument(help="Name of a scenario. Default: list all scenarios.")] = "",
+    scenario: Annotated[
+        str, typer.Argument(help="Name of a scenario, or of a combination. Default: list all scenarios.")
+    ] = "",
     json: AsJSON = False,
+    operations: _Operations = 1,
 ) -> None:
-    """Show the results of a design, or of one of its scenarios with the shortest trace."""
+    """Show the results of a design, or of one of its scenarios or combinations with the shortest traces."""
     if scenario:
         _show_scenario(OPTIONS.output(json), design, scenario)
     else:
-        _show_design(OPTIONS.output(json), design)
+        _show_design(OPTIONS.output(json), design, operations)
 
 
 @app.command()
 def page() -> None:
-    """Print docs/designs.md, generated from runs."""
+    """Print docs/designs.md, generated from searches of all combinations: some minutes."""
     from lakefs_gc.hard_delete.page import render
 
     typer.echo(render(), nl=False)
 
 
-def _show_all(out: Output) -> None:
-    from lakefs_gc.hard_delete.designs import DESIGNS, run_design, run_storms
+def _show_all(out: Output, operations: int) -> None:
+    from lakefs_gc.hard_delete.designs import DESIGNS, search_design
+    from lakefs_gc.hard_delete.page import row_name
 
     outcomes = []
     for design in DESIGNS:
-        with out.progress(f"running design {design.number}"):
-            outcomes.append(run_design(design))
-    with out.progress("schedules at random"):
-        storms = run_storms()
-    seconds = sum(outcome.seconds for outcome in outcomes) + sum(storm.seconds for storm in storms)
+        with out.progress(f"searching design {design.number}"):
+            outcomes.append(search_design(design, operations))
     facts = {
+        "operations": operations,
         "designs": [
             {
                 "design": outcome.design.number,
                 "name": outcome.design.name,
                 "accepted": outcome.design.accepted,
-                "verdict": outcome.verdict,
-                "broken": {k.name.lower(): [o.scenario.name for o in w] for k, w in outcome.broken().items()},
-                "scenarios": len(outcome.outcomes),
-                "states": outcome.states,
-                "seconds": round(outcome.seconds, 3),
+                "readings": [_search_facts(search) for search in outcome.searches],
             }
             for outcome in outcomes
         ],
-        "storms": [_outcome_facts(storm) for storm in storms],
-        "seconds": round(seconds, 3),
+        "seconds": round(sum(outcome.seconds for outcome in outcomes), 3),
     }
     rows = [
-        (
-            f"{o.design.number}",
-            o.design.name,
-            "accepted" if o.design.accepted else "rejected",
-            len(o.outcomes),
-            f"{o.states:,}",
-            f"{o.seconds:.1f} s",
-            o.verdict,
-        )
-        for o in outcomes
-    ]
-    rows += [
-        ("6", "at random", storm.scenario.name, 1, *_effort(storm), "; ".join(storm.found) or "nothing found")
-        for storm in storms
+        (row_name(outcome.design.number, search.reading), *_search_row(search))
+        for outcome in outcomes
+        for search in outcome.searches
     ]
 
     def show() -> None:
-        _say_table(out, ("", "design", "", "scenarios", "states", "time", "verdict"), rows)
-        out.say("`lakefs-gc designs show NUMBER` lists the scenarios of a design, with a name the trace")
+        _say_table(out, ("design", "combinations", "states", "time", "found"), rows)
+        out.say(
+            f"Combinations of up to {operations} operations. docs/designs.md has the results of larger ones.\n"
+            "`lakefs-gc designs show NUMBER` lists the scenarios of a design, with a name the trace"
+        )
 
     out.result(facts, show)
 
 
-def _show_design(out: Output, number: int) -> None:
-    from lakefs_gc.hard_delete.designs import find_design, run_design
+def _show_design(out: Output, number: int, operations: int) -> None:
+    from lakefs_gc.hard_delete.designs import find_design, run, search_design
+    from lakefs_gc.hard_delete.model import Kind
 
     design = find_design(number)
-    with out.progress(f"running design {number}"):
-        outcome = run_design(design)
+    with out.progress(f"running the scenarios of design {number}"):
+        outcomes = [run(scenario) for scenario in design.scenarios]
+    with out.progress(f"searching the combinations of design {number}"):
+        searches = search_design(design, operations).searches
     facts = {
         "design": design.number,
         "name": design.name,
         "idea": design.idea,
-        "verdict": outcome.verdict,
-        "scenarios": [_outcome_facts(one) for one in outcome.outcomes],
+        "scenarios": [_outcome_facts(one) for one in outcomes],
+        "operations": operations,
+        "readings": [_search_facts(search) for search in searches],
     }
     rows = [
         (
@@ -123,12 +122,18 @@ def _show_design(out: Output, number: int) -> None:
             or (f"without {o.scenario.taken_out}" if o.scenario.taken_out else "")
             or (f"bounded by {o.scenario.bounded_by}" if o.scenario.bounded_by else ""),
         )
-        for o in outcome.outcomes
+        for o in outcomes
+    ]
+    smallest = [
+        (str(kind), one.combination.name) for search in searches for kind in Kind for one in search.smallest(kind)
     ]
 
     def show() -> None:
         out.say(f"{design.number}. {design.name}: {design.idea}\n")
         _say_table(out, ("scenario", "states", "time", "found", "in the document"), rows)
+        if smallest:
+            out.say(f"\nThe smallest combinations with damage, of up to {operations} operations:\n")
+            _say_table(out, ("found", "combination"), smallest)
 
     out.result(facts, show)
 
@@ -141,7 +146,7 @@ def _show_scenario(out: Output, number: int, name: str) -> None:
     scenario = find_scenario(design, name)
     with out.progress(f"running {name}"):
         outcome = run(scenario)
-        found = traces(outcome)
+        found = traces(scenario, outcome.found)
     facts = {
         "design": design.number,
         **_outcome_facts(outcome),
@@ -163,8 +168,25 @@ def _show_scenario(out: Output, number: int, name: str) -> None:
     out.result(facts, show)
 
 
-def _effort(outcome: Any) -> tuple[str, str]:
-    return f"{outcome.exploration.states:,}", f"{outcome.seconds:.1f} s"
+def _search_row(search: Any) -> tuple[str, ...]:
+    from lakefs_gc.hard_delete.model import Kind
+
+    found = [f"{kind} ({len(search.having(kind)):,})" for kind in Kind if search.having(kind)]
+    effort = (f"{len(search.results):,}", f"{search.states:,}", f"{search.seconds:.1f} s")
+    return (*effort, "; ".join(found) or "nothing found")
+
+
+def _search_facts(search: Any) -> dict[str, Any]:
+    from lakefs_gc.hard_delete.model import Kind
+
+    return {
+        "reading": search.reading.name,
+        "combinations": len(search.results),
+        "states": search.states,
+        "seconds": round(search.seconds, 3),
+        "found": {kind.name.lower(): len(search.having(kind)) for kind in Kind},
+        "smallest": {kind.name.lower(): [one.combination.name for one in search.smallest(kind)] for kind in Kind},
+    }
 
 
 def _outcome_facts(outcome: Any) -> dict[str, Any]:

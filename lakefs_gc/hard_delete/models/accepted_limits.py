@@ -33,6 +33,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.STAGED_LOST),
         taken_out="cutoff",
         moral="The object exists before its entry does.",
+        shown_by=(
+            ("upload n as N", "writes object"),
+            ("upload n as N", "stages n"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "without-order",
@@ -43,6 +48,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="order of listings",
         moral="The object moves from a list that was not yet read to a list that was already read.",
+        shown_by=(
+            ("collector", "reads all commits"),
+            ("commit", "moves main"),
+            ("collector", "prepare: reads page 1"),
+        ),
     ),
     scenario(
         "without-order-twice",
@@ -62,6 +72,11 @@ TAKEN_OUT = (
         taken_out="tracked copies",
         moral="A listing is read page by page, and each rename moves the entry from a page that was not yet read to a "
         "page that was already read.",
+        shown_by=(
+            ("collector", "prepare: reads page"),
+            ("rename z a z a", "stages"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "without-copies-last",
@@ -72,6 +87,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.STAGED_LOST),
         taken_out="copies read last",
         moral="The copy is tracked after the collector read the list of tracked copies.",
+        shown_by=(
+            ("collector", "prepare: reads the tracked copies"),
+            ("rename z a", "records that"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "without-copies-last-twice",
@@ -91,6 +111,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.STAGED_LOST),
         taken_out="source read again after tracking",
         moral="Tracking the copy is not enough: the object may have been marked between the read and the tracking.",
+        shown_by=(
+            ("copy z to a", "reads entry z"),
+            ("collector", "marks"),
+            ("copy z to a", "records that"),
+        ),
     ),
     scenario(
         "without-token-expiry",
@@ -102,6 +127,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.STAGED_LOST),
         taken_out="token expiry",
         moral="The object is older than the cutoff before anything references it.",
+        shown_by=(
+            ("time", "time passes"),
+            ("link n", "stages n"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "without-second-look",
@@ -112,6 +142,11 @@ TAKEN_OUT = (
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="second look",
         moral="Days may pass between a mark and its sweep.",
+        shown_by=(
+            ("collector", "marks"),
+            ("person", "creates branch old"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "without-wait",
@@ -125,6 +160,11 @@ TAKEN_OUT = (
         moral="An entry that a commit has read, and that a client deletes or overwrites before the commit is written, "
         "is in no list meanwhile, because the newer staging token hides the sealed one. This needs no rare timing, "
         "only a commit that lasts longer than the time between two looks.",
+        shown_by=(
+            ("commit", "reads what is staged"),
+            ("delete n", "stages n = tombstone"),
+            ("collector", "prepare: reads page"),
+        ),
     ),
     scenario(
         "without-identical-entries",
@@ -135,9 +175,28 @@ TAKEN_OUT = (
         taken_out="identical entries in the list",
         moral="This is not a race. lakeFS identifies an entry by its content, not by its address. lakefs-gc looks up "
         "such paths itself.",
+        shown_by=(("collector", "sweep: deletes"),),
     ),
 )
 LEFT = (
+    scenario(
+        "long-commit",
+        "A path is deleted while its branch is committed. The commit outlasts the wait of the sweep.",
+        world({"n": A}),
+        delete("n"),
+        commit(at_most_ticks=2),
+        collector(waits_ticks=1),
+        clock(2),
+        expected=kinds(Kind.COMMITTED_LOST),
+        bounded_by="`safety.longest_commit_minutes`, which must be longer than every commit and merge",
+        moral="The commit has read the entry, and the newer staging token hides it from both looks. The commit is "
+        "written after the second look.",
+        shown_by=(
+            ("commit", "reads what is staged"),
+            ("collector", "waits before the sweep"),
+            ("commit", "moves main"),
+        ),
+    ),
     scenario(
         "revive-late",
         "A branch is created at an expired commit while the sweep runs.",
@@ -147,6 +206,11 @@ LEFT = (
         expected=kinds(Kind.COMMITTED_LOST),
         bounded_by="the time from a second look's read of the active commits to the last delete of its round",
         moral="A branch, revert, cherry-pick or merge can name an expired commit after any second look.",
+        shown_by=(
+            ("collector", "lists the active commits"),
+            ("create branch old", "creates branch old"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "slow-upload",
@@ -158,6 +222,11 @@ LEFT = (
         expected=kinds(Kind.STAGED_LOST),
         bounded_by="requests that last less than the minimum age",
         moral="The object is older than the cutoff before its entry exists.",
+        shown_by=(
+            ("upload n as N", "writes object"),
+            ("time", "time passes"),
+            ("collector", "sweep: deletes"),
+        ),
     ),
     scenario(
         "slow-link",
@@ -170,5 +239,9 @@ LEFT = (
         bounded_by="a minimum age of at least a token's lifetime plus the longest link request, or a mark that waits "
         "longer than that request",
         moral="The token is checked before the entry is written.",
+        shown_by=(
+            ("link n", "link: reads the clock"),
+            ("link n", "stages n"),
+        ),
     ),
 )

@@ -6,14 +6,12 @@ unreferenced. One tick is a day.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, one_after_the_other
 from lakefs_gc.hard_delete.models import lake, offline_server
 from lakefs_gc.hard_delete.models.collector import APPROVAL, MARKS, collect
 from lakefs_gc.hard_delete.models.lake import BRANCHES, COMMITS, HEADS_ONLY, RETENTION, STAGING
 from lakefs_gc.hard_delete.models.offline_server import COPIES, LINKS, UPLOADS, Ingredients
-from lakefs_gc.hard_delete.steps import OBJECTS, Drop, Program, Set, Steps
+from lakefs_gc.hard_delete.steps import OBJECTS, Await, Drop, Get, Program, Set, Steps
 from lakefs_gc.hard_delete.world import World
 
 ALL = Ingredients()
@@ -32,7 +30,7 @@ def world(staged: dict[str, str], **commits: tuple[str, dict[str, str]]) -> Worl
         {"main": ([*commits, "c0"][0], "t1", staged)},
         commits,
     )
-    return replace(initial, clock=TODAY)
+    return initial.at(TODAY)
 
 
 def heads_only(world: World) -> World:
@@ -48,7 +46,7 @@ def expired() -> World:
 def identical() -> World:
     """Return a world in which path a is committed as A and staged as B, with the same content."""
     initial = lake.lake({A: "same", B: "same"}, {"main": ("c1", "t1", {"a": B})}, {"c1": ("c0", {"a": A})})
-    return replace(initial, clock=TODAY)
+    return initial.at(TODAY)
 
 
 # -- operations
@@ -67,12 +65,14 @@ def upload(path: str = "n", address: str = NEW, at_most_ticks: int = 1) -> Opera
     )
 
 
-def commit(at_most_ticks: int | None = None) -> Operation:
-    return client("commit", lambda: lake.commit("main", "c3", "t2"), BRANCHES, COMMITS, at_most_ticks=at_most_ticks)
+def commit(commit_id: str = "c3", token: str = "t2", at_most_ticks: int | None = None) -> Operation:
+    return client(
+        "commit", lambda: lake.commit("main", commit_id, token), BRANCHES, COMMITS, at_most_ticks=at_most_ticks
+    )
 
 
-def reset() -> Operation:
-    return client("reset", lambda: lake.reset("main", "t3"), BRANCHES)
+def reset(token: str = "t3") -> Operation:
+    return client("reset", lambda: lake.reset("main", token), BRANCHES)
 
 
 def delete_branch() -> Operation:
@@ -106,7 +106,7 @@ def link(with_: Ingredients, address: str = NEW, *, at_most_ticks: int = 0) -> t
         yield from offline_server.link_uploaded("main", "n", address, "new")
 
     return (
-        Operation("client", first, (LINKS, UPLOADS, OBJECTS + address), at_most_ticks=0, reliable=True),
+        Operation(f"client of {address[-2:].lstrip('/')}", first, (LINKS, UPLOADS, OBJECTS + address), at_most_ticks=0),
         client("link n", then, LINKS, at_most_ticks=at_most_ticks),
     )
 
@@ -118,7 +118,6 @@ def collector(
         name,
         lambda: collect(with_, name=name, waits_for_approval=waits_for_approval, waits_ticks=waits_ticks),
         (OBJECTS, MARKS),
-        reliable=True,
     )
 
 
@@ -128,17 +127,23 @@ def forget_copies() -> Steps[None]:
 
 
 def revive_branch() -> Operation:
-    return client("create branch old", lambda: lake.create_branch("old", "c1", "o1"), BRANCHES)
+    return client("create branch old", _revive, BRANCHES)
+
+
+def _revive() -> Steps[None]:
+    if (yield Get(f"{COMMITS}c1", text="looks up commit c1")) is not None:
+        yield from lake.create_branch("old", "c1", "o1")
 
 
 def person() -> Operation:
-    """Return a person who creates a branch at the expired commit, and then approves the mark."""
+    """Return a person who reads the mark, creates a branch at the expired commit, and approves the mark."""
 
     def revive_and_approve() -> Steps[None]:
+        yield Await(f"{MARKS}collector", lambda mark: mark is not None, text="reads the mark")
         yield from lake.create_branch("old", "c1", "o1")
         yield Set(APPROVAL, "yes", text="approves the mark")
 
-    return Operation("person", revive_and_approve, (BRANCHES, APPROVAL), reliable=True)
+    return Operation("person", revive_and_approve, (BRANCHES, APPROVAL))
 
 
 def scenario(
@@ -146,9 +151,9 @@ def scenario(
     question: str,
     world: World,
     *operations: Operation,
-    crashes: int = 0,
     expected: frozenset[Kind] = frozenset(),
     moral: str = "",
+    shown_by: tuple[tuple[str, str], ...] = (),
     taken_out: str = "",
     bounded_by: str = "",
 ) -> Scenario:
@@ -158,13 +163,14 @@ def scenario(
         world,
         operations,
         lake.view,
-        settle=(forget_copies, lambda: collect(ALL)),
-        crashes=crashes,
+        settle=SETTLE,
         expected=expected,
         moral=moral,
+        shown_by=shown_by,
         taken_out=taken_out,
         bounded_by=bounded_by,
     )
 
 
+SETTLE: tuple[Program, ...] = (forget_copies, lambda: collect(ALL))
 STAGED_AT_Z = world({"z": A})

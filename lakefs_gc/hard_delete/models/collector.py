@@ -1,7 +1,9 @@
 """The collector of the accepted design: list, subtract used objects, mark, take a second look, sweep.
 
 It follows one round of a sweep in lakefs-gc's engine: a second look, then the deletes. The store is asked about each
-object just before its deletion, and the object is kept if it was written since it was listed.
+object just before its deletion, and the object is kept if it was written since it was listed. A run lists every slice,
+and each object is compared with the cutoff, because a missing object is data loss at any age. lakeFS's
+own design skips young slices, which marks the same objects: no object is older than its slice.
 """
 
 from __future__ import annotations
@@ -39,8 +41,6 @@ def mark(with_: Ingredients, name: str = "mark") -> Steps[tuple[tuple[str, Objec
     addresses = yield ListObjects(DATA, text="lists the slices")
     listed: list[tuple[str, Object]] = []
     for name_of_slice in sorted({address.split("/")[1] for address, _ in addresses}):
-        if with_.cutoff and int(name_of_slice[1:]) + MIN_AGE_TICKS >= now:
-            continue  # a slice is older than its objects
         for address, stored in (yield ListObjects(f"{DATA}{name_of_slice}/", text=f"lists slice {name_of_slice}")):
             if not with_.cutoff or stored.modified + MIN_AGE_TICKS < now:
                 listed.append((address, stored))

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lakefs_gc.hard_delete.model import View
-from lakefs_gc.hard_delete.steps import Drop, Get, Put, Recap, Scan, Set, SetIf, Steps
+from lakefs_gc.hard_delete.model import Operation, Part, View
+from lakefs_gc.hard_delete.steps import Drop, DropIf, Get, Program, Put, Recap, Scan, Set, SetIf, Steps
 from lakefs_gc.hard_delete.world import Object, Table, World
 
 TOMBSTONE = "tombstone"
@@ -123,7 +123,8 @@ def view(world: World) -> View:
             changes |= {name.removeprefix(folder): value for name, value in world.kv.scan(folder)}
         name = key.removeprefix(BRANCHES)
         staged |= {f"{name}/{path}": e.address for path, e in changes.items() if e != TOMBSTONE}
-    return View(staged, committed)
+    commits = () if heads_only else world.kv.scan(COMMITS)
+    return View(staged, committed, frozenset(entry.address for _, commit in commits for _, entry in commit.entries))
 
 
 # -- writing to a branch
@@ -232,19 +233,35 @@ def commit(branch: str, commit_id: str, token: str) -> Steps[tuple[Branch, Entri
     return done
 
 
-def take_staging_away(branch: str, token: str | None) -> Steps[tuple[str, ...]]:
+def take_branch_away(branch: str, *, conditional: bool = True) -> Steps[Branch | None]:
+    """Delete a branch. Reply: the branch as it was read, or None.
+
+    Without ``conditional`` it is deleted even if a commit has changed it meanwhile.
+    """
+    for _ in range(_TRIES):
+        before = yield Get(branch_key(branch), text=f"reads branch {branch}")
+        if not isinstance(before, Branch):
+            return None
+        if not conditional:
+            yield Drop(branch_key(branch), text=f"deletes branch {branch}")
+            return before
+        if (yield DropIf(branch_key(branch), before, text=f"deletes branch {branch}, if it did not change")):
+            return before
+    return None
+
+
+def take_staging_away(branch: str, token: str | None, *, conditional: bool = True) -> Steps[tuple[str, ...]]:
     """Reset a branch to a new token, or delete it if ``token`` is None. Reply: the tokens to drop."""
     if token is not None:
         before = yield from new_token(branch, token, seal=False)
     else:
-        before = yield Get(branch_key(branch), text=f"reads branch {branch}")
-        yield Drop(branch_key(branch), text=f"deletes branch {branch}")
+        before = yield from take_branch_away(branch, conditional=conditional)
     return before.tokens if before else ()
 
 
 def reset(branch: str, token: str | None) -> Steps[None]:
     """Reset or delete a branch as lakeFS does today: drop the entries, keep the objects."""
-    tokens = yield from take_staging_away(branch, token)
+    tokens = yield from take_staging_away(branch, token, conditional=False)
     yield Recap(f"{branch} has {token}", tokens)
     for dropped in tokens:
         yield Drop(f"{STAGING}{dropped}/", text=f"drops staging token {dropped}")
@@ -254,6 +271,31 @@ def create_branch(branch: str, commit_id: str, token: str) -> Steps[None]:
     """Create a branch at a commit. lakeFS does not check whether the commit has expired."""
     yield SetIf(
         branch_key(branch), Branch(commit_id, token), None, text=f"creates branch {branch} at commit {commit_id}"
+    )
+
+
+def branch_from(source: str, branch: str, token: str) -> Steps[None]:
+    """Create a branch at the head of another branch."""
+    current = yield Get(branch_key(source), text=f"reads branch {source}")
+    if current is not None:
+        yield from create_branch(branch, current.commit, token)
+
+
+# -- parts of combinations
+
+
+def part(name: str, program: Callable[[int], Program], *may_write: str, at_most_ticks: int | None = None) -> Part:
+    """Return a part. ``program`` returns the program of its run with a number."""
+    return Part(name, lambda number: (Operation(name, program(number), may_write, at_most_ticks),))
+
+
+def part_branch_from_main(at_most_ticks: int | None = None) -> Part:
+    """Return the creation of a branch at the head of main, which keeps the head's entries visible without main."""
+    return part(
+        "branch",
+        lambda number: lambda: branch_from("main", f"new{number}", f"n{number}"),
+        BRANCHES,
+        at_most_ticks=at_most_ticks,
     )
 
 

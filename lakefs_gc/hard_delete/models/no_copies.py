@@ -8,26 +8,22 @@ token.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lakefs_gc.hard_delete.model import Design, Kind, Operation, Scenario, clock, kinds, one_after_the_other
+from lakefs_gc.hard_delete.combinations import case
+from lakefs_gc.hard_delete.model import Bound, Design, Kind, Open, Part, Reading, clock, kinds
 from lakefs_gc.hard_delete.models import lake
-from lakefs_gc.hard_delete.models.lake import (
-    BRANCHES,
-    COMMITS,
-    STAGING,
-    TOMBSTONE,
-    Entry,
-    branch_key,
-    staged_key,
-)
+from lakefs_gc.hard_delete.models.lake import BRANCHES, COMMITS, STAGING, TOMBSTONE, Entry, branch_key, part, staged_key
 from lakefs_gc.hard_delete.steps import (
     OBJECTS,
     Await,
     CopyData,
     Drop,
+    DropIf,
     Get,
+    Head,
     Now,
     Program,
     Put,
@@ -37,7 +33,6 @@ from lakefs_gc.hard_delete.steps import (
     SetIf,
     Steps,
 )
-from lakefs_gc.hard_delete.world import World
 
 FOR_EVER = 10**9
 _TRIES = 3
@@ -88,6 +83,8 @@ def move(
     else:
         locked = entry
     current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    if current is None:
+        return
     copied = f"Move 3: copies the entry to {path} in {current.token}"
     yield Set(staged_key(current.token, path), locked, text=copied)
     yield Set(
@@ -142,6 +139,21 @@ def reset(branch: str, token: str | None) -> Steps[None]:
         yield Drop(folder, text=f"drops staging token {dropped}")
 
 
+def revert(branch: str, path: str) -> Steps[None]:
+    """Revert an object: drop its staged entry, and hard-delete its object unless the entry is locked."""
+    current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    if current is None:
+        return
+    key = staged_key(current.token, path)
+    entry = yield Get(key, text=f"Revert: gets entry {path}")
+    if isinstance(entry, Entry) and (
+        yield DropIf(key, entry, text=f"Revert: drops entry {path}, if it did not change")
+    ):
+        again = yield Get(branch_key(branch), text=f"checks whether {branch} still has {current.token}")
+        if again is not None and again.token == current.token and entry.locked_until is None:
+            yield Remove(entry.address, text=f"Revert: hard-deletes {entry.address}")
+
+
 def copy(branch: str, source: str, path: str, address: str) -> Steps[None]:
     """Copy through the S3 gateway: the store copies the data."""
     _, entry = yield from get_open_entry(branch, source, "Copy", timed=False)
@@ -151,191 +163,235 @@ def copy(branch: str, source: str, path: str, address: str) -> Steps[None]:
             yield from lake.write_entry(branch, path, Entry(address, copied.content))
 
 
-def link(branch: str, path: str, address: str, content: str, *, signed_for: str) -> Steps[None]:
-    """Link an uploaded object, only at the path that its address was signed for."""
-    if path == signed_for:
+def link(branch: str, path: str, address: str, content: str) -> Steps[None]:
+    """Link an uploaded object at the path that its address was signed for."""
+    if (yield Head(address, text=f"Link: checks that object {address} exists")) is not None:
         yield from lake.write_entry(branch, path, Entry(address, content))
 
 
-# -- scenarios
+# -- combinations and scenarios
 
-_WRITES = (OBJECTS, STAGING)
-
-
-def _operation(name: str, program: Program, *more: str, at_most_ticks: int | None = None) -> Operation:
-    return Operation(name, program, (*_WRITES, *more), at_most_ticks)
+_STAGED = lake.lake({"A": "data"}, {"main": ("c0", "t1", {"a": "A"})})
+_EMPTY = lake.lake({}, {"main": ("c0", "t1", {})})
+Of = Callable[[int], Program]
 
 
-def _move(path: str = "b", *, lock_ticks: int | None = None, checks_lock: bool = True) -> Operation:
-    return _operation(
-        f"move a to {path}", lambda: move("main", "a", path, lock_ticks=lock_ticks, checks_lock=checks_lock)
+def _reading(
+    name: str,
+    text: str,
+    bound: Bound,
+    *,
+    lock_ticks: int | None = None,
+    move_checks: bool = True,
+    delete_locks: bool = True,
+) -> Reading:
+    def of(name: str, program: Of, *more: str) -> Part:
+        return part(name, program, OBJECTS, STAGING, *more)
+
+    def move_to(path: str) -> Of:
+        return lambda n: lambda: move("main", "a", path, lock_ticks=lock_ticks, checks_lock=move_checks)
+
+    def remove(path: str) -> Of:
+        return lambda n: lambda: delete("main", path, locks=delete_locks, lock_ticks=lock_ticks)
+
+    parts = (
+        of("upload a", lambda n: lambda: upload("main", "a", f"N{n}", f"data {n}", lock_ticks=lock_ticks)),
+        of("link a as A", lambda n: lambda: link("main", "a", "A", "data")),
+        of("copy a to b", lambda n: lambda: copy("main", "a", "b", f"C{n}")),
+        of("move a to b", move_to("b")),
+        of("move a to c", move_to("c")),
+        of("delete a", remove("a")),
+        of("delete b", remove("b")),
+        of("revert a", lambda n: lambda: revert("main", "a")),
+        of("commit", lambda n: lambda: lake.commit("main", f"d{n}", f"u{n}"), BRANCHES, COMMITS),
+        of("reset", lambda n: lambda: reset("main", f"r{n}"), BRANCHES),
+        of("delete branch", lambda n: lambda: reset("main", None), BRANCHES),
+        lake.part_branch_from_main(),
     )
+    background = () if lock_ticks is None else (clock(lock_ticks),)
+    return Reading(name, text, {"empty": _EMPTY, "a staged": _STAGED}, parts, bound, lake.view, background=background)
 
 
-def _delete(path: str = "a", *, locks: bool = True, lock_ticks: int | None = None) -> Operation:
-    return _operation(f"delete {path}", lambda: delete("main", path, locks=locks, lock_ticks=lock_ticks))
+FIXED = _reading("locks never expire", "Each operation takes the lock, and a lock never expires.", Bound(3, 3, 2))
+TIMED = _reading(
+    "timed locks", "A lock expires after some time, and an operation may take longer.", Bound(2, 2, 2), lock_ticks=1
+)
+UNLOCKED = _reading(
+    "before the locks",
+    "As in races 2 and 3: a delete does not take the lock, and a move ignores the lock of another move.",
+    Bound(3, 3, 1),
+    move_checks=False,
+    delete_locks=False,
+)
 
-
-def _commit() -> Operation:
-    return _operation("commit", lambda: lake.commit("main", "c1", "t2"), BRANCHES, COMMITS)
-
-
-def _reset() -> Operation:
-    return _operation("reset", lambda: reset("main", "t3"), BRANCHES)
-
-
-_STAGED: World = lake.lake({"A": "data"}, {"main": ("c0", "t1", {"a": "A"})})
 DESIGN = Design(
     5,
     "No copies",
     "No two entries share an address, so removing an entry also deletes its object. A move locks the entry.",
+    (FIXED, TIMED, UNLOCKED),
     (
-        Scenario(
-            "commit-move",
-            "A path is moved while its branch is committed; then the branch is reset.",
-            _STAGED,
-            (_move(), _commit(), _reset()),
-            lake.view,
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "commit",
+            "reset",
+            name="commit-move",
+            question="A path is moved while its branch is committed; then the branch is reset.",
             expected=kinds(Kind.COMMITTED_LOST, Kind.LEAKED),
             documented="5, Races and issues, 1",
             moral="The move writes an entry to the new staging token that the commit took from the old one. An "
             "uncommitted entry then points to a committed object, and the reset deletes that object.",
+            shown_by=(
+                ("move a to b", "Move 3: copies the entry to b in u2"),
+                ("reset", "hard-deletes A"),
+            ),
         ),
-        Scenario(
-            "delete-move",
-            "A path is moved and deleted at the same time. The delete reads the lock but does not take it.",
-            _STAGED,
-            (_delete(locks=False), _move()),
-            lake.view,
+        case(
+            UNLOCKED,
+            "a staged",
+            "move a to b",
+            "delete a",
+            name="delete-move",
+            question="A path is moved and deleted at the same time. The delete reads the lock but does not take it.",
             expected=kinds(Kind.STAGED_LOST),
             documented="5, Races and issues, 2",
-            moral="A complete move fits between the read of the lock and the delete.",
+            moral="The move copies the entry between the delete's read of the lock and its hard delete.",
+            shown_by=(
+                ("delete a", "Delete 1: gets entry a"),
+                ("move a to b", "Move 3: copies the entry to b"),
+                ("delete a", "Delete 4: hard-deletes A"),
+            ),
         ),
-        Scenario(
-            "delete-move-locked",
-            "As `delete-move`, but the delete also takes the lock.",
-            _STAGED,
-            (_delete(), _move()),
-            lake.view,
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "delete a",
+            name="delete-move-locked",
+            question="As `delete-move`, but the delete also takes the lock.",
             documented="5, Races and issues, 2",
             moral="Only one of the two operations gets the lock.",
         ),
-        Scenario(
-            "concurrent-move",
-            "A path is moved to two other paths at the same time, and one of these is deleted.",
-            _STAGED,
-            (_move("b", checks_lock=False), _move("c", checks_lock=False), _delete("b")),
-            lake.view,
+        case(
+            UNLOCKED,
+            "a staged",
+            "move a to b",
+            "move a to c",
+            "delete b",
+            name="concurrent-move",
+            question="A path is moved to two other paths at the same time, and one of these is deleted.",
             expected=kinds(Kind.STAGED_LOST),
             documented="5, Races and issues, 3",
             moral="Two entries point to one object, and the removal of one entry deletes it.",
+            shown_by=(("move a to c", "Move 3"), ("delete b", "Delete 4: hard-deletes A")),
         ),
-        Scenario(
-            "concurrent-move-locked",
-            "As `concurrent-move`, but a move begins only if the entry is not locked.",
-            _STAGED,
-            (_move("b"), _move("c"), _delete("b")),
-            lake.view,
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "move a to c",
+            "delete b",
+            name="concurrent-move-locked",
+            question="As `concurrent-move`, but a move begins only if the entry is not locked.",
             documented="5, Races and issues, 3",
             moral="The path no longer exists when the second move begins.",
         ),
-        Scenario(
-            "stale-lock",
-            "A move stops in the middle; then the path is deleted.",
-            _STAGED,
-            (_move(), _delete()),
-            lake.view,
-            crashes=1,
-            expected=kinds(Kind.BLOCKED, Kind.LEAKED),
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "delete a",
+            crashes="move a to b",
+            name="stale-lock",
+            question="A move stops in the middle; then the path is deleted.",
+            expected=kinds(Kind.BLOCKED),
             documented="5, Races and issues, 4",
             moral="No operation releases the lock, so all later operations wait for it.",
+            shown_by=(("move a to b", 'Move 2: "locks" entry a'), ("move a to b", "crashes")),
         ),
-        Scenario(
-            "stale-lock-reset",
-            "A move stops in the middle; then the branch is reset.",
-            _STAGED,
-            (_move(), _reset()),
-            lake.view,
-            crashes=1,
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "move a to c",
+            crashes="move a to b",
+            name="stale-lock-move",
+            question="A move stops in the middle; then the path is moved again.",
+            expected=kinds(Kind.BLOCKED),
+            documented="5, Races and issues, 3",
+            moral="A permanently locked address can never be moved.",
+            shown_by=(("move a to b", 'Move 2: "locks" entry a'), ("move a to b", "crashes")),
+        ),
+        case(
+            FIXED,
+            "a staged",
+            "move a to b",
+            "reset",
+            crashes="move a to b",
+            name="stale-lock-reset",
+            question="A move stops in the middle; then the branch is reset.",
             expected=kinds(Kind.LEAKED),
             moral="The reset keeps the object of a locked entry, and drops the entry.",
+            shown_by=(
+                ("move a to b", 'Move 2: "locks" entry a'),
+                ("move a to b", "crashes"),
+                ("reset", "drops staging token t1"),
+            ),
         ),
-        Scenario(
-            "timed-lock",
-            "The lock expires after a day, and the move takes longer. The path is deleted meanwhile.",
-            _STAGED,
-            (_move(lock_ticks=1), _delete(lock_ticks=1), clock(2)),
-            lake.view,
+        case(
+            TIMED,
+            "a staged",
+            "move a to b",
+            "delete a",
+            name="timed-lock",
+            question="A lock expires during the move, and the path is deleted meanwhile.",
             expected=kinds(Kind.STAGED_LOST),
             documented="5, Races and issues, 4",
             moral="A lock that expires does not prove that no operation is running, so Delete-Move happens again.",
+            shown_by=(
+                ("move a to b", 'Move 2: "locks" entry a'),
+                ("time", "time passes"),
+                ("delete a", "Delete 4: hard-deletes A"),
+            ),
         ),
-        Scenario(
-            "timed-lock-crash",
-            "The lock expires after a day. The move crashes.",
-            _STAGED,
-            (replace(_move(lock_ticks=1), at_most_ticks=0), replace(_delete(lock_ticks=1), at_most_ticks=0), clock(2)),
-            lake.view,
-            crashes=1,
-            expected=kinds(Kind.STAGED_LOST, Kind.LEAKED),
-            documented="5, Races and issues, 4",
-            moral="The delete is no longer blocked. But the move had written its second entry before it crashed, and "
-            "the delete removes the object of both entries.",
-        ),
-        Scenario(
-            "upload-delete",
-            "A path is uploaded again and deleted at the same time.",
-            _STAGED,
-            (_operation("upload a", lambda: upload("main", "a", "B", "new data")), _delete()),
-            lake.view,
-        ),
-        Scenario(
-            "upload-commit",
-            "A path is uploaded again while its branch is committed.",
-            _STAGED,
-            (_operation("upload a", lambda: upload("main", "a", "B", "new data")), _commit()),
-            lake.view,
+        case(
+            FIXED,
+            "a staged",
+            "upload a",
+            "commit",
+            name="upload-commit",
+            question="A path is uploaded again while its branch is committed.",
             expected=kinds(Kind.LEAKED),
             documented="5, Upload",
             moral="As the document requires, the old object is kept if the staging token changed, because it may be "
             "committed. In this trace it is not.",
+            shown_by=(("upload a", "Upload 5: checks whether main still has t1"),),
         ),
-        Scenario(
-            "upload-delete-branch",
-            "A branch is deleted while an object is uploaded to it.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation("upload a", lambda: upload("main", "a", "B", "new data")),
-                _operation("delete branch", lambda: reset("main", None), BRANCHES),
-            ),
-            lake.view,
-            expected=kinds(Kind.LEAKED),
-            moral="The object exists before its entry.",
-        ),
-        Scenario(
-            "copy-delete",
-            "A path is copied and deleted at the same time.",
-            _STAGED,
-            (_operation("copy a to b", lambda: copy("main", "a", "b", "B")), _delete()),
-            lake.view,
-        ),
-        Scenario(
-            "link-again",
-            "A client links its object, deletes the path, and links the object again.",
-            lake.lake({"A": "data"}, {"main": ("c0", "t1", {})}),
-            (
-                _operation(
-                    "client",
-                    one_after_the_other(
-                        lambda: link("main", "a", "A", "data", signed_for="a"),
-                        lambda: delete("main", "a"),
-                        lambda: link("main", "a", "A", "data", signed_for="a"),
-                    ),
-                ),
-            ),
-            lake.view,
+        case(
+            FIXED,
+            "a staged",
+            "link a as A",
+            "delete a",
+            name="link-again",
+            question="A client links an address again that it has linked before, while the path is deleted.",
             expected=kinds(Kind.STAGED_LOST),
             moral="The signature limits where an address may be used, but not how often.",
+            shown_by=(("link a as A", "stages a = A"), ("delete a", "Delete 4: hard-deletes A")),
         ),
+    ),
+    picture="""\
+entry a in t1 (locked) ----> object A <---- no other entry
+      ^                         ^
+move, upload, delete: lock      +-- upload, delete, revert, reset: delete A with its entry""",
+    opens=(
+        Open(
+            "Object revert", "Modelled (`revert a`): the entry is dropped, and its object deleted unless it is locked."
+        ),
+        Open("Prefix revert", "Out: the same for each entry of the prefix, so it adds no new order of steps."),
+        Open("Deleting a repository", "Out: its branches are deleted (modelled), and no user sees what follows."),
+        Open("Copies in the S3 gateway", "Modelled as copies of the data. Base assumption 1 is not needed."),
+        Open("Signed addresses", "Modelled: an address is linked at its own path only, but more than once."),
+        Open("Time based locks", "Modelled as a reading of its own."),
     ),
 )

@@ -7,9 +7,11 @@ modelled, because a tombstone does not contain the address that it replaced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakefs_gc.hard_delete.model import Design, Kind, Operation, Scenario, clock, kinds, one_after_the_other
+from lakefs_gc.hard_delete.combinations import case
+from lakefs_gc.hard_delete.model import Bound, Design, Kind, Open, Operation, Part, Reading, clock, kinds
 from lakefs_gc.hard_delete.models import lake
 from lakefs_gc.hard_delete.models.lake import (
     BRANCHES,
@@ -18,9 +20,24 @@ from lakefs_gc.hard_delete.models.lake import (
     TOMBSTONE,
     Entry,
     branch_key,
+    part,
     staged_key,
 )
-from lakefs_gc.hard_delete.steps import OBJECTS, Drop, Get, Head, Now, Program, Put, Remove, Scan, Set, SetIf, Steps
+from lakefs_gc.hard_delete.steps import (
+    OBJECTS,
+    Drop,
+    Get,
+    Head,
+    Now,
+    Program,
+    Put,
+    Recap,
+    Remove,
+    Scan,
+    Set,
+    SetIf,
+    Steps,
+)
 from lakefs_gc.hard_delete.world import World
 
 REFERENCES = "references/"
@@ -59,7 +76,7 @@ def mark(address: str, token: str, state: str, number: str, *, only_existing: bo
             return
 
 
-def upload(branch: str, path: str, address: str, content: str) -> Steps[None]:
+def upload(branch: str, path: str, address: str, content: str, *, only_existing: bool = True) -> Steps[None]:
     """Upload Object."""
     yield Put(address, content, text=f"Upload 1: writes object {address}")
     replaced: list[tuple[str, Entry]] = []
@@ -72,7 +89,7 @@ def upload(branch: str, path: str, address: str, content: str) -> Steps[None]:
 
     if (yield from lake.write_entry(branch, path, Entry(address, content), refer)):
         for token, old in replaced[-1:]:
-            yield from mark(old.address, token, DELETED, "Upload 4")
+            yield from mark(old.address, token, DELETED, "Upload 4", only_existing=only_existing)
 
 
 def stage(branch: str, path: str, address: str, content: str) -> Steps[None]:
@@ -91,27 +108,28 @@ def stage_noted(branch: str, path: str, address: str, content: str) -> Steps[Non
 def copy(source_branch: str, source: str, branch: str, path: str) -> Steps[None]:
     """Read an entry, and stage its address at another path of this branch or of another branch."""
     current = yield Get(branch_key(source_branch), text=f"reads branch {source_branch}")
+    if current is None:
+        return
     entry = yield Get(staged_key(current.token, source), text=f"reads entry {source} in {current.token}")
     if isinstance(entry, Entry):
         yield from stage(branch, path, entry.address, entry.content)
 
 
-def get_physical_address(branch: str, address: str) -> Steps[None]:
-    """GetPhysicalAddress: record the new address, which nothing references yet."""
+def upload_and_link(branch: str, path: str, address: str, content: str) -> Steps[None]:
+    """GetPhysicalAddress, an upload to the address, and LinkPhysicalAddress while the address is valid."""
     current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    if current is None:
+        return
     yield from mark(address, current.token, DELETED, "GetPhysicalAddress")
-
-
-def link(branch: str, path: str, address: str, content: str, *, valid_until: int) -> Steps[None]:
-    """LinkPhysicalAddress by a client that uploads to an address that it got before. ``valid_until`` in ticks."""
     yield Put(address, content, text=f"uploads to {address}")
-    if (yield Now(text="Link: checks the time stamp of the address")) <= valid_until:
-        yield from stage(branch, path, address, content)
+    yield from stage(branch, path, address, content)
 
 
 def delete(branch: str, path: str, *, only_existing: bool = True) -> Steps[None]:
     """Delete Object: first the reference, then the entry."""
     current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    if current is None:
+        return
     entry = yield Get(staged_key(current.token, path), text=f"Delete 1: reads entry {path} in {current.token}")
     if isinstance(entry, Entry):
         yield from mark(entry.address, current.token, DELETED, "Delete 1.1-1.2", only_existing=only_existing)
@@ -121,12 +139,15 @@ def delete(branch: str, path: str, *, only_existing: bool = True) -> Steps[None]
 def commit(branch: str, commit_id: str, token: str) -> Steps[None]:
     """Commit."""
     current = yield Get(branch_key(branch), text=f"reads branch {branch}")
+    if current is None:
+        return
     folder = f"{STAGING}{current.token}/"
     for _, entry in (yield Scan(folder, text=f"Commit 1: reads what is staged in {current.token}")):
         if entry != TOMBSTONE:
             key = reference_key(entry.address, current.token)
             now = yield Now(text="reads the clock")
             yield Set(key, Reference(COMMITTED, now), text=f"Commit 1: marks {entry.address} as committed")
+    yield Recap(f"{commit_id}: marked", None)
     yield from lake.commit(branch, commit_id, token)
 
 
@@ -164,230 +185,204 @@ def job(tbd_ticks: int, *, by_latest: bool = False) -> Steps[None]:
                 yield Drop(folder, text=f"Job 2.2: deletes the references of {address}")
 
 
-# -- scenarios
+# -- combinations and scenarios
 
-_WRITES = (OBJECTS, STAGING, REFERENCES)
-_TBD_TICKS = 3
-
-
-def _operation(name: str, program: Program, *more: str, at_most_ticks: int | None = None) -> Operation:
-    return Operation(name, program, (*_WRITES, *more), at_most_ticks)
-
-
-def _commit() -> Operation:
-    return _operation("commit", lambda: commit("main", "c1", "t2"), BRANCHES, COMMITS)
+_TBD_TICKS = 1
+_OLD = "a staged, old reference"
+"""A world in which only ``min`` of the literal reading differs from "a staged"."""
+_STAGED_AT_A = {"main": ("c0", "t1", {"a": "A"}), "dev": ("c0", "d1", {})}
+_STAGED_REFERENCE = {reference_key("A", "t1"): Reference(STAGED)}
 
 
-def _delete() -> Operation:
-    return _operation("delete a", lambda: delete("main", "a"), at_most_ticks=1)
+def _worlds() -> dict[str, World]:
+    old = {**_STAGED_REFERENCE, reference_key("A", "t0"): Reference(DELETED, -10)}
+    return {
+        "empty": lake.lake({}, {"main": ("c0", "t1", {}), "dev": ("c0", "d1", {})}),
+        "a staged": lake.lake({"A": "data"}, _STAGED_AT_A, more=_STAGED_REFERENCE),
+        _OLD: lake.lake({"A": "data"}, _STAGED_AT_A, more=old),
+    }
 
 
-def _copy(at_most_ticks: int) -> Operation:
-    return _operation("copy a to dev", lambda: copy("main", "a", "dev", "b"), at_most_ticks=at_most_ticks)
+def _reading(name: str, text: str, bound: Bound, *, kind: bool) -> Reading:
+    """Return a reading. A request lasts less than a tick, and TBD is a tick: longer than any two requests."""
+    written = (OBJECTS, STAGING, REFERENCES)
+
+    def run_job() -> Steps[None]:
+        yield from job(_TBD_TICKS, by_latest=kind)
+
+    def of(name: str, program: Callable[[int], Program], *more: str) -> Part:
+        return part(name, program, *written, *more, at_most_ticks=0 if kind else None)
+
+    parts = (
+        of("upload a", lambda n: lambda: upload("main", "a", f"N{n}", f"data {n}", only_existing=kind)),
+        of("link a", lambda n: lambda: upload_and_link("main", "a", f"L{n}", f"data {n}")),
+        of("stage b as A", lambda n: lambda: stage_noted("main", "b", "A", "data")),
+        of("copy a to b", lambda n: lambda: copy("main", "a", "main", "b")),
+        of("copy a to dev", lambda n: lambda: copy("main", "a", "dev", "b")),
+        of("delete a", lambda n: lambda: delete("main", "a", only_existing=kind)),
+        of("commit", lambda n: lambda: commit("main", f"e{n}", f"u{n}"), BRANCHES, COMMITS),
+        of("reset", lambda n: lambda: reset("main", f"r{n}"), BRANCHES),
+        of("delete branch", lambda n: lambda: reset("main", None), BRANCHES),
+    )
+    background = (Operation("job", run_job, written), *((clock(1),) if kind else ()))
+    worlds = {name: world for name, world in _worlds().items() if not (kind and name == _OLD)}
+    return Reading(name, text, worlds, parts, bound, lake.view, (run_job, run_job), background)
 
 
-def _job(tbd_ticks: int = _TBD_TICKS, *, by_latest: bool = False) -> Operation:
-    return _operation("job", lambda: job(tbd_ticks, by_latest=by_latest))
-
-
-def _settled() -> tuple[Program, ...]:
-    return (lambda: job(_TBD_TICKS), lambda: job(_TBD_TICKS))
-
-
-def _world(**references: Reference) -> World:
-    """Return a world in which path a of main is staged as A in t1. ``references``: all references of A, by token."""
-    more = {reference_key("A", token): reference for token, reference in references.items()}
-    return lake.lake({"A": "data"}, {"main": ("c0", "t1", {"a": "A"}), "dev": ("c0", "d1", {})}, more=more)
-
-
-_OLD_REFERENCE = _world(t0=Reference(DELETED, -10), t1=Reference(STAGED))
-_ONE_REFERENCE = _world(t1=Reference(STAGED))
+KIND = _reading(
+    "kinder",
+    "A delete or an overwrite writes no missing reference. TBD counts from the latest change, and is "
+    "longer than any two requests.",
+    Bound(3, 2, 2),
+    kind=True,
+)
+LITERAL = _reading(
+    "literal",
+    "A delete or an overwrite treats a missing reference as not committed. TBD counts from the oldest change (`min`), "
+    "so it may be over at once.",
+    Bound(2, 2, 2),
+    kind=False,
+)
 
 DESIGN = Design(
     3,
     "References tracked in the staging manager",
     "A key for each address and staging token has the state staged, deleted or committed. A background job deletes an "
     "object if all its references have been deleted for some time. The document leaves this time TBD.",
+    (KIND, LITERAL),
     (
-        Scenario(
-            "job-copy",
-            "A path is copied to another branch and deleted while the job runs. The reference of a third token was "
-            "deleted long ago.",
-            _OLD_REFERENCE,
-            (_copy(1), _delete(), _job()),
-            lake.view,
-            _settled(),
-            expected=kinds(Kind.STAGED_LOST),
-            documented="3, Background delete job, TBD",
-            moral="min(last_modified) is the time of the oldest reference. A reference that was deleted long ago hides "
-            "one that was deleted just now, so even a very long TBD does not protect the running copy.",
-        ),
-        Scenario(
-            "job-copy-latest",
-            "As `job-copy`, but TBD counts from the latest reference, and is longer than two operations.",
-            _OLD_REFERENCE,
-            (_copy(1), _delete(), _job(by_latest=True), clock(4)),
-            lake.view,
-            (lambda: job(_TBD_TICKS, by_latest=True),),
-            documented="3, Background delete job, TBD",
-            moral="TBD must be longer than two consecutive operations, counted from the latest change. The delete "
-            "marks the reference before it removes the entry, and a copy may begin in between.",
-        ),
-        Scenario(
-            "job-slow-copy",
-            "As `job-copy-latest`, with a copy that may last longer than TBD.",
-            _OLD_REFERENCE,
-            (_copy(4), _delete(), _job(by_latest=True), clock(4)),
-            lake.view,
-            (lambda: job(_TBD_TICKS, by_latest=True),),
-            expected=kinds(Kind.STAGED_LOST),
-            moral="TBD must be an upper bound for the duration of every request, which no server guarantees.",
-        ),
-        Scenario(
-            "job-stage",
-            "A client stages an address that it noted, after the job has read that all references are deleted.",
-            lake.lake(
-                {"A": "data"}, {"main": ("c0", "t1", {})}, more={reference_key("A", "t0"): Reference(DELETED, -10)}
+        case(
+            KIND,
+            "empty",
+            "upload a",
+            "delete a",
+            "commit",
+            name="upload-delete-commit",
+            question="A path is uploaded and deleted while its branch is committed.",
+            expected=kinds(Kind.COMMITTED_LOST, Kind.LEAKED),
+            moral="Commit 1 marks what is staged before Commit 2 seals it. An upload that is staged in between is "
+            "committed without a mark, and its reference may be marked as deleted.",
+            shown_by=(
+                ("commit", "Commit 1: reads what is staged in t1"),
+                ("upload a", "stages a = N1 in t1"),
+                ("delete a", "Delete 1.1-1.2: marks N1 by t1 as deleted"),
+                ("commit", "changes the staging token"),
+                ("cleaning up", "Job 2.2: hard-deletes N1"),
             ),
-            (
-                _operation("stage b", lambda: stage_noted("main", "b", "A", "data"), at_most_ticks=1),
-                _job(by_latest=True),
-            ),
-            lake.view,
-            (lambda: job(_TBD_TICKS, by_latest=True),),
-            expected=kinds(Kind.STAGED_LOST),
-            moral="The job reads and then deletes, which is not one atomic step. A staged address may be as old as the "
-            "client's notes, so no TBD helps.",
         ),
-        Scenario(
-            "overwrite",
-            "Two uploads to one path.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation("upload a1", lambda: upload("main", "a", "A1", "first")),
-                _operation("upload a2", lambda: upload("main", "a", "A2", "second")),
+        case(
+            KIND,
+            "a staged",
+            "delete a",
+            "commit",
+            crashes="delete a",
+            name="crashed-delete-commit",
+            question="A delete crashes, and the branch is committed later.",
+            expected=kinds(Kind.COMMITTED_LOST, Kind.STAGED_LOST, Kind.LEAKED),
+            moral="The delete marks the reference before it removes the entry. The entry of a crashed delete stays, "
+            "and the job deletes its object when TBD is over.",
+            shown_by=(
+                ("delete a", "Delete 1.1-1.2: marks A by t1 as deleted"),
+                ("delete a", "crashes"),
+                ("commit", "moves main"),
+                ("job", "Job 2.2: hard-deletes A"),
             ),
-            lake.view,
-            _settled(),
-            expected=kinds(Kind.LEAKED),
-            documented="3, Upload Object, Open",
-            moral="Both uploads see an empty path, so neither marks the object of the other as deleted.",
         ),
-        Scenario(
-            "overwrite-in-turn",
-            "Two uploads to one path, one after the other.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation(
-                    "client",
-                    one_after_the_other(
-                        lambda: upload("main", "a", "A1", "first"), lambda: upload("main", "a", "A2", "second")
-                    ),
-                ),
-                _job(),
-            ),
-            lake.view,
-            _settled(),
-        ),
-        Scenario(
-            "same-token",
-            "A path is copied within its branch, and then deleted, without a race.",
-            _ONE_REFERENCE,
-            (
-                _operation(
-                    "client", one_after_the_other(lambda: copy("main", "a", "main", "b"), lambda: delete("main", "a"))
-                ),
-                _job(),
-                clock(3),
-            ),
-            lake.view,
-            _settled(),
+        case(
+            KIND,
+            "a staged",
+            "copy a to b",
+            "delete a",
+            name="same-token",
+            question="A path is copied within its branch, and then deleted. This needs no race.",
             expected=kinds(Kind.STAGED_LOST),
             moral="Both paths share one key, because they share token and address. Deleting one path marks the object "
             "of the other.",
-        ),
-        Scenario(
-            "commit-delete",
-            "A path is deleted while its branch is committed.",
-            _ONE_REFERENCE,
-            (_delete(), _commit()),
-            lake.view,
-            _settled(),
-            expected=kinds(Kind.LEAKED),
-            moral="Commit 1 marks the staged entries before Commit 2 seals them. The job treats an entry that is "
-            "deleted in between as committed, and forgets it, but no commit contains it.",
-        ),
-        Scenario(
-            "commit-delete-job",
-            "As `commit-delete`, with the job, and a delete that treats a missing reference as not committed.",
-            _ONE_REFERENCE,
-            (
-                _operation("delete a", lambda: delete("main", "a", only_existing=False)),
-                _commit(),
-                _job(),
+            shown_by=(
+                ("copy a to b", "stages b = A in t1"),
+                ("delete a", "Delete 1.1-1.2: marks A by t1 as deleted"),
+                ("cleaning up", "Job 2.2: hard-deletes A"),
             ),
-            lake.view,
-            _settled(),
+        ),
+        case(
+            LITERAL,
+            "a staged, old reference",
+            "copy a to dev",
+            "delete a",
+            name="job-copy",
+            question="A path is copied to another branch and deleted while the job runs. The reference of a third "
+            "token was deleted long ago.",
+            expected=kinds(Kind.STAGED_LOST),
+            documented="3, Background delete job, TBD",
+            moral="min(last_modified) is the time of the oldest reference. A reference that was deleted long ago hides "
+            "one that was deleted just now, so even a very long TBD does not protect the object.",
+            shown_by=(("delete a", "Delete 1.1-1.2: marks A by t1 as deleted"), ("job", "Job 2.2: hard-deletes A")),
+        ),
+        case(
+            LITERAL,
+            "a staged",
+            "delete a",
+            "commit",
+            name="commit-delete",
+            question="A path is deleted while its branch is committed.",
             expected=kinds(Kind.COMMITTED_LOST, Kind.LEAKED),
             moral="After the job has deleted the references of a committed address, no key shows that it is committed. "
             "Read literally, Delete 1.2 then writes the only reference, with the state deleted.",
-        ),
-        Scenario(
-            "link",
-            "A client gets an address, uploads to it and links it within its lifetime, while the job runs.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation(
-                    "client",
-                    one_after_the_other(
-                        lambda: get_physical_address("main", "A"), lambda: link("main", "a", "A", "data", valid_until=1)
-                    ),
-                    at_most_ticks=1,
-                ),
-                _job(),
-                clock(3),
+            shown_by=(
+                ("job", "Job 2.1: deletes the committed reference of A"),
+                ("delete a", "Delete 1.1-1.2: marks A by t1 as deleted"),
             ),
-            lake.view,
-            _settled(),
-            moral="This holds while TBD is longer than the lifetime of an address.",
         ),
-        Scenario(
-            "upload-reset",
-            "A branch is reset while an object is uploaded to it, and the job runs.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation("upload a", lambda: upload("main", "a", "A", "data"), at_most_ticks=1),
-                _operation("reset", lambda: reset("main", "t2"), BRANCHES),
-                _job(),
-                clock(2),
-            ),
-            lake.view,
-            _settled(),
-            moral="Each token has its own reference, which protects the second attempt of the upload.",
-        ),
-        Scenario(
-            "upload-delete-branch",
-            "A branch is deleted while an object is uploaded to it.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (
-                _operation("upload a", lambda: upload("main", "a", "A", "data")),
-                _operation("delete branch", lambda: reset("main", None), BRANCHES),
-            ),
-            lake.view,
-            _settled(),
+        case(
+            KIND,
+            "empty",
+            "upload a",
+            "upload a",
+            name="overwrite",
+            question="Two uploads to one path.",
             expected=kinds(Kind.LEAKED),
-            moral="The reference is staged under a token that no operation drops again.",
+            documented="3, Upload Object, Open",
+            moral="Both uploads see an empty path, so neither marks the object of the other as deleted.",
+            shown_by=(
+                ("upload a", "Upload 4: reads entry a in t1"),
+                ("upload a (2)", "Upload 4: reads entry a in t1"),
+                ("upload a (2)", "stages a = N2 in t1"),
+            ),
         ),
-        Scenario(
-            "crash",
-            "An upload crashes.",
-            lake.lake({}, {"main": ("c0", "t1", {})}),
-            (_operation("upload a", lambda: upload("main", "a", "A", "data")),),
-            lake.view,
-            _settled(),
-            crashes=1,
+        case(
+            KIND,
+            "empty",
+            "upload a",
+            "delete branch",
+            name="upload-delete-branch",
+            question="A branch is deleted while an object is uploaded to it.",
+            expected=kinds(Kind.LEAKED),
+            moral="The object is written before its reference. An upload that finds no branch writes no reference.",
+            shown_by=(("upload a", "Upload 1: writes object N1"), ("delete branch", "deletes branch main")),
+        ),
+        case(
+            KIND,
+            "empty",
+            "upload a",
+            crashes="upload a",
+            name="crash",
+            question="An upload crashes.",
             expected=kinds(Kind.LEAKED),
             moral="After Upload 1 no key contains the address. After Upload 2 the address is staged forever.",
+            shown_by=(("upload a", "Upload 1: writes object N1"), ("upload a", "crashes")),
         ),
+    ),
+    picture="""\
+entry a in t1 ----> object A <---- references/A/t0 = deleted
+                            <---- references/A/t1 = staged
+                                       ^       upload, delete, commit, reset: write a state
+job: all deleted, for longer than TBD -+-----> deletes A and its references""",
+    opens=(
+        Open("TBD", "Modelled: in the kinder reading it is longer than any two requests, in the literal one over."),
+        Open("Efficiently deal with overrides", "Out: it is about speed. `overwrite` leaks whatever it costs."),
+        Open("Whether a delete may write a missing reference", "Modelled in both readings."),
+        Open("Removing the reference of a tombstone (Reset 2)", "Out: a tombstone contains no address."),
+        Open("The lifetime of an address", "Modelled: a client links within it. Later it may not, so nothing is lost."),
+        Open("Ingested data, and Stage Object outside the repository", "Out: base assumption 2."),
     ),
 )
