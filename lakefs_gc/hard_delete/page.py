@@ -8,13 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakefs_gc.hard_delete.combinations import Found, Search
-from lakefs_gc.hard_delete.designs import DESIGNS, DesignOutcome, Outcome, run_storms, search_design, traces
+from lakefs_gc.hard_delete.designs import (
+    DESIGNS,
+    DesignOutcome,
+    Outcome,
+    find_design,
+    run_storms,
+    search_design,
+    traces,
+)
 from lakefs_gc.hard_delete.model import Bound, Kind, Reading, Scenario
 from lakefs_gc.hard_delete.models import accepted
 from lakefs_gc.hard_delete.models.staged_on_store import KEY_VALUE_STORE, OBJECT_STORE
 from lakefs_gc.hard_delete.trace_text import format_trace
 
-MAX_TRACE_LINES = 16
+MAX_TRACE_LINES = 12
 """A longer trace is not on the page: the page names the command that shows it."""
 _INTRODUCTION = """\
 # Why data is deleted offline
@@ -30,10 +38,13 @@ tokens, commits and a clock. Each operation stops at every atomic step. A write 
 is repeated if the token changed meanwhile, as in lakeFS. Each operation makes two or three attempts.
 
 **The combinations.** A generator makes every combination of a design's operations in each start world, up to a bound:
-so many operations at the same time, some of them beside the design's job, and one of them crashing. No operation is in
-a combination more than twice. An explorer tries every interleaving of each combination, and looks for damage after each
-step. The design's own cleanup runs at the end. Clients with several operations need no combinations of their own: their
-schedules are among those of as many clients with one operation each.
+so many operations at the same time, some of them beside the design's job, and one of them crashing. Two runs of one
+operation are only in combinations of two. An explorer tries every interleaving of each combination, and looks for
+damage after each step. The design's own cleanup runs at the end. Clients with several operations need no combinations
+of their own: their schedules are among those of as many clients with one operation each.
+
+`lakefs-gc designs show NUMBER NAME` prints the traces of a scenario or of a combination, which has its start world and
+its operations as its name. Long traces are only there. In parentheses: a section of the document.
 
 **The base assumptions of the document.**
 
@@ -44,9 +55,10 @@ schedules are among those of as many clients with one operation each.
 
 ## All designs
 
-✓: not found in any of the combinations in this row. ✗ and a number: the number of combinations in which it was found.
-If a document can be read in several ways, each reading has a row. "3; 2 with job; 2 with crash" is a bound: up to three
-operations, up to two beside the job, and up to two if one may crash.
+✓: not found in any of the combinations in this row. ✗ and a number: the number of combinations in which it was found;
+the section of the design has the smallest one with its shortest trace. If a document can be read in several ways, each
+reading has a row. "3; 2 with job; 2 with crash" is a bound: up to three operations, up to two beside the job, and up to
+two if one may crash.
 """
 _PROPERTIES = {
     Kind.COMMITTED_LOST: "committed data is kept",
@@ -78,14 +90,13 @@ def page(outcomes: Sequence[DesignOutcome], storms: Sequence[Outcome]) -> str:
         lines += _scenarios(design.scenarios)
         if design.accepted:
             lines += _storms(storms)
-        lines += ["**Opens.**", "", *(f"- {one.topic}. {one.answer}" for one in design.opens), ""]
+        lines += ["**Opens.**", "", *(f"- {one.topic}: {one.answer}" for one in design.opens), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def row_name(number: int, reading: Reading) -> str:
     """Return the first cell of a row of the table."""
-    design = next(design for design in DESIGNS if design.number == number)
-    return f"{number}. {design.name}" + (f": {reading.name}" if reading.name else "")
+    return f"{number}. {reading.name or find_design(number).name}"
 
 
 def row(search: Search) -> tuple[str, ...]:
@@ -127,7 +138,7 @@ def _damage(outcome: DesignOutcome) -> list[str]:
     for kind in _PROPERTIES:
         found = _smallest(outcome.searches, kind)
         if found is not None:
-            lines += [f"**{kind[0].upper()}{kind[1:]}**, the smallest combination: `{found.combination.name}`.", ""]
+            lines += [f"**{kind[0].upper()}{kind[1:]}**: `{found.combination.name}`", ""]
             lines += _trace(outcome.design.number, found, kind)
     return lines
 
@@ -139,20 +150,20 @@ def _smallest(searches: Iterable[Search], kind: Kind) -> Found | None:
 
 def _trace(number: int, found: Found, kind: Kind) -> list[str]:
     (trace,) = traces(found.combination.scenario(), [kind])
-    text = format_trace(trace)
+    # The cleanup of a leak only shows that nothing happens.
+    text = format_trace(trace, afterwards=kind is not Kind.LEAKED)
     if len(text) <= MAX_TRACE_LINES:
         return ["```text", *text, "```", ""]
-    command = f'lakefs-gc designs show {number} "{found.combination.name}"'
-    return [f"{len(text) - 1} steps: `{command}`. {trace.detail}.", ""]
+    return [f"{len(text) - 1} steps, in `designs show {number}`: {trace.detail}.", ""]
 
 
 def _scenarios(scenarios: Iterable[Scenario]) -> list[str]:
-    lines = ["**What they show.** `lakefs-gc designs show` prints each trace.", ""]
+    lines = ["**Scenarios.**", ""]
     for one in scenarios:
-        label = (one.taken_out and f"without {one.taken_out}") or (one.documented and f"document: {one.documented}")
+        label = f" ({one.documented})" if one.documented else ""
         effect = "" if one.expected else "Nothing is found. "
         limit = f" Limit: {one.bounded_by}." if one.bounded_by else ""
-        lines.append(f"- `{one.name}`{f' ({label})' if label else ''}: {effect}{one.moral}{limit}")
+        lines.append(f"- `{one.name}`{label}: {effect}{one.moral}{limit}")
     return [*lines, ""]
 
 

@@ -8,10 +8,13 @@ from typing import Any
 from lakefs_gc.hard_delete.explorer import Event, Trace
 
 
-def format_trace(trace: Trace) -> list[str]:
-    """Return the lines of a trace: each step with its operation and reply, and the damage at the end."""
+def format_trace(trace: Trace, *, afterwards: bool = True) -> list[str]:
+    """Return the lines of a trace: each step with its operation and reply, and the damage at the end.
+
+    Without ``afterwards``, the steps of the design's cleanup are omitted.
+    """
     lines = _format_events(trace.events, 1)
-    if trace.afterwards:
+    if trace.afterwards and afterwards:
         lines += ["later, the cleanup of the design:", *_format_events(trace.afterwards, len(trace.events) + 1)]
     return [*lines, f"=> {trace.kind}: {trace.detail}"]
 

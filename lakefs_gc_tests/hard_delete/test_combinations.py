@@ -78,7 +78,7 @@ def test_the_shorter_condition_on_aws_is_the_weaker_one() -> None:
 def test_the_number_of_combinations_is_that_of_the_multisets(reading: Reading) -> None:
     kinds, worlds, bound = len(reading.parts), len(reading.worlds), reading.bound
     assert (bound.operations, bound.beside, bound.with_crash) <= (3, 3, 2)
-    plain = [kinds, comb(kinds + 1, 2), comb(kinds + 2, 3) - kinds][: bound.operations]
+    plain = [kinds, comb(kinds + 1, 2), comb(kinds, 3)][: bound.operations]
     crashed = [kinds, kinds**2][: bound.with_crash]
     made = list(combine(reading))
     assert len(made) == worlds * (sum(plain) + sum(crashed))

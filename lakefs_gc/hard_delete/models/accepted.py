@@ -53,7 +53,7 @@ def _reading(name: str, text: str, *, within: bool) -> Reading:
         part_branch_from_main(at_most_ticks=commit_ticks),
     )
     if not within:
-        needed = ("upload n", "link n", "delete n", "commit", "delete branch", "branch")
+        needed = ("upload n", "link n", "delete n", "commit")
         parts = tuple(part for part in parts if part.name in needed)
         parts += (Part("branch at expired commit", lambda n: (revive_branch(),)),)
     worlds = {
@@ -63,6 +63,8 @@ def _reading(name: str, text: str, *, within: bool) -> Reading:
         "z committed": heads_only(world({}, c1=("c0", {"z": A}))),
         "one commit expired": expired(),
     }
+    if not within:
+        worlds = {name: world for name, world in worlds.items() if not name.startswith("z ")}
     return Reading(
         name,
         text,

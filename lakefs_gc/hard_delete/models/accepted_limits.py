@@ -158,8 +158,7 @@ TAKEN_OUT = (
         expected=kinds(Kind.COMMITTED_LOST),
         taken_out="wait between mark and sweep",
         moral="An entry that a commit has read, and that a client deletes or overwrites before the commit is written, "
-        "is in no list meanwhile, because the newer staging token hides the sealed one. This needs no rare timing, "
-        "only a commit that lasts longer than the time between two looks.",
+        "is in no list meanwhile, because the newer staging token hides the sealed one.",
         shown_by=(
             ("commit", "reads what is staged"),
             ("delete n", "stages n = tombstone"),

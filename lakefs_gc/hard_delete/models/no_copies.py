@@ -154,9 +154,9 @@ def revert(branch: str, path: str) -> Steps[None]:
             yield Remove(entry.address, text=f"Revert: hard-deletes {entry.address}")
 
 
-def copy(branch: str, source: str, path: str, address: str) -> Steps[None]:
+def copy(branch: str, source: str, path: str, address: str, *, timed: bool = False) -> Steps[None]:
     """Copy through the S3 gateway: the store copies the data."""
-    _, entry = yield from get_open_entry(branch, source, "Copy", timed=False)
+    _, entry = yield from get_open_entry(branch, source, "Copy", timed=timed)
     if isinstance(entry, Entry):
         copied = yield CopyData(entry.address, address, text=f"copies object {entry.address} to {address}")
         if copied is not None:
@@ -197,7 +197,7 @@ def _reading(
     parts = (
         of("upload a", lambda n: lambda: upload("main", "a", f"N{n}", f"data {n}", lock_ticks=lock_ticks)),
         of("link a as A", lambda n: lambda: link("main", "a", "A", "data")),
-        of("copy a to b", lambda n: lambda: copy("main", "a", "b", f"C{n}")),
+        of("copy a to b", lambda n: lambda: copy("main", "a", "b", f"C{n}", timed=lock_ticks is not None)),
         of("move a to b", move_to("b")),
         of("move a to c", move_to("c")),
         of("delete a", remove("a")),
@@ -214,7 +214,7 @@ def _reading(
 
 FIXED = _reading("locks never expire", "Each operation takes the lock, and a lock never expires.", Bound(3, 3, 2))
 TIMED = _reading(
-    "timed locks", "A lock expires after some time, and an operation may take longer.", Bound(2, 2, 2), lock_ticks=1
+    "timed locks", "A lock expires after some time, and an operation may take longer.", Bound(3, 3, 2), lock_ticks=1
 )
 UNLOCKED = _reading(
     "before the locks",

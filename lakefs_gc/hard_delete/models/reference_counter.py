@@ -151,9 +151,7 @@ def _reading(name: str, text: str, provider: Provider, *, literal: bool = False,
         part_branch_from_main(),
     )
     background = (clock(seconds),) if seconds else ()
-    return Reading(
-        name, text, _WORLDS, parts, Bound(2 if seconds or literal else 3, 3, 2), lake.view, background=background
-    )
+    return Reading(name, text, _WORLDS, parts, Bound(3, 3, 2), lake.view, background=background)
 
 
 AWS = _reading("AWS, ETag", "A write of the counter has a condition on the ETag.", S3)

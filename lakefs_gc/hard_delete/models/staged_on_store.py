@@ -222,7 +222,7 @@ upload ----- writes ------> repo/main/t1/a <------ names ----- commit c1
 reset, delete branch -- delete ---+   everything below repo/main/t1/""",
     opens=(
         Open(
-            "How to prevent data modification after commit?",
+            "Preventing data modification after a commit (blocker 1)",
             "Not answered by the document. The model shows the damage.",
         ),
         Open("Ingested data", "Out: by base assumption 2, lakeFS does not retain objects outside the repository."),

@@ -7,6 +7,7 @@ modelled, because a tombstone does not contain the address that it replaced.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -80,12 +81,15 @@ def upload(branch: str, path: str, address: str, content: str, *, only_existing:
     """Upload Object."""
     yield Put(address, content, text=f"Upload 1: writes object {address}")
     replaced: list[tuple[str, Entry]] = []
+    attempts = itertools.count(1)
 
     def refer(token: str) -> Steps[None]:
+        attempt = next(attempts)
         yield from mark(address, token, STAGED, "Upload 2")
         old = yield Get(staged_key(token, path), text=f"Upload 4: reads entry {path} in {token}")
         if isinstance(old, Entry) and old.address != address:
             replaced.append((token, old))
+        yield Recap((address, attempt), (token, tuple(replaced)))
 
     if (yield from lake.write_entry(branch, path, Entry(address, content), refer)):
         for token, old in replaced[-1:]:
@@ -133,6 +137,7 @@ def delete(branch: str, path: str, *, only_existing: bool = True) -> Steps[None]
     entry = yield Get(staged_key(current.token, path), text=f"Delete 1: reads entry {path} in {current.token}")
     if isinstance(entry, Entry):
         yield from mark(entry.address, current.token, DELETED, "Delete 1.1-1.2", only_existing=only_existing)
+    yield Recap("marked", None)
     yield from lake.delete_path(branch, path)
 
 
@@ -142,7 +147,9 @@ def commit(branch: str, commit_id: str, token: str) -> Steps[None]:
     if current is None:
         return
     folder = f"{STAGING}{current.token}/"
-    for _, entry in (yield Scan(folder, text=f"Commit 1: reads what is staged in {current.token}")):
+    rows = yield Scan(folder, text=f"Commit 1: reads what is staged in {current.token}")
+    for number, (_, entry) in enumerate(rows):
+        yield Recap(f"{commit_id}: marks", (current.token, rows[number:]))
         if entry != TOMBSTONE:
             key = reference_key(entry.address, current.token)
             now = yield Now(text="reads the clock")
@@ -168,7 +175,9 @@ def job(tbd_ticks: int, *, by_latest: bool = False) -> Steps[None]:
     references, as in the document, or with ``by_latest`` from the latest change.
     """
     rows = yield Scan(REFERENCES, text="Job 1: scans the references")
-    for address in sorted({key.split("/")[1] for key, _ in rows}):
+    addresses = sorted({key.split("/")[1] for key, _ in rows})
+    for number, address in enumerate(addresses):
+        yield Recap("address", tuple(addresses[number:]))
         folder = f"{REFERENCES}{address}/"
         now = yield Now(text="reads the clock")
         references = yield Scan(folder, text=f"Job 2: reads the references of {address}")
