@@ -31,7 +31,7 @@ _INTRODUCTION = """\
 
 lakeFS does not delete an object when its last reference is removed. Five designs that do so inside lakeFS were rejected
 (`design/rejected/hard-delete.md` in lakeFS's repository). The accepted design is a collector outside lakeFS
-(`design/accepted/gc_plus/uncommitted-gc.md`). All six can be run here.
+(`design/accepted/gc_plus/uncommitted-gc.md`).
 
 **The models.** Each design is a small program on a world with a key-value store, an object store, branches, staging
 tokens, commits and a clock. Each operation stops at every atomic step. A write goes to the branch's staging token, and
@@ -44,7 +44,7 @@ damage after each step. The design's own cleanup runs at the end. Clients with s
 of their own: their schedules are among those of as many clients with one operation each.
 
 `lakefs-gc designs show NUMBER NAME` prints the traces of a scenario or of a combination, which has its start world and
-its operations as its name. Long traces are only there. In parentheses: a section of the document.
+its operations as its name. Long traces are only there. Parentheses name the document's section.
 
 **The base assumptions of the document.**
 
@@ -172,7 +172,7 @@ def _storms(storms: Sequence[Outcome]) -> list[str]:
     found = "; ".join(sorted({kind for one in storms for kind in one.found})) or "nothing"
     return [
         f"Larger mixtures ({names}: up to 12 operations, two collectors, every request may crash) were tried with "
-        f"{accepted.STORM_WALKS:,} random schedules each: {found} found.",
+        f"{accepted.STORM_WALKS:,} random schedules: {found} found.",
         "",
     ]
 

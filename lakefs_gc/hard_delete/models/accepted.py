@@ -153,9 +153,7 @@ commits        --3--+             objects newer than the cutoff are never marked
         ),
         Open("The second look, and the wait for commits", "Modelled. lakefs-gc has them, lakeFS's design does not."),
         Open("The optimized run", "Out: it takes over old slices, so it marks a part of what a full listing marks."),
-        Open(
-            "Further rounds of a sweep", "Out: the model has one second look. A further round only keeps more objects."
-        ),
+        Open("Further rounds of a sweep", "Out: the model has one second look. Another round only keeps more."),
     ),
     accepted=True,
 )
