@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from lakefs_gc.hard_delete.combinations import combine
 from lakefs_gc.hard_delete.designs import DESIGNS
 from lakefs_gc.hard_delete.explorer import Explorer, ModelError
-from lakefs_gc.hard_delete.model import Kind, Operation, Scenario, View, clock
+from lakefs_gc.hard_delete.model import Kind, Operation, Reading, Scenario, View, clock
+from lakefs_gc.hard_delete.models import staged_on_store, token_states
 from lakefs_gc.hard_delete.steps import (
     Await,
     Get,
@@ -55,6 +57,15 @@ def test_the_reductions_and_recaps_omit_no_world(scenario: Scenario) -> None:
     assert reduced.worlds == whole.worlds
     assert reduced.states <= whole.states
     assert reduced.steps <= whole.steps
+
+
+@pytest.mark.parametrize("reading", [token_states.READING, staged_on_store.LITERAL], ids=["4", "1"])
+def test_the_reductions_and_recaps_omit_no_world_of_two_operations(reading: Reading) -> None:
+    for one in combine(reading, reading.bound.at_most(2)):
+        if not one.crashes:
+            reduced = Explorer(one.scenario()).explore(keep_worlds=True)
+            whole = Explorer(one.scenario(), trusts_recaps=False).explore(reduce=False, keep_worlds=True)
+            assert (reduced.found, reduced.worlds) == (whole.found, whole.worlds), one.name
 
 
 def nothing_seen(world: World) -> View:
