@@ -2,7 +2,8 @@
 
 Objects are in a simulated S3 store, and commits, branches and staged entries on the embedded server. Both run in
 separate processes on the same machine, with separate figures for their processor time. The figures of a stage are wall
-seconds. ``uncommitted_s`` includes ``server_s``, in which the server prepares the list.
+seconds. ``uncommitted_s`` includes ``server_s``, in which the server prepares the list. ``server_mib`` is the
+server's peak memory. ``lists`` and ``list_mib`` are the number and the size of the files of the list.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from lakefs_gc_tests.benchmarks.harness import (
     watched,
 )
 
-_COMMITTED_SHARE, _STAGED_SHARE = 0.9, 0.05
+_GARBAGE_SHARE, _STAGED_SHARE = 0.05, 0.05
 _ENTRIES_PER_RANGE = 2_000
 _SLOTS = 100
 
 
-def shape_of(objects: int, commits: int) -> Shape:
-    """Return a shape in which 90 % of the objects are committed, 5 % staged and 5 % garbage."""
-    ranges = max(1, int(objects * _COMMITTED_SHARE) // _ENTRIES_PER_RANGE)
-    staged = int(objects * _STAGED_SHARE)
+def shape_of(objects: int, commits: int, staged_share: float = _STAGED_SHARE) -> Shape:
+    """Return a shape: 5 % of the objects are garbage, ``staged_share`` are staged, and the rest is committed."""
+    ranges = max(1, round(objects * (1 - _GARBAGE_SHARE - staged_share)) // _ENTRIES_PER_RANGE)
+    staged = int(objects * staged_share)
     stale = objects - ranges * _ENTRIES_PER_RANGE - staged
     return Shape(ranges * _ENTRIES_PER_RANGE, ranges, min(_SLOTS, ranges), commits, staged=staged, stale=stale)
 
@@ -66,7 +67,14 @@ def marked(work: Path, credentials: ServerCredentials, sandbox_pid: int, memory:
         **stages,
         "server_s": server_seconds,
         "server_cpu_s": round(cpu_seconds_of(sandbox_pid) - server_before, 1),
+        "server_mib": _peak_mib_of(sandbox_pid),
     }
+
+
+def _peak_mib_of(pid: int) -> int:
+    """Return the peak resident memory of a process, from its ``/proc/PID/status``."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) // 1024
 
 
 def _seconds_by_stage(instance: DagsterInstance, run_id: str) -> dict[str, Figure]:
@@ -87,7 +95,8 @@ def measure(options: Options) -> Iterator[Case]:
     for number, objects in enumerate(options.counts("objects", (250_000, 500_000, 1_000_000))):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            repository = write_repository(folder, shape_of(objects, commits), number_of_branches)
+            shape = shape_of(objects, commits, options.number("staged_share", _STAGED_SHARE))
+            repository = write_repository(folder, shape, number_of_branches)
             os.sync()  # otherwise the first files of the mark wait until the generated files are on disk
             with (
                 repository.store(latency_ms) as simulated,
@@ -97,6 +106,9 @@ def measure(options: Options) -> Iterator[Case]:
                 before = simulated.stats()
                 figures = in_fresh_process(marked, folder / "work", credentials, pid, memory)
                 after = simulated.stats()
+                files = repository.namespace.folder.rglob("uncommitted/*/uncommitted/*")
+                lists = [file.stat().st_size for file in files]
+        figures |= {"staged": shape.staged, "lists": len(lists), "list_mib": round(sum(lists) / 2**20, 1)}
         simulator = {"simulator_cpu_s": round(after.cpu_seconds - before.cpu_seconds, 1)}
         requests = {"requests": sum(after.requests.values()) - sum(before.requests.values())}
         per_million: dict[str, Figure] = {"wall_s_per_million": round(float(figures["wall_s"]) / objects * 1e6, 2)}
@@ -112,6 +124,7 @@ BENCHMARK = Benchmark(
         "objects": "sizes, separated by commas",
         "commits": "how many commits there are",
         "branches": "how many branches there are",
+        "staged_share": "the share of the objects that are staged; default: 0.05",
         "latency_ms": "of each answer of the store",
         "memory": "spark.driver.memory",
     },
