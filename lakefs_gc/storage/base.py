@@ -268,7 +268,7 @@ class ObjectStore(ABC):
         return [ObjectVersions(target) for target in targets]
 
     def delete_versions(self, versions: Sequence[ObjectVersions], window: DeleteWindow | None = None) -> Deletions:
-        """Delete the listed versions permanently, and nothing that was written after they were listed.
+        """Delete the listed versions permanently, and no version that was written after they were listed.
 
         As ``delete_many``, but ``LOCKED`` for an object with a locked version, and ``NEWER`` if ``is_newer``.
         """

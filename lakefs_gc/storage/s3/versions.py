@@ -129,7 +129,9 @@ def delete_versions(
 ) -> dict[str, Deletion]:
     """Delete the listed versions of each name permanently; return one outcome for each name.
 
-    Each version is deleted by its id, so anything written after the listing stays. ``NEWER``: the object was written
+    Each version is deleted by its id, so anything written after the listing stays. The exception is a bucket with
+    suspended versioning: each write replaces the version ``null`` there, and a delete of ``null`` deletes what was
+    written last. ``NEWER``: the object was written
     again before the listing, and all its versions stay. ``LOCKED``: a lock protects one of its versions. ``FAILED``:
     one of its versions failed for another reason, or ``window`` was over. With ``LOCKED`` and ``FAILED`` its other
     versions are deleted. Raise the errors of ``delete_targets``.

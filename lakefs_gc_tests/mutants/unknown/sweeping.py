@@ -336,4 +336,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/undo/test_pruning.py",
         "approved_part_stays",
     ),
+    Mutant(
+        12,
+        "an ETag of a directory bucket is not taken for an MD5",
+        "storage/s3/checksums.py",
+        " and not in_directory_bucket",
+        "",
+        "storage/s3/test_copies.py",
+        "test_which_checksums_count",
+    ),
 )

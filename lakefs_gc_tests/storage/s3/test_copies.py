@@ -176,6 +176,8 @@ def test_which_checksums_count() -> None:
     assert checksums_of({"ETag": f'"{md5}"'}) == {"md5": md5}
     assert checksums_of({"ETag": f'"{md5}"', "ServerSideEncryption": "AES256"}) == {"md5": md5}
     assert checksums_of({"ETag": f'"{md5}"', "ServerSideEncryption": "aws:kms"}) == {}
+    directory_bucket = {"StorageClass": "EXPRESS_ONEZONE", "ServerSideEncryption": "AES256"}
+    assert checksums_of({"ETag": f'"{md5}"', **directory_bucket}) == {}
     assert checksums_of({"ETag": f'"{md5}"', "SSECustomerAlgorithm": "AES256"}) == {}
     assert checksums_of({"ETag": f'"{md5}-2"'}) == {}
     assert checksums_of({"ChecksumCRC64NVME": "abc=", "ChecksumType": "FULL_OBJECT"}) == {"crc64nvme": "abc="}
