@@ -127,9 +127,10 @@ def _mark_before(store: ObjectStore, run: GCRun, mark_id: str) -> EarlierMark | 
         except (MarkError, CorruptFileError) as error:
             return Unknown(f"the rules of the previous mark {earlier_id} are unknown: {error.message}")
         was_blocked = any(check.name == RULES_NOT_LOOSER and not check.passed for check in earlier.checks)
-        # Rules decide which objects are expired. A sweep of the others says nothing about them.
+        # Rules decide which objects are expired. A sweep of the others says nothing about them, be they a part of the
+        # mark or all of it.
         swept = [MarkPaths.of(earlier_id).sweep_summary_of(only) for only in (Scope.all, Scope.expired)]
-        if not was_blocked or store.stat_many(swept):
+        if not was_blocked or (earlier.only.covers(Scope.expired) and store.stat_many(swept)):
             protections = protections_from_json(earlier.run.get("protections"))
             return EarlierMark(earlier_id, rules_from_record(earlier.rules), protections)
     return None

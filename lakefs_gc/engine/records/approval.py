@@ -206,8 +206,8 @@ def is_approved(store: ObjectStore, mark: Mark, only: Scope = Scope.all) -> bool
 def read_approval(store: ObjectStore, mark: Mark, only: Scope = Scope.all) -> Approval:
     """Return the approval of a mark, or of a part of it: that of the part, or one of the whole mark.
 
-    Raise ``ApprovalError`` if there is none, if it is for another digest or another part, or if the mark was restored
-    since.
+    Raise ``ApprovalError`` if there is none, if it is for another digest or another part, if the mark was restored
+    since, or if it is of a policy and a person approved a part.
     """
     paths = MarkPaths.of(mark.mark_id)
     scopes = list(dict.fromkeys((only, Scope.all)))
@@ -241,6 +241,9 @@ def _checked_approval(store: ObjectStore, mark: Mark, only: Scope, stored: Objec
             f"The approval in {key} is of {approval.only.value} objects, not of {only.value} ones",
             remedy="Review the mark, then approve it again",
         )
+    if approval.approved_via.startswith(POLICY):
+        # A person may have approved a part since, for example after the sweep of the policy had failed.
+        refuse_part_approved(store, mark)
     # Both times are of the store's clock; HEAD has whole seconds.
     older = frozenset(key for key, at in notes(store, mark.mark_id).items() if at < stored.last_modified)
     refuse_restored(store, mark.mark_id, older)

@@ -22,7 +22,10 @@ from lakefs_gc.engine.records.approval import (
 )
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.engine.sweep.preconditions import approve_if_needed
+from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError, CorruptFileError, MarkError, SafetyError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -258,3 +261,25 @@ def test_no_policy_sweeps_what_a_person_did_not_approve(store: ObjectStore) -> N
     with pytest.raises(ApprovalError, match="Only a part of mark m1") as caught:
         refuse_part_approved(store, PARTED)
     assert "--only never-committed" in str(caught.value.remedy)
+
+
+def test_the_approval_of_a_policy_ends_when_a_person_approves_a_part(store: ObjectStore) -> None:
+    """The policy's sweep failed, and a person then omitted a part: a repeated run must not sweep that part."""
+    whole = approve(store, PARTED, "sha256:abc", by="nobody", via="policy after", now=NOW, age=TODAY, safety=SAFETY)
+    assert [read_approval(store, PARTED, only) for only in Scope] == [whole] * 3
+    of_part = approve_part(store, Scope.expired)
+    assert read_approval(store, PARTED, Scope.expired) == of_part
+    for only in (Scope.all, Scope.never_committed):
+        with pytest.raises(ApprovalError, match="Only a part of mark m1"):
+            read_approval(store, PARTED, only)
+    immediately = replace(PARTED, created_at=utc_now(), run=PARTED.run | {"sweep_policy": "immediately"})
+    with pytest.raises(ApprovalError, match="Only a part of mark m1"):
+        approve_if_needed(
+            Marked(immediately, store),
+            "sha256:abc",
+            by="nobody",
+            via="policy after",
+            is_repeated=True,
+            safety=SAFETY,
+            clock=utc_now,
+        )

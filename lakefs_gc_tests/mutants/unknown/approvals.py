@@ -129,6 +129,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/records/test_approval.py",
         "no_policy_sweeps",
     ),
+    never(
+        9,
+        "no approval of a policy outlives a person's approval of a part",
+        "engine/records/approval.py",
+        "approval.approved_via.startswith(POLICY)",
+        "engine/records/test_approval.py",
+        "policy_ends",
+    ),
     Mutant(
         9,
         "a part can be approved only if the mark records it",

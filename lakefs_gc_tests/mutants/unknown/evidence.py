@@ -166,6 +166,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "no_branch_shows",
     ),
     Mutant(
+        8,
+        "the sweep of a mark without expired objects does not put its looser rules in force",
+        "engine/decide/evidence.py",
+        "earlier.only.covers(Scope.expired) and ",
+        "",
+        "engine/decide/test_evidence.py",
+        "looser_rules",
+    ),
+    Mutant(
         6,
         "the protections of a mark protect in its sweep",
         "engine/sweep/second_look.py",
