@@ -17,7 +17,7 @@ from lakefs_gc.engine.scope import PARTS, Scope, is_swept
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.units import human_bytes
+from lakefs_gc.units import EPOCH, human_bytes
 
 
 def mark_facts(mark: Mark) -> dict[str, Any]:
@@ -121,7 +121,9 @@ def state_of(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     approved = [only for only, key in approvals.items() if key in existing]
     if any(only.is_part for only in (*swept, *approved)):
         parts = {"swept": [only.value for only in swept], "approved": [only.value for only in approved]}
-        return {"state": _state_of_parts(mark, swept, approved, failed), **parts}
+        restored_at = max(begun.values(), default=EPOCH)
+        restored = [only for only in swept if restored_at >= swept_at[only]]
+        return {"state": _state_of_parts(mark, swept, restored, approved, failed), **parts}
     if swept:
         return {"state": "incomplete" if failed else "swept"}
     return {"state": "approved" if approved else "marked"}
@@ -136,14 +138,26 @@ def _latest(swept_at: Mapping[Scope, datetime]) -> list[Scope]:
     return [only for only in swept_at if not is_followed(only)]
 
 
-def _state_of_parts(mark: Mark, swept: Collection[Scope], approved: Collection[Scope], failed: bool) -> str:
-    """Return the state of a mark of which a part was approved or swept. A part without objects needs no sweep."""
+def _state_of_parts(
+    mark: Mark,
+    swept: Collection[Scope],
+    restored: Collection[Scope],
+    approved: Collection[Scope],
+    failed: bool,
+) -> str:
+    """Return the state of a mark of which a part was approved or swept. A part without objects needs no sweep.
+
+    ``restored``: the sweeps that a restore followed, so their objects may exist again.
+    """
     empty = [only for only in PARTS if mark.reasons.get(only, {}).get("objects") == 0]
     done = [*swept, *empty] if swept else []
-    if is_swept(Scope.all, done):
+    if is_swept(Scope.all, done) and not restored:
         return "incomplete" if failed else "swept"
     waiting = [only for only in approved if not is_swept(only, done)]
-    states = [f"{'incomplete' if failed else 'swept'}: only {_names(swept)}"] if swept else []
+    still = [only for only in swept if only not in restored]
+    states = [f"{'incomplete' if failed else 'swept'}: only {_names(still)}"] if still else []
+    if restored:
+        states.append(f"restore after the sweep: {'' if Scope.all in restored else 'only '}{_names(restored)}")
     if waiting:
         states.append("approved" if Scope.all in waiting else f"approved: only {_names(waiting)}")
     return "; ".join(states)

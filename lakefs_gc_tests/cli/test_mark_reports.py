@@ -101,6 +101,8 @@ def test_a_restored_part(history: History) -> None:
     history.restore(1)
     assert history.state() == "partly restored (1 of 2)"
     history.sweep(Scope.never_committed, deleted=3)
+    assert history.state() == "swept: only never committed; restore after the sweep: only expired"
+    history.sweep(Scope.expired)
     assert history.state() == "swept"
     history.restore(5)
     assert history.state() == "restored"

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
@@ -30,6 +31,7 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +72,10 @@ class RestoreStart(DurableRecord):
 
 @record
 class RestoreEnd(DurableRecord):
-    """How many distinct objects of a mark all restores since its last sweep have restored, and their bytes."""
+    """How many distinct objects of a mark all restores since its last sweep have restored, and their bytes.
+
+    If no sweep ended, objects that were never deleted count, too.
+    """
 
     kind = "the end of a restore"
     version_keys = MappingProxyType({1: None})
@@ -95,13 +100,18 @@ def read_restore_end(store: ObjectStore, note: str) -> RestoreEnd | None:
 def record_restore_end(spark: SparkSession, store: StoreLocation, mark_id: str, records: str, cores: int) -> RestoreEnd:
     """Count the objects that the restores since the last sweep have recorded, and write the end of this restore.
 
+    After a sweep of the mark or of a part, only objects that a sweep deleted count: the others exist without a restore.
     ``records`` is the prefix from ``begin_restore``.
     """
     paths, namespace = MarkPaths.of(mark_id), open_store(store)
-    swept = namespace.stat_many([paths.sweep_summary]).get(paths.sweep_summary)
+    summaries = namespace.stat_many([paths.sweep_summary_of(only) for only in Scope]).values()
+    swept_at = max((info.last_modified for info in summaries), default=EPOCH)
     # The records of a restore sort before its note, and after the notes of earlier ones.
-    before = (note for note, at in notes(namespace, mark_id).items() if swept and at < swept.last_modified)
+    before = (note for note, at in notes(namespace, mark_id).items() if at < swept_at)
     back = ledger.read_ledger(spark, store, paths.restores, cores, after=max(before, default=""))
+    if summaries:
+        outcomes = ledger.read_ledger(spark, store, paths.ledger, cores)
+        back = back.join(outcomes.where(F.col("outcome") == ledger.DELETED), "address", "left_semi")
     (counted,) = back.agg(F.count("*").alias("objects"), F.coalesce(F.sum("size"), F.lit(0)).alias("size")).collect()
     total = RestoreEnd(counted["objects"], counted["size"])
     namespace.put(f"{records.removesuffix('-')}{_ENDED}", total.to_json())

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.ledger import scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +89,15 @@ def _kept_since(
     # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
     swept = {only: at for only in Scope if (at := _newest(namespace, paths.sweep_summary_of(only)))}
     approved = {only: at for only in Scope if (at := _newest(namespace, paths.approval_of(only)))}
-    recorded_at = _newest(namespace, paths.ledger)
+    recorded = _newest_records(namespace, paths.ledger)
     # A restore may be in progress, and reads the copies.
     restored_at = _newest(namespace, paths.restores) or made_at
     if any(not is_swept(only, swept) for only in approved):
         return None
-    if recorded_at and recorded_at > max(swept.values(), default=EPOCH):
-        return None  # a later sweep has not ended
+    for only, recorded_at in recorded.items():
+        # The end of another part's sweep says nothing about this one.
+        if not is_swept(only, [other for other, at in swept.items() if at >= recorded_at]):
+            return None  # a later sweep has not ended
     return max(made_at, restored_at, *swept.values(), *approved.values())
 
 
@@ -103,6 +105,16 @@ def _newest(store: ObjectStore, prefix: str) -> datetime | None:
     """Return when the newest object with a prefix was written; None if no object has the prefix."""
     times = [pc.max(batch["last_modified"]).as_py() for batch in store.list(prefix) if batch.num_rows]
     return max(times, default=None)
+
+
+def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, datetime]:
+    """Return when the newest file of a ledger was written, for the whole mark and for each part that has files."""
+    newest: dict[Scope, datetime] = {}
+    for batch in store.list(folder):
+        for key, at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True):
+            only = scope_of(key)
+            newest[only] = max(at, newest.get(only, at))
+    return newest
 
 
 def _remove(store: ObjectStore, paths: BackupPaths) -> None:

@@ -17,9 +17,10 @@ from lakefs_gc.engine.records.approval import VIA_DAGSTER, read_approval
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerWriter
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes
+from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
@@ -297,3 +298,32 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
 
     half_swept.restore(store_carries_it_out).raise_if_incomplete()
     assert half_swept.there() == {*KEYS}
+
+
+@pytest.mark.long(40)
+def test_a_restore_counts_what_the_sweeps_of_a_part_deleted(
+    spark: SparkSession, repository: LakeRepository, tmp_path: Path
+) -> None:
+    for key in KEYS:
+        repository.put_stray(key, key.encode())
+    (tmp_path / "backups").mkdir()
+    place = Backups(StoreLocation((tmp_path / "backups").as_uri()))
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*KEYS)
+    place.back_up(spark, collector, mark)
+
+    def restored(prefix: str) -> int:
+        backup = find_backup(place.store, mark.mark_id)
+        key, context = new_run_key("lake", utc_now()), collector.context
+        restore(context, backup, place.location, repository.location, run_key=key, prefix=prefix).raise_if_incomplete()
+        end = read_restore_end(repository.store, max(notes(repository.store, mark.mark_id)))
+        assert end
+        return end.objects
+
+    collector.sweep(mark, live=KEYS[:5], only=Scope.never_committed)
+    assert restored(KEYS[0]) == 0, "it existed"
+    assert restored("") == 1
+    time.sleep(1.1)  # the times of summaries have whole seconds
+    known = frozenset(notes(repository.store, mark.mark_id))
+    collector.sweep(mark, live=[], only=Scope.never_committed, known_restores=known)
+    assert restored(KEYS[5]) == 1, "the first restores were before the last sweep"

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.records.backup_location import list_backups, read_backup
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.ledger import sequence_of
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, notes
 from lakefs_gc.engine.scope import Scope
@@ -164,6 +165,28 @@ def test_the_backup_of_an_approved_part_stays_until_this_part_is_swept(
     store.put(paths.approval, b"{}")
     assert pruned(place, repository, 29) == []
     assert pruned(place, repository, 31) == [mark.mark_id], "both parts were swept, so the mark was"
+
+
+def test_the_sweep_of_one_part_does_not_end_that_of_the_other(
+    spark: SparkSession, repository: LakeRepository, place: Backups
+) -> None:
+    _, mark = backed_up(spark, repository, place)
+    paths, store = MarkPaths.of(mark.mark_id), repository.store
+
+    def begin(only: Scope) -> None:
+        store.put(f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet", b"")
+
+    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    begin(Scope.expired)  # swept again, and killed
+    begin(Scope.never_committed)
+    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    assert pruned(place, repository, 31) == []
+    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    begin(Scope.all)
+    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    assert pruned(place, repository, 31) == []
+    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    assert pruned(place, repository, 31) == [mark.mark_id]
 
 
 def test_a_server_with_another_repository_of_that_name_prunes_nothing(

@@ -345,4 +345,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/s3/test_copies.py",
         "test_which_checksums_count",
     ),
+    Mutant(
+        9,
+        "the backup stays while the sweep of a part has not ended, whatever became of the other part",
+        "engine/undo/pruning.py",
+        "not is_swept(only, [other for other, at in swept.items() if at >= recorded_at])",
+        "not [other for other, at in swept.items() if at >= recorded_at]",
+        "engine/undo/test_pruning.py",
+        "not_end_that",
+    ),
 )
