@@ -450,9 +450,8 @@ def test_a_mark_that_was_rewritten_is_looked_at_whole(spark: SparkSession, repos
     assert marked(repository, mark) == {garbage}
     info = repository.store.stat_many([live])[live]
     [part] = mark.parts
-    rows = pa.table(
-        {"address": [live], "size": [info.size_bytes], "last_modified": [info.last_modified]}, schema=PART_SCHEMA
-    )
+    facts = {"size": info.size_bytes, "last_modified": info.last_modified, "reason": "never_committed"}
+    rows = pa.Table.from_pylist([{"address": live, **facts}], PART_SCHEMA)
     content = part_content(rows)
     repository.store.put(part.key, content)
     forged = replace(
