@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dagster import MetadataValue
 
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
+from lakefs_gc.report.markdown import next_markdown
+from lakefs_gc.report.page import MarkPage
+from lakefs_gc.report.tables import Table, tables
 from lakefs_gc.units import human_bytes
 
 
-def mark_metadata(mark: Mark, contents: Overview) -> Metadata:
-    """Return what the UI shows of a mark: the next step first, then the numbers."""
+def mark_metadata(mark: Mark, page: MarkPage, report_url: str) -> Metadata:
+    """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
+    approval = f"ops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
+    if page.next.overrides:
+        approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
+    shown = {table.name: table for table in tables(page)}
+    failed = shown.pop("failed_checks", None)
+    prefixes = shown.pop("largest_prefixes", None)
     return {
         "dagster/row_count": mark.candidates,
-        "what_now": MetadataValue.md(
-            "Review the numbers. To approve, materialize **sweep_approval** for this partition with this configuration "
-            f"(or run `lakefs-gc approve {mark.repository} --mark {mark.mark_id}`). The sensor then starts the sweep."
-            f"\n\n```yaml\nops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n"
-            "      approved_by: YOUR NAME\n```\n\nTo approve one part of the mark, add `only: expired` or "
-            "`only: never_committed`. The rest can be approved later."
-        ),
+        "what_now": MetadataValue.md(next_markdown(page, approval)),
+        **({"failed_checks": _table_of(failed)} if failed else {}),
         "size": human_bytes(mark.candidate_bytes or 0),
-        "bytes": mark.candidate_bytes or 0,
-        "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
+        **{name: _table_of(shown_table) for name, shown_table in shown.items()},
+        "report": MetadataValue.url(report_url) if report_url.startswith("http") else MetadataValue.text(report_url),
+        **({"what_else_changes": MetadataValue.text(" ".join(page.consequences))} if page.consequences else {}),
+        **({"why_empty": page.why_empty} if page.why_empty else {}),
         "why": table(
             [
                 {"reason": reason, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
                 for reason, total in mark.reasons.items()
             ]
         ),
+        **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
+        **({"sample": table([_sample_row(row) for row in page.sample])} if page.sample else {}),
+        "bytes": mark.candidate_bytes or 0,
+        "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         **not_lakefs_metadata(mark),
-        "largest_prefixes": table(
-            [
-                {"prefix": p.prefix, "objects": p.objects, "size": human_bytes(p.size_bytes)}
-                for p in contents.largest_prefixes
-            ]
-        ),
-        "sample": table([_sample_row(row) for row in contents.sample]),
+        **{f"{step.name}_objects": step.amount.objects for step in page.funnel},
+        **{f"{step.name}_bytes": step.amount.size_bytes for step in page.funnel},
+        "checks_failed": sum(check.result == "failed" for check in page.failed_checks),
+        "checks_warned": sum(check.result == "warning" for check in page.failed_checks),
         **{f"{stage}_rows": rows for stage, rows in mark.counts.items()},
         "cutoff": MetadataValue.timestamp(mark.cutoff),
         "only": mark.only.value,
@@ -53,6 +60,13 @@ def mark_metadata(mark: Mark, contents: Overview) -> Metadata:
         "sweep_delay_hours": mark.sweep_delay_hours,
         "location": MetadataValue.text(mark.location),
     }
+
+
+def _table_of(shown: Table) -> MetadataValue[Any]:
+    # A column needs a name.
+    names = [column or name for column, name in zip(shown.columns, ("fact", "value", "", ""), strict=False)]
+    names += shown.columns[len(names) :]
+    return table([dict(zip(names, row, strict=True)) for row in shown.rows])
 
 
 def not_lakefs_metadata(mark: Mark) -> Metadata:

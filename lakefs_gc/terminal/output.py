@@ -133,8 +133,20 @@ class Output:
         if not marks:
             self.say("no marks")
             return
-        columns = ("mark_id", "created_at", "made_by", "candidates", "size", "state")
-        self._table(columns, [tuple(mark[column] for column in columns) for mark in marks])
+        columns = (
+            "mark_id",
+            "created_at",
+            "cutoff",
+            "made_by",
+            "candidates",
+            "size",
+            "state",
+            "approver",
+            "deleted_size",
+        )
+        rows = [(*(mark[column] for column in columns), ", ".join(mark["failed_checks"] or ())) for mark in marks]
+        names = [column.replace("deleted_size", "deleted") for column in columns]
+        self._table((*names, "failed checks"), rows)
 
     def show_backups(self, backups: Sequence[Mapping[str, Any]]) -> None:
         """Show the backups."""

@@ -25,11 +25,11 @@ def mark(
     json: AsJSON = False,
 ) -> None:
     """Decide which objects may be deleted, and write the mark. Deletes nothing."""
-    from lakefs_gc.cli import mark_reports, mark_runs
+    from lakefs_gc.cli import mark_pages, mark_reports, mark_runs
 
-    out = OPTIONS.output(json)
-    marked = mark_runs.mark(OPTIONS.settings(), out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
-    out.result(mark_reports.mark_facts(marked), lambda: out.show_mark(marked))
+    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
+    out.result(mark_reports.mark_facts(marked), lambda: out.say(mark_pages.text(settings, marked)))
 
 
 def approve(
@@ -48,7 +48,7 @@ def approve(
     json: AsJSON = False,
 ) -> None:
     """Approve the sweep of a mark, or of one part of it. Where Dagster runs, a sensor then starts the sweep."""
-    from lakefs_gc.cli import mark_reports, mark_runs
+    from lakefs_gc.cli import mark_pages, mark_runs
 
     out, settings, scope = OPTIONS.output(json), OPTIONS.settings(), scope_of(only)
     if not (digest and by) and not sys.stdin.isatty():
@@ -59,9 +59,8 @@ def approve(
         )
     by = by or getpass.getuser()
     if not digest:
-        shown, overview = mark_reports.show(settings, repository, mark_id)
-        out.show_mark(shown)
-        out.show_overview(overview)
+        shown, text, _ = mark_pages.show(settings, repository, mark_id)
+        out.say(text)
         objects = f"{shown.objects_of(scope)} objects{scope.words}"
         if not _confirmed(f"Approve the deletion of these {objects}, as {by}?"):
             out.result({"mark_id": mark_id, "approved": False}, lambda: out.say("Nothing was approved."))
@@ -111,7 +110,7 @@ def run(
     json: AsJSON = False,
 ) -> None:
     """Mark, show the decision, ask, back up where the settings require it, and sweep."""
-    from lakefs_gc.cli import backup_runs, mark_reports, mark_runs
+    from lakefs_gc.cli import backup_runs, mark_pages, mark_reports, mark_runs
 
     out, settings = OPTIONS.output(json), OPTIONS.settings()
     if not yes and not sys.stdin.isatty():
@@ -120,7 +119,7 @@ def run(
             remedy="pass --yes, or run `mark` and `sweep` separately",
         )
     marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
-    out.show_mark(marked)
+    out.say(mark_pages.text(settings, marked))
     not_swept = {**mark_reports.mark_facts(marked), "swept": False}
     if not marked.candidates:
         out.result(not_swept, lambda: out.say("Nothing to sweep."))
@@ -151,17 +150,12 @@ def run(
 
 
 def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
-    """Show one mark: totals, the largest prefixes, a sample."""
-    from lakefs_gc.cli import mark_reports
+    """Show one mark: what to do next, failed checks, what becomes of the listed objects, the marked ones."""
+    from lakefs_gc.cli import mark_pages
 
     out = OPTIONS.output(json)
-    shown, overview = mark_reports.show(OPTIONS.settings(), repository, mark_id)
-
-    def show_tables() -> None:
-        out.show_mark(shown)
-        out.show_overview(overview)
-
-    out.result(mark_reports.show_facts(shown, overview), show_tables)
+    _, text, facts = mark_pages.show(OPTIONS.settings(), repository, mark_id)
+    out.result(facts, lambda: out.say(text))
 
 
 def history(repository: Repository, json: AsJSON = False) -> None:

@@ -19,7 +19,7 @@ from lakefs_gc.engine.collect.listing.root_names import unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, unreferenced_objects
+from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, not_marked_facts, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -59,10 +59,16 @@ def candidates(
             "cutoff": unmatched.manifest.facts["cutoff"],
             WRONG_SIZES: unmatched.manifest.facts.get(WRONG_SIZES),
             **unrecognized_name_facts(unmatched),
+            **not_marked_facts(unmatched),
         },
         measures={
             "size_bytes": F.sum("size"),
             **age_measures(run.started_at),
+            **age_measures(
+                run.started_at,
+                F.when(F.col("reason") == schemas.NEVER_COMMITTED, F.col("size")),
+                schemas.NEVER_COMMITTED,
+            ),
             "newest_us": F.unix_micros(F.max("last_modified")),
             "expired": F.count_if(F.col("reason") == schemas.EXPIRED),
             "expired_bytes": F.sum(F.when(F.col("reason") == schemas.EXPIRED, F.col("size"))),

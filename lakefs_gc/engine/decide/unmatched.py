@@ -42,6 +42,10 @@ _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
 WRONG_SIZES = "wrong_sizes"
 """Fact of ``unmatched``, the candidates and a mark: how many committed entries have another size than their object."""
+NEWER_OBJECTS, NEWER_BYTES = "newer", "newer_bytes"
+"""Facts of ``unmatched`` and the candidates: unreferenced objects that are newer than the cutoff, and their bytes."""
+UNREFERENCED, UNREFERENCED_BYTES = "unreferenced", "unreferenced_bytes"
+"""Facts of ``unmatched`` and the candidates: unreferenced objects that may become candidates, and their bytes."""
 LONGEST_UPLOAD = timedelta(days=7)
 """How much older than the cutoff parts of an upload must be: while the upload is in progress, no list has them."""
 
@@ -100,25 +104,32 @@ def unmatched(
     # Whether the objects exist to which other repositories refer is not audited here.
     is_missing = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
     has_wrong_size = F.coalesce(F.col("listed") & (F.col("entry_size") != F.col("size")), F.lit(False))
-    rows = joined.where(F.when(has_no_reference, is_garbage).otherwise(is_missing | has_wrong_size))
+    rows = joined.where(has_no_reference | is_missing | has_wrong_size)
     unreferenced_in = F.lit(schemas.STORE)
     if not named:
         unreferenced_in = F.when(has_unrecognized_name(), F.lit(schemas.NOT_LAKEFS)).otherwise(unreferenced_in)
+    unreferenced_in = F.when(is_garbage, unreferenced_in).otherwise(F.lit(schemas.NEWER))
     found_in = F.when(has_wrong_size, F.lit(schemas.WRONG_SIZE)).otherwise(F.coalesce("found_in", unreferenced_in))
-    is_not_lakefs, is_wrong_size = (F.col("found_in") == name for name in (schemas.NOT_LAKEFS, schemas.WRONG_SIZE))
+    is_unreferenced, is_not_lakefs, is_wrong_size, is_newer = (
+        F.col("found_in") == name for name in (schemas.STORE, schemas.NOT_LAKEFS, schemas.WRONG_SIZE, schemas.NEWER)
+    )
     return StageOutput(
         dataframe=rows.select(
             "address",
             F.when(has_wrong_size, F.col("entry_size")).otherwise(F.col("size")).alias("size"),
-            F.when(~has_wrong_size, F.col("last_modified")).alias("last_modified"),
+            # Null for rows whose age is not counted.
+            F.when(~has_wrong_size & ~(has_no_reference & ~is_garbage), F.col("last_modified")).alias("last_modified"),
             found_in.alias("found_in"),
             _HASH,
         ),
         began_at=began_at,
         facts={"cutoff": run.cutoff.isoformat(), NAMED_AT_ROOT: named},
         measures={
-            "size_bytes": F.sum(F.when(~is_wrong_size, F.col("size"))),
-            "unreferenced": F.count_if(F.col("found_in") == schemas.STORE),
+            "size_bytes": F.sum(F.when(~is_wrong_size & ~is_newer, F.col("size"))),
+            NEWER_OBJECTS: F.count_if(is_newer),
+            NEWER_BYTES: F.sum(F.when(is_newer, F.col("size"))),
+            UNREFERENCED: F.count_if(is_unreferenced),
+            UNREFERENCED_BYTES: F.sum(F.when(is_unreferenced, F.col("size"))),
             NOT_LAKEFS: F.count_if(is_not_lakefs),
             NOT_LAKEFS_BYTES: F.sum(F.when(is_not_lakefs, F.col("size"))),
             "not_in_store": F.count_if(F.col("address").isNull()),
@@ -129,7 +140,14 @@ def unmatched(
             dataset.manifest.stage: dataset.manifest.materialization_id
             for dataset in (listing, uncommitted, active_ranges, committed, foreign_references)
         },
+        only_counted=is_newer,
     )
+
+
+def not_marked_facts(unmatched: Dataset) -> dict[str, int | None]:
+    """Return the counts that explain, with those of the candidates, what becomes of each listed object."""
+    facts = unmatched.manifest.facts
+    return {name: facts.get(name) for name in (NEWER_OBJECTS, NEWER_BYTES, UNREFERENCED, UNREFERENCED_BYTES)}
 
 
 def unreferenced_objects(rows: DataFrame) -> DataFrame:

@@ -74,6 +74,8 @@ STORE = "store"
 """Found in: only the store, without a reference. Otherwise the stage that references an address the listing omits."""
 NOT_LAKEFS = "not_lakefs"
 """Found in: only the store, at the root, with a name that lakeFS did not generate. It is never a candidate."""
+NEWER = "newer"
+"""Found in: only the store, and newer than the cutoff. Such rows of ``unmatched`` are counted and not written."""
 WRONG_SIZE = "wrong_size"
 """Found in: the store and a commit whose entry has another size. It is live. ``size`` is the size of the entry."""
 

@@ -57,6 +57,7 @@ class StageOutput:
     ``partition_by`` names a column for whose values there are separate folders, for a reader of one value at a time.
     With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``. Then ``dataframe`` has their
     reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty.
+    Rows for which ``only_counted`` is true are counted by ``measures``, but not written.
     """
 
     dataframe: DataFrame
@@ -66,6 +67,7 @@ class StageOutput:
     inputs: Mapping[str, str] = field(default_factory=dict)
     partition_by: str = ""
     in_parts: bool = False
+    only_counted: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,14 @@ class Workspace:
             counts = (name for name in output.dataframe.columns if name != "file")
             sums = {name: sum(report[name] for report in reports) for name in counts}
             return sums, sorted(report["file"] for report in reports)
-        observation = Observation()
+        observation, is_written = Observation(), F.lit(True)
+        if output.only_counted is not None:
+            is_written = ~output.only_counted
         observed = output.dataframe.observe(
-            observation, F.count(F.lit(1)).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
+            observation, F.count_if(is_written).alias("rows"), *(c.alias(name) for name, c in output.measures.items())
         )
+        if output.only_counted is not None:
+            observed = observed.where(is_written)
         with driver_errors():
             writer = observed.write.mode("overwrite")
             if output.partition_by:

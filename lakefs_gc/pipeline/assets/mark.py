@@ -3,9 +3,12 @@
 from dagster import MaterializeResult, asset
 
 from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE
+from lakefs_gc.engine.decide.check_numbers import check_numbers
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
+from lakefs_gc.engine.decide.gather_facts import gather_facts
 from lakefs_gc.engine.decide.write_mark import write_mark
+from lakefs_gc.engine.records.mark_facts import report_key, write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
@@ -14,6 +17,7 @@ from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import mark_metadata
+from lakefs_gc.report.build import mark_page
 
 
 @asset(
@@ -72,7 +76,11 @@ def mark(
         first_slice=str(store_listing.manifest.facts.get(FIRST_SLICE) or ""),
     )
     context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
+    store = context.open_store(run.store)
+    facts = gather_facts(context, run, written, listing=store_listing, kept=kept, candidates=candidates)
+    write_facts(store, facts)
+    page = mark_page(written, facts, overview(store, written))
     return MaterializeResult(
-        metadata=mark_metadata(written, overview(context.open_store(run.store), written)),
-        check_results=check_results("mark", written.checks),
+        metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}"),
+        check_results=check_results("mark", written.checks, check_numbers(evidence, context.safety)),
     )

@@ -22,17 +22,20 @@ AGE_BUCKETS_DAYS: tuple[tuple[str, float, float], ...] = (
 _PREFIX = "age: "
 
 
-def age_measures(now: datetime) -> dict[str, Column]:
-    """Return aggregates over ``last_modified`` and ``size`` for ``StageOutput.measures``: the bytes in each bucket."""
+def age_measures(now: datetime, size: str | Column = "size", of: str = "") -> dict[str, Column]:
+    """Return aggregates for ``StageOutput.measures``: the sum of ``size`` in each bucket of ``last_modified``.
+
+    ``of`` names what is counted, if a stage counts more than one thing.
+    """
+    size = F.col(size) if isinstance(size, str) else size
     age_days = (F.lit(now).cast("double") - F.col("last_modified").cast("double")) / 86400
     return {
-        _PREFIX + name: F.sum(
-            F.when((age_days < until) & ((age_days >= since) if since else F.lit(True)), F.col("size"))
-        )
+        of + _PREFIX + name: F.sum(F.when((age_days < until) & ((age_days >= since) if since else F.lit(True)), size))
         for name, since, until in AGE_BUCKETS_DAYS
     }
 
 
-def bytes_by_age(facts: Mapping[str, Any]) -> dict[str, int]:
+def bytes_by_age(facts: Mapping[str, Any], of: str = "") -> dict[str, int]:
     """Return the counted bytes by bucket, in order. Empty for a stage that did not count them."""
-    return {name: facts[_PREFIX + name] for name, _, _ in AGE_BUCKETS_DAYS if _PREFIX + name in facts}
+    prefix = of + _PREFIX
+    return {name: facts[prefix + name] for name, _, _ in AGE_BUCKETS_DAYS if prefix + name in facts}

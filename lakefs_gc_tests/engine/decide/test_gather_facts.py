@@ -1,0 +1,88 @@
+"""What becomes of each listed object: the classes of the funnel are disjoint, and add up to the listing."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import Protections, SafetyParameters, Settings
+from lakefs_gc.engine.decide.gather_facts import gather_facts, lowered_settings
+from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts, write_facts
+from lakefs_gc.engine.scope import Scope
+from lakefs_gc_tests.support.collector import Collector, LakeRepository
+
+
+def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scope.all) -> MarkFacts:
+    protect = Protections(path_prefixes=("audit/",))
+    safety = repository.lake.settings.safety.model_copy(update={"protect": protect})
+    collector = Collector(spark, repository, safety=safety)
+    collector.only = only
+    mark = collector.collect_and_mark()
+    stages = {name: collector.dataset(stage) for name, stage in (("listing", "store_listing"), ("kept", "kept"))}
+    facts = gather_facts(collector.context, collector.run, mark, **stages, candidates=collector.dataset("candidates"))
+    write_facts(repository.store, facts)
+    assert read_facts(repository.store, mark) == facts
+    return facts
+
+
+def total(funnel: Funnel) -> Amount:
+    classes = (funnel.live, funnel.newer, funnel.kept, funnel.not_lakefs, funnel.other_part, funnel.marked)
+    return sum(classes, Amount())
+
+
+@pytest.mark.long(40)
+def test_every_listed_object_is_in_one_class(spark: SparkSession, repository: LakeRepository) -> None:
+    for path, content in (("expired/1", "x" * 100), ("expired/2", "x" * 200), ("audit/1", "x" * 50)):
+        repository.put(path, content)
+    repository.commit(age_days=30)
+    for path in ("expired/1", "expired/2", "audit/1"):
+        repository.delete(path)
+    repository.put("live/1", "x" * 7)
+    repository.commit(age_days=20)
+    repository.keep_days(10)
+    repository.put_stray("data/s/old", b"x" * 30)
+    repository.put_stray("data/s/new", b"x" * 3, age_hours=1)
+    repository.put_stray("terraform.tfstate", b"x" * 2)
+
+    facts = facts_of(spark, repository)
+    funnel = facts.funnel
+    assert funnel is not None
+    assert funnel.live == Amount(1, 7)
+    assert funnel.newer == Amount(1, 3)
+    assert funnel.kept == Amount(1, 50)
+    assert funnel.kept_because == {"protected_path": Amount(1, 50)}
+    assert funnel.not_lakefs == Amount(1, 2)
+    assert funnel.marked == Amount(3, 330)
+    assert funnel.listed == total(funnel) == Amount(7, 392)
+    assert facts.earlier is None
+    assert (sum(facts.marked_by_age.values()), sum(facts.never_committed_by_age.values())) == (330, 30)
+
+    part = facts_of(spark, repository, Scope.expired).funnel
+    assert part is not None
+    assert (part.marked, part.other_part, part.kept) == (Amount(2, 300), Amount(1, 30), Amount(1, 50))
+    assert part.listed == total(part)
+
+    again = facts_of(spark, repository)
+    assert again.earlier is not None
+    assert (again.earlier.mark_id, again.earlier.marked) == (facts.mark_id, Amount(3, 330)), "not that of a part"
+
+
+def test_facts_of_another_mark_or_damaged_ones_are_not_shown(spark: SparkSession, repository: LakeRepository) -> None:
+    collector = Collector(spark, repository)
+    repository.put("live/1")
+    repository.commit()
+    mark = collector.collect_and_mark()
+    assert read_facts(repository.store, mark) is None, "a mark of an earlier version has none"
+    for content in (b"{}", b"not JSON"):
+        repository.store.put(facts_key(mark.mark_id), content)
+        assert read_facts(repository.store, mark) is None
+
+
+def test_settings_that_lower_safety_are_named() -> None:
+    assert list(lowered_settings(Settings())) == []
+    safety = SafetyParameters(longest_commit_minutes=0, max_marked_share=0.9, head_sample_objects=1000)
+    lowered = {setting.name: (setting.value, setting.default) for setting in lowered_settings(Settings(safety=safety))}
+    assert lowered == {"safety.longest_commit_minutes": ("0", "10"), "safety.max_marked_share": ("0.9", "0.5")}
+    read_less = SafetyParameters(check_foreign_references=False, repositories_not_read=("other",))
+    names = {setting.name for setting in lowered_settings(Settings(safety=read_less))}
+    assert names == {"safety.check_foreign_references", "safety.repositories_not_read"}
