@@ -227,6 +227,26 @@ class RestoreIncompleteError(LakeFSGCError):
     default_remedy = "Correct the cause of the errors, then restore again: restored objects are not copied twice"
 
 
+class NotErasedError(LakeFSGCError):
+    """An object that was at the given paths, or a copy of one, still exists."""
+
+    exit_code = 6
+    default_remedy = (
+        "Read the report: it names what keeps each object, and until when. Sweep marks, prune backups and delete "
+        "versions, then prove it again"
+    )
+
+
+class ErasureUnknownError(LakeFSGCError):
+    """Nothing is known to remain of the objects at the given paths, but something could not be looked at."""
+
+    exit_code = 7
+    default_remedy = (
+        "Make it readable, then prove it again. If this installation has no backup location and no backups exist, "
+        "pass --no-backups"
+    )
+
+
 class InterruptedRunError(LakeFSGCError):
     """Ctrl-C or SIGTERM ended the run."""
 

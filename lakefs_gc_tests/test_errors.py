@@ -62,7 +62,7 @@ def test_a_remedy_is_shown_with_the_message() -> None:
 def test_exit_codes_distinguish_kinds_of_failure() -> None:
     assert {kind.exit_code for kind in CLASSES if issubclass(kind, SafetyError)} == {3}
     assert SweepIncompleteError.exit_code == 5
-    assert {kind.exit_code for kind in CLASSES} == {1, 2, 3, 4, 5, 130}
+    assert {kind.exit_code for kind in CLASSES} == {1, 2, 3, 4, 5, 6, 7, 130}
 
 
 def test_only_what_may_pass_is_transient() -> None:

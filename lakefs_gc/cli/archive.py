@@ -53,7 +53,7 @@ _THIS = "lakefs-gc"
 _DRIVER_ONLY = frozenset(
     {
         *("dagster", "dagster-webserver", "dagster-pyspark", "dagster-aws"),
-        *("typer", "rich", "packaging", "starlette", "uvicorn", "python-multipart"),
+        *("jinja2", "markupsafe", "typer", "rich", "packaging", "starlette", "uvicorn", "python-multipart"),
     }
 )
 _SPARKS_OWN = frozenset({"pyspark", "py4j"})

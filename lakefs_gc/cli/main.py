@@ -10,6 +10,8 @@ Results go to standard output, progress and logs to standard error.
      rounds of the same sweep recorded.
 4    lakeFS or the store failed, or a file is damaged.
 5    An object failed in a sweep, backup or restore.
+6    ``prove-erased``: an object or a copy remains.
+7    ``prove-erased``: something could not be looked at.
 130  Interrupted.
 ===  ====================================================================================================
 """
@@ -23,7 +25,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lakefs_gc import __version__
-from lakefs_gc.cli.commands import backups, demo, designs, marks, setup
+from lakefs_gc.cli.commands import backups, demo, designs, explain, marks, setup
 from lakefs_gc.cli.options import OPTIONS
 from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 
@@ -43,6 +45,8 @@ for _command in (
     marks.run,
     marks.show,
     marks.history,
+    explain.explain,
+    explain.prove_erased,
     setup.doctor,
     demo.demo,
     demo.sandbox,

@@ -74,7 +74,9 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class Walk:
+    """A walk along main parents, from the head of a branch or from a dangling commit."""
+
     start: str
     branch: str  # empty: the start is dangling
     retention_days: int
@@ -96,27 +98,29 @@ def active_commits(
     }
     # The walks with the longest retention come first, so a later walk can stop at a commit that they visited.
     visited: set[str] = set()
-    for walk in sorted(_walks(by_id, branch_heads, rules), key=lambda w: (-w.retention_days, w.branch, w.start)):
+    for walk in walks_of(by_id, branch_heads, rules):
         threshold = _threshold(now, walk.retention_days)
-        commit = _get(by_id, walk.start, f"the head of branch {walk.branch}")
+        commit = get_commit(by_id, walk.start, f"the head of branch {walk.branch}")
         if not walk.branch and commit.creation_date > threshold:
             active.setdefault(commit.id, Reason(Retainer.DANGLING, walk.retention_days))
         while commit.id not in visited:
             visited.add(commit.id)
             if not commit.main_parent:
                 break
-            parent = _get(by_id, commit.main_parent, f"a parent of {commit.id}")
+            parent = get_commit(by_id, commit.main_parent, f"a parent of {commit.id}")
             if commit.creation_date > threshold:
                 active.setdefault(parent.id, Reason(Retainer.PARENT, walk.retention_days, walk.branch, commit.id))
             commit = parent
     return active
 
 
-def _walks(by_id: Mapping[str, Commit], branch_heads: Mapping[str, str], rules: GCRules) -> list[_Walk]:
-    heads = [_Walk(head, branch, rules.retention_days(branch)) for branch, head in branch_heads.items()]
+def walks_of(by_id: Mapping[str, Commit], branch_heads: Mapping[str, str], rules: GCRules) -> list[Walk]:
+    """Return the walks that the definition has, those with the longest retention first."""
+    heads = [Walk(head, branch, rules.retention_days(branch)) for branch, head in branch_heads.items()]
     main_parents = {commit.main_parent for commit in by_id.values()}
     dangling = by_id.keys() - main_parents - set(branch_heads.values())
-    return heads + [_Walk(commit, "", rules.default_retention_days) for commit in dangling]
+    walks = heads + [Walk(commit, "", rules.default_retention_days) for commit in dangling]
+    return sorted(walks, key=lambda walk: (-walk.retention_days, walk.branch, walk.start))
 
 
 def _threshold(now: datetime, retention_days: int) -> datetime:
@@ -128,7 +132,8 @@ def _threshold(now: datetime, retention_days: int) -> datetime:
         return extreme.replace(tzinfo=now.tzinfo)
 
 
-def _get(by_id: Mapping[str, Commit], commit_id: str, what: str) -> Commit:
+def get_commit(by_id: Mapping[str, Commit], commit_id: str, what: str) -> Commit:
+    """Return a commit. Raise ``IncompleteAnswerError`` if it is missing: ``what`` says what it is."""
     commit = by_id.get(commit_id)
     if commit is None:
         raise IncompleteAnswerError(

@@ -68,12 +68,14 @@ class VersionedTarget:
 class ObjectVersions:
     """The ids of the versions and delete markers of an object, empty if the store keeps no versions.
 
-    ``is_newer``: the object was written again, so none of its versions may be deleted.
+    ``is_newer``: the object was written again, so none of its versions may be deleted. ``markers``: how many of ``ids``
+    are delete markers, which have no content.
     """
 
     target: VersionedTarget
     ids: tuple[str, ...] = ()
     is_newer: bool = False
+    markers: int = 0
 
 
 @dataclass(frozen=True)

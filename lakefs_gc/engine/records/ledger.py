@@ -168,6 +168,11 @@ def _read_files(batches: Batches, store: StoreLocation) -> Batches:
             yield batch.append_column("recorded", pa.repeat(key, batch.num_rows))
 
 
+def rank_of(outcome: str) -> int:
+    """Return the rank of an outcome: a record of a higher rank wins over all others, also over later ones."""
+    return _FINAL.get(outcome, 0)
+
+
 def read_records(key: str, content: bytes) -> pa.Table:
     """Return the records of one file of a ledger, with the columns ``RECORD``. Raise ``CorruptFileError``."""
     return read_columns(content, RECORD, key)

@@ -53,14 +53,21 @@ def rows_in(store: ObjectStore, keys: Iterable[str]) -> int:
 
 
 def _rows_in(store: ObjectStore, key: str) -> int:
+    return int(read_footer(store, key).num_rows)
+
+
+def read_footer(store: ObjectStore, key: str) -> pq.FileMetaData:
+    """Return the footer of a Parquet file, without reading its rows.
+
+    Raises ``ObjectNotFoundError`` and ``CorruptFileError``.
+    """
     end = store.read_end(key, _FOOTER_BYTES)
     needed = int.from_bytes(end[-_MAGIC_BYTES:][:4], "little") + _MAGIC_BYTES
     if needed > len(end) == _FOOTER_BYTES:
         end = store.read_end(key, needed)
     try:
-        rows: int = pq.read_metadata(pa.BufferReader(end)).num_rows
+        return pq.read_metadata(pa.BufferReader(end))
     except (pa.ArrowException, OSError) as error:
         raise CorruptFileError(
             key, f"not a complete Parquet file: {str(error)[:200]}", remedy="Start a new run"
         ) from None
-    return rows

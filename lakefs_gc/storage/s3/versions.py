@@ -119,6 +119,7 @@ def find_versions(s3: RetryingClient, targets: Mapping[str, VersionedTarget]) ->
             targets[name],
             ids=tuple(version.target.version for version in versions),
             is_newer=_is_rewritten(targets[name], versions),
+            markers=sum(version.is_marker for version in versions),
         )
         for name, versions in listed
     }

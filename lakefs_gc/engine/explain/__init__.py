@@ -1,0 +1,1 @@
+"""Answer questions about single objects: why one is garbage or kept, and whether its content is erased."""

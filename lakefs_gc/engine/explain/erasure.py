@@ -1,0 +1,208 @@
+"""Proves that the content at paths is erased: every object that was ever there, and every copy of it.
+
+The objects are those that any readable metadata file has at the paths, also files of commits that no branch reaches,
+and those that branches show there now. For each, the store is asked whether it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from itertools import product
+from typing import Any
+
+from lakefs_gc import __version__
+from lakefs_gc.engine.explain.answers import Explanation, State, as_json
+from lakefs_gc.engine.explain.explain import Facts
+from lakefs_gc.engine.explain.keepers import day
+from lakefs_gc.engine.explain.mark_records import Outcome
+from lakefs_gc.engine.explain.sources import Asked, Sources, shown_at
+from lakefs_gc.engine.records import ledger
+from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
+from lakefs_gc.formats.durable_record import digest_of
+
+_MOST_SHOWN = 1000
+"""The most objects below a prefix that one call of the API returns."""
+
+LIMITS = (
+    "Objects that were uploaded to these paths and were overwritten or deleted before a commit are in no commit, and "
+    "ledgers record no paths. Such objects are garbage: each sweep deletes those that are old enough.",
+    "Copies that users made at other paths, in other repositories or outside lakeFS are other objects. Name their "
+    "paths to prove that they are erased.",
+    "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
+)
+"""What no report of this kind can prove. Every report repeats it."""
+
+_CONFIRMED = {
+    ledger.DELETED: "the store confirmed the delete",
+    ledger.INTENT: "it ended during the delete, and the object no longer exists",
+    ledger.ALREADY_GONE: "the object was already gone",
+}
+
+
+class Verdict(StrEnum):
+    """What is proved about one object, or about all."""
+
+    ERASED = "erased"
+    REMAINS = "remains"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class ErasedObject:
+    """An object that was at one of the paths. ``remains`` names each copy, ``deleted_by`` each sweep of it."""
+
+    verdict: Verdict
+    remains: tuple[str, ...]
+    deleted_by: tuple[str, ...]
+    explanation: Explanation
+
+
+@dataclass(frozen=True)
+class ErasureProof:
+    """The report about paths of a repository. ``digest`` covers all other fields, as JSON."""
+
+    repository: str
+    namespace: str
+    server: str
+    paths: tuple[str, ...]
+    made_at: datetime
+    made_by: str
+    verdict: Verdict
+    objects: tuple[ErasedObject, ...]
+    looked_at: tuple[str, ...]
+    not_looked_at: tuple[str, ...]
+    stated: tuple[str, ...]
+    limits: tuple[str, ...] = LIMITS
+    digest: str = ""
+
+    def content(self) -> dict[str, Any]:
+        """Return the report as JSON."""
+        content: dict[str, Any] = as_json(self)
+        return content
+
+    def raise_unless_erased(self) -> None:
+        """Raise ``NotErasedError`` if a copy remains, else ``ErasureUnknownError`` if something was not looked at."""
+        if remaining := sum(each.verdict is Verdict.REMAINS for each in self.objects):
+            raise NotErasedError(f"{remaining:,} of {len(self.objects):,} objects remain, or a copy of them")
+        if self.verdict is Verdict.UNKNOWN:
+            raise ErasureUnknownError(
+                f"Whether all is erased is unknown. Not looked at: {'; '.join(self.not_looked_at)}"
+            )
+
+
+def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = False) -> ErasureProof:
+    """Return the report about ``paths``, of which one that ends in a slash names everything below it.
+
+    ``no_backups``: the user states that no backup exists, so that no backup location is needed. Raises
+    ``ConfigurationError`` for a path that can never be one, and the errors of the server and the store.
+    """
+    _refuse_urls(paths)
+    history, unread = sources.history, list[str]()
+    paths_of: dict[str, set[str]] = {}
+    for sighting in history.objects_at(paths):
+        paths_of.setdefault(sighting.address, set()).add(sighting.path)
+    for address, places in _shown_now(sources, paths, unread).items():
+        paths_of.setdefault(address, set()).update(path for _, path in places)
+    facts = Facts(sources, sorted(paths_of))
+    unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
+    unread += [
+        f"{each} is outside the namespace, so lakefs-gc neither deletes nor checks it" for each in history.outside
+    ]
+    everywhere = {path for found in paths_of.values() for path in found} | set(history.outside)
+    unread += [
+        f"{path}: no object was ever there in what can be read. Check the spelling"
+        for path in paths
+        if not any(_is_at(found, path) for found in everywhere)
+    ]
+    objects = tuple(
+        _erased(facts.explanation(Asked(", ".join(sorted(paths_of[address])), (address,)), address))
+        for address in sorted(paths_of, key=lambda address: (sorted(paths_of[address]), address))
+    )
+    remains = any(each.verdict is Verdict.REMAINS for each in objects)
+    proof = ErasureProof(
+        repository=sources.repository,
+        namespace=sources.namespace,
+        server=sources.server.endpoint_url,
+        paths=tuple(paths),
+        made_at=sources.now,
+        made_by=f"lakefs-gc {__version__}",
+        verdict=Verdict.REMAINS if remains else Verdict.UNKNOWN if unread else Verdict.ERASED,
+        objects=objects,
+        looked_at=tuple(sources.looked_at),
+        not_looked_at=tuple(dict.fromkeys(unread)),
+        stated=("No backups exist outside the configured backup location.",) if no_backups else (),
+    )
+    return replace(proof, digest=digest_of(proof.content()))
+
+
+def _refuse_urls(paths: Collection[str]) -> None:
+    for path in paths:
+        if not path or "://" in path:
+            raise ConfigurationError(
+                f"{path!r} is not a path in a repository",
+                remedy="Pass paths as `lakectl fs ls` shows them, without lakefs:// and the branch. A path that ends "
+                "in a slash names everything below it",
+            )
+
+
+def _is_at(found: str, path: str) -> bool:
+    return found == path or found.startswith(path if path.endswith("/") else f"{path}: ")
+
+
+def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> dict[str, list[tuple[str, str]]]:
+    """Return where branches show an object at one of ``paths`` now, committed or not, by address."""
+    branches = sources.history.heads
+    places = [(branch, path) for branch, path in product(branches, paths) if not path.endswith("/")]
+    for branch, prefix in product(branches, (path for path in paths if path.endswith("/"))):
+        try:
+            shown = sources.server.shown_objects(sources.repository, branch, _MOST_SHOWN, prefix=prefix)
+        except RepositoryNotFoundError:  # the branch was deleted meanwhile
+            continue
+        if len(shown) == _MOST_SHOWN:
+            unread.append(f"{prefix} on branch {branch}: staged objects behind the first {_MOST_SHOWN:,} paths")
+        places += [(branch, path) for path in shown]
+    return shown_at(sources, places)
+
+
+def _erased(explanation: Explanation) -> ErasedObject:
+    remains = [*_in_store(explanation), *explanation.copies]
+    return ErasedObject(
+        Verdict.REMAINS if remains else Verdict.ERASED,
+        tuple(remains),
+        tuple(_deletions(explanation)),
+        explanation,
+    )
+
+
+def _in_store(explanation: Explanation) -> Iterable[str]:
+    if not explanation.exists:
+        return
+    if explanation.state is State.MARKED:
+        pending = next(mark for mark in explanation.marks if mark.is_pending)
+        again = f", but its sweep keeps it: {explanation.kept_until}" if explanation.kept_by else ""
+        yield f"in the store: mark {pending.mark_id} of {day(pending.created_at)} waits for its sweep{again}"
+    elif explanation.kept_by:
+        kept = "; ".join(keeper.what for keeper in explanation.kept_by)
+        yield f"in the store, kept by: {kept}. This ends: {explanation.kept_until}"
+    else:
+        yield "in the store: nothing was found that keeps it, and no mark names it yet"
+
+
+def _deletions(explanation: Explanation) -> Iterable[str]:
+    if explanation.exists:
+        return
+    for mark in explanation.marks:
+        if mark.outcome is not None:
+            yield _confirmed(mark.mark_id, mark.outcome)
+    if not any(mark.outcome for mark in explanation.marks):
+        yield "no sweep recorded it: it is not in the store, and what removed it is unknown"
+
+
+def _confirmed(mark_id: str, outcome: Outcome) -> str:
+    """Return which sweep handled an object that no longer exists, and how that was confirmed."""
+    approved = f", approved by {outcome.approved_by}" if outcome.approved_by else ""
+    how = _CONFIRMED.get(outcome.outcome, f"its last outcome is {outcome.outcome}, and the object no longer exists")
+    return f"sweep of mark {mark_id} on {day(outcome.recorded_at)}{approved}: {how}"

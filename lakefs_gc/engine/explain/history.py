@@ -1,0 +1,241 @@
+"""Which commits show an object, at which paths: read from the metadata files of the namespace, in this process.
+
+Unlike ``collect.references.commit_paths``, which needs Spark, this reads for one or a few thousand objects. Every range
+is read, because an object may have several paths, in commits of any age. A file that is missing or damaged is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
+from lakefs_gc.formats.gc_rules import GCRules
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
+from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.lakefs.active_commits import Commit
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.concurrency import map_unordered
+
+_READS_AT_ONCE = 8  # of up to 20 MB each
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """An entry of a range: an object at a path. ``path`` is as the API writes it, with replacement characters."""
+
+    address: str
+    path: str
+    range_id: str
+
+
+@dataclass
+class History:
+    """The commits of a repository that a client can see, and the ranges of each.
+
+    ``unread`` names what could not be read, and why: then more commits may show an object. ``unreachable`` are the
+    metadata files that no commit in ``commits`` names.
+    """
+
+    store: ObjectStore
+    known: KnownFolders
+    commits: Mapping[str, Commit]
+    heads: Mapping[str, str]
+    tags: Mapping[str, str]
+    rules: GCRules | None
+    unread: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+    """What ``objects_at`` found outside the namespace: a path, and the URL of its object."""
+    ranges: list[str] = field(default_factory=list)
+    unreachable: list[str] = field(default_factory=list)
+    _numbers_of: dict[str, np.ndarray] = field(default_factory=dict)
+    """Metarange id to the numbers of its ranges in ``ranges``."""
+
+    @classmethod
+    def read(
+        cls,
+        server: LakeFSClient,
+        repository: str,
+        store: ObjectStore,
+        known: KnownFolders,
+        max_commits: int,
+        listed_commits: Collection[str] = (),
+    ) -> History:
+        """Read the commits and their metaranges.
+
+        ``listed_commits`` are commits that the server listed as active for a run: those of deleted branches are in no
+        other list. Raises the errors of ``LakeFSClient`` and of the store.
+        """
+        heads, tags = dict(server.branch_heads(repository)), dict(server.tags(repository))
+        graph = CommitGraph(max_commits)
+        graph.add_history_of(server, repository, chain(heads.values(), tags.values()))
+        unread = []
+        try:
+            graph.add_history_of(server, repository, sorted(set(listed_commits) - graph.commits.keys()))
+        except RepositoryNotFoundError as error:
+            unread.append(f"commits of deleted branches that the server listed for the last run: {error.message}")
+        if not graph.complete:
+            unread.append(f"all commits: there are more than safety.max_commits ({max_commits:,})")
+        rules = server.retention_rules(repository)
+        history = cls(store, known, graph.commits, heads, tags, rules, unread)
+        history._read_metaranges()
+        return history
+
+    def _read_metaranges(self) -> None:
+        files = set(self._metadata_files())
+        metaranges = {c.meta_range_id: c.id for c in self.commits.values() if c.meta_range_id}
+        number_of: dict[str, int] = {}
+        missing = [(metarange, "it does not exist") for metarange in sorted(metaranges.keys() - files)]
+        for metarange, ranges in self._each(sorted(metaranges.keys() & files), _ranges_of):
+            if isinstance(ranges, str):
+                missing.append((metarange, ranges))
+                continue
+            numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in ranges]
+            self._numbers_of[metarange] = np.array(numbers, np.int64)
+        self.ranges = list(number_of)
+        self.unreachable = sorted(files - number_of.keys() - metaranges.keys())
+        self.unread += [
+            f"commit {metaranges[metarange]}: its metarange {METADATA_FOLDER}{metarange}: {why}"
+            for metarange, why in missing
+        ]
+        absent = [range_id for range_id in self.ranges if range_id not in files]
+        self.unread += [f"range {METADATA_FOLDER}{range_id}: it does not exist" for range_id in absent]
+
+    def sightings(self, addresses: Collection[str]) -> list[Sighting]:
+        """Return every path at which a range has one of ``addresses``. Reads every range once."""
+        wanted = pa.array(sorted(addresses), pa.string())
+
+        def entries_of(data: bytes, key: str) -> list[tuple[str, str]]:
+            if not self._is_range(data, key):
+                return []
+            if not pc.any(pc.is_in(self.known.entries(read_range(data, key)).column("address"), wanted)).as_py():
+                return []
+            entries = self.known.entries(read_range(data, key, keys=True))
+            return _pairs(entries.filter(pc.is_in(entries.column("address"), wanted)))
+
+        return self._sightings([*self.ranges, *self.unreachable], entries_of) if len(wanted) else []
+
+    def objects_at(self, paths: Collection[str]) -> list[Sighting]:
+        """Return every object that a range has at one of ``paths``, or below one that ends in a slash."""
+        exact = pa.array([path.encode() for path in paths if not path.endswith("/")], pa.binary())
+        prefixes = [path.encode() for path in paths if path.endswith("/")]
+        outside: set[tuple[str, str]] = set()
+
+        def entries_of(data: bytes, key: str) -> list[tuple[str, str]]:
+            if not self._is_range(data, key):
+                return []
+            entries = read_range(data, key, keys=True)
+            keys = entries.column("key")
+            matching = pc.is_in(keys, exact)
+            for prefix in prefixes:
+                matching = pc.or_(matching, pc.starts_with(keys, prefix))
+            there = entries.filter(matching)
+            inside = self.known.entries(there)
+            paths_inside = pc.is_in(there.column("key"), inside.column("key"))
+            outside.update(_pairs(there.filter(pc.invert(paths_inside))))
+            return _pairs(inside)
+
+        found = self._sightings([*self.ranges, *self.unreachable], entries_of) if paths else []
+        self.outside = [f"{path}: {url}" for url, path in sorted(outside)]
+        return found
+
+    def paths_with_sizes(self, sizes: Collection[int], limit: int) -> dict[str, list[str]] | None:
+        """Return branch to the paths at its head whose entries have one of ``sizes``; None if they exceed ``limit``."""
+        wanted = pa.array(sorted(sizes), pa.int64())
+        branches_of: dict[str, set[str]] = {}
+        for branch, head in self.heads.items():
+            for number in self._numbers_of.get(self.commits[head].meta_range_id, ()):
+                branches_of.setdefault(self.ranges[number], set()).add(branch)
+
+        def paths_of(data: bytes, key: str) -> list[str]:
+            entries = read_range(data, key, keys=True)
+            return _texts(entries.filter(pc.is_in(entries.column("size"), wanted)).column("key"))
+
+        found: dict[str, list[str]] = {branch: [] for branch in self.heads}
+        count = 0
+        for file_id, paths in self._each(list(branches_of), paths_of):
+            branches = branches_of[file_id]
+            count += len(paths) * len(branches)
+            if isinstance(paths, str) or count > limit:
+                return None
+            for branch in branches:
+                found[branch] += paths
+        return found
+
+    def showing(self, range_ids: Collection[str]) -> dict[str, list[Commit]]:
+        """Return, for each range, the commits that have it. Empty for a range that no known commit has."""
+        number_of = {range_id: number for number, range_id in enumerate(self.ranges) if range_id in set(range_ids)}
+        wanted = np.array(sorted(number_of.values()), np.int64)
+        ranges_of = {
+            metarange: {self.ranges[number] for number in np.intersect1d(numbers, wanted)}
+            for metarange, numbers in self._numbers_of.items()
+        }
+        shown: dict[str, list[Commit]] = {range_id: [] for range_id in range_ids}
+        for commit in self.commits.values():
+            for range_id in ranges_of.get(commit.meta_range_id, ()):
+                shown[range_id].append(commit)
+        return shown
+
+    def _is_range(self, data: bytes, key: str) -> bool:
+        # Files that no known commit names may be of any kind. lakeFS's dumps of refs are among them.
+        return known_kind(read_properties(data, key), key) is TableKind.RANGE
+
+    def _sightings(
+        self, range_ids: list[str], entries_of: Callable[[bytes, str], list[tuple[str, str]]]
+    ) -> list[Sighting]:
+        found = []
+        for range_id, entries in self._each(range_ids, entries_of):
+            if isinstance(entries, str):
+                problem = f"range {METADATA_FOLDER}{range_id}: {entries}"
+                if problem not in self.unread:
+                    self.unread.append(problem)
+                continue
+            found += [Sighting(address, path, range_id) for address, path in entries]
+        return sorted(set(found), key=lambda one: (one.address, one.path, one.range_id))
+
+    def _each(self, file_ids: Iterable[str], read: Callable[[bytes, str], T]) -> Iterator[tuple[str, T | str]]:
+        """Yield the result of ``read`` for each metadata file, or why it could not be read."""
+
+        def attempt(file_id: str) -> T | str:
+            key = METADATA_FOLDER + file_id
+            try:
+                return read(self.store.read(key), key)
+            except ObjectNotFoundError:
+                return "it does not exist"
+            except CorruptFileError as error:
+                return str(error.facts["reason"])
+            except NamespaceError as error:  # an address in an unknown folder may be that of the object
+                return error.message
+
+        return map_unordered(attempt, file_ids, _READS_AT_ONCE)
+
+    def _metadata_files(self) -> Iterator[str]:
+        _, files = self.store.list_level(METADATA_FOLDER)
+        names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
+        return (name for name in names if METADATA_ID.fullmatch(name))
+
+
+def _ranges_of(data: bytes, key: str) -> list[str]:
+    ranges: list[str] = read_metarange(data, key).column("range_id").to_pylist()
+    return ranges
+
+
+def _pairs(entries: pa.RecordBatch) -> list[tuple[str, str]]:
+    return list(zip(entries.column("address").to_pylist(), _texts(entries.column("key")), strict=True))
+
+
+def _texts(paths: pa.BinaryArray) -> list[str]:
+    """Return paths as text. The API cannot name one that is not valid UTF-8; a person can still recognize it."""
+    return [path.decode(errors="replace") for path in paths.to_pylist()]

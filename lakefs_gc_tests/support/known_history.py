@@ -1,0 +1,109 @@
+"""A repository with a known history: about twenty objects of all kinds, a mark that waits, a sweep, and a backup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc_tests.support.backing_up import Backups
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
+
+ERASED = {"erased": "people/anna.csv", "erased-too": "people/bert.csv", "restored": "people/carl.csv"}
+"""The objects of the swept mark, with their paths. ``restored`` is in the store again."""
+
+
+@dataclass
+class KnownHistory:
+    """The objects by name, their commits by name, and the marks. ``other`` is a repository that imported one object.
+
+    Rules: 14 days by default, 30 for ``main``. The mark ``swept`` was backed up and swept. The mark ``waiting`` was
+    made later, by a run.
+    """
+
+    repository: LakeRepository
+    other: LakeRepository
+    keys: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)
+    swept: Mark | None = None
+    waiting: Mark | None = None
+
+    @classmethod
+    def of(cls, lake: Lake, spark: SparkSession, backups: Backups) -> KnownHistory:
+        history = cls(lake.repository(), lake.repository("other"))
+        history._tell()
+        collector = Collector(spark, history.repository)
+        history.swept = collector.mark_objects(*sorted(history.keys[name] for name in ERASED))
+        backups.back_up(spark, collector, history.swept)
+        collector.sweep(history.swept, live=[])
+        restore(
+            collector.context,
+            find_backup(backups.store, history.swept.mark_id),
+            backups.location,
+            history.repository.location,
+            run_key=new_run_key("lake", utc_now()),
+            prefix=ERASED["restored"],
+        )
+        history.waiting = Collector(spark, history.repository).collect_and_mark()
+        return history
+
+    def _tell(self) -> None:
+        put, commit, keys, commits = self.repository.put, self.repository.commit, self.keys, self.commits
+        self.repository.keep_days(14, main=30)
+        for name, path in ERASED.items():
+            keys[name] = put(path, f"content of {path}")
+        keys["always"] = put("always")
+        keys["two-paths"] = put("one-path")
+        self.repository.stage("other-path", keys["two-paths"], size_bytes=8)
+        keys["expired"] = put("table/part-0", "old part")
+        commits["c100"] = commit(age_days=100)
+        for path in (*ERASED.values(), "table/part-0"):
+            self.repository.delete(path)
+        keys["replaced-on-main"] = put("table/part-1", "another old part")
+        commits["c90"] = commit(age_days=90)
+        put("more")
+        commits["c80"] = commit(age_days=80)
+        self.repository.tag("v1", commits["c80"])
+        self._branches()
+        keys["until-in-20-days"] = put("in-retention")
+        commits["c20"] = commit(age_days=20)
+        self.repository.delete("in-retention")
+        put("table/part-1", "a new part")
+        keys["twin-of"] = put("twin", "the same content")
+        commits["c10"] = commit(age_days=10)
+        self._not_committed()
+
+    def _branches(self) -> None:
+        put, keys, repository = self.repository.put, self.keys, self.repository
+        repository.branch("exp-7")
+        keys["on-idle-head"] = put("idle", branch="exp-7")
+        keys["idle-replaced"] = put("idle-replaced", branch="exp-7")
+        self.commits["e70"] = repository.commit(branch="exp-7", age_days=70)
+        repository.delete("idle-replaced", branch="exp-7")
+        self.commits["e60"] = repository.commit(branch="exp-7", age_days=60)
+        for name, age_days in (("deleted-lately", 5), ("deleted-long-ago", 50)):
+            repository.branch(name)
+            keys[f"of-branch-{name}"] = put(f"of-{name}", branch=name)
+            self.commits[name] = repository.commit(branch=name, age_days=age_days)
+            repository.delete_branch(name)
+
+    def _not_committed(self) -> None:
+        put, keys, repository = self.repository.put, self.keys, self.repository
+        keys["imported"] = put("imported")
+        self.other.stage("copy", f"{repository.namespace}{keys['imported']}", size_bytes=8)
+        self.other.commit()
+        repository.delete("imported")
+        keys["twin"] = put("twin", "the same content")
+        keys["staged"] = put("staged", "an uncommitted change")
+        keys["never-committed"] = put("overwritten-before-a-commit", "first")
+        put("overwritten-before-a-commit", "second")
+        keys["new"] = put("uploaded-just-now", age_hours=0)
+        repository.delete("uploaded-just-now")
+        keys["stray"] = repository.put_stray("data/stray/object", b"no lakeFS call made it")
+        keys["not-lakefs"] = repository.put_stray("terraform.tfstate")
+        keys["elsewhere"] = repository.put_stray("exports/report.csv")
