@@ -25,7 +25,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lakefs_gc import __version__
-from lakefs_gc.cli.commands import backups, demo, designs, explain, marks, setup
+from lakefs_gc.cli.commands import backups, demo, designs, explain, forecast, marks, setup
 from lakefs_gc.cli.options import OPTIONS
 from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 
@@ -47,6 +47,8 @@ for _command in (
     marks.history,
     explain.explain,
     explain.prove_erased,
+    forecast.forecast,
+    forecast.branches,
     setup.doctor,
     demo.demo,
     demo.sandbox,

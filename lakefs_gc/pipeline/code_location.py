@@ -22,6 +22,7 @@ from lakefs_gc.pipeline.assets import (
     backup,
     candidates,
     committed,
+    forecast,
     foreign_references,
     kept,
     mark,
@@ -32,7 +33,7 @@ from lakefs_gc.pipeline.assets import (
     uncommitted,
     unmatched,
 )
-from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
+from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_forecast, gc_mark, gc_sweep
 from lakefs_gc.pipeline.metadata import column_schema
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
@@ -53,6 +54,7 @@ _MODULES = (
     kept,
     candidates,
     mark,
+    forecast,
     backup,
     sweep_approval,
     sweep,
@@ -66,7 +68,7 @@ def build_definitions(settings: Settings) -> Definitions:
     """
     return Definitions(
         assets=_assets(settings),
-        jobs=[gc_mark, gc_backup, gc_approve, gc_sweep],
+        jobs=[gc_mark, gc_forecast, gc_backup, gc_approve, gc_sweep],
         schedules=[mark_schedule(settings)],
         sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
         # One process and one Spark session for each run. Dagster's default would start a JVM for every step.

@@ -44,12 +44,14 @@ from dagster_pipes import (
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
+from lakefs_gc.pipeline.assets.forecast import ForecastConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.session import GCSession
 
 _CONFIGURED: dict[str, tuple[str, type[Config]]] = {
     "gc_mark": ("store_listing", ListingConfig),
+    "gc_forecast": ("forecast", ForecastConfig),
     "gc_backup": ("backup", BackupConfig),
     "gc_sweep": ("sweep", SweepConfig),
 }

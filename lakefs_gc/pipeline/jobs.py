@@ -22,6 +22,14 @@ gc_approve = define_asset_job(
     description="Approve a mark. Materializing sweep_approval in the UI does the same.",
 )
 
+gc_forecast = define_asset_job(
+    "gc_forecast",
+    AssetSelection.assets("forecast"),
+    config=repository_config,
+    executor_def=in_process_executor,
+    description="Compute what other retention rules would free, and what each branch holds, from the data of a run.",
+)
+
 gc_backup = define_asset_job(
     "gc_backup",
     AssetSelection.assets("backup"),

@@ -32,6 +32,15 @@ _COLUMNS = {
     "already_gone or failed.",
     "proof": "How the copy was verified: by a checksum from the stores, or by reading both objects.",
     "checksum": "The checksum, with its algorithm.",
+    "held_by": "What holds the objects: none (only retention rules), head, staged, other_repository, kept, protected, "
+    "listed (by the server, end unknown), never_collected; or unreadable, a metadata file that could not be read.",
+    "branch": "Index of the only branch whose head has the objects. Null: several, or none.",
+    "ages": "For each class of rules, the days since the commit was superseded that shows the objects last.",
+    "new_days": "Whole days by which the objects are newer than the cutoff. Negative: older.",
+    "unseen": "Whether a metadata file that no visible commit names has the objects.",
+    "file": "The metadata file below _lakefs/ that could not be read. Otherwise null.",
+    "objects": "Number of objects.",
+    "size_bytes": "Bytes.",
     "address_hash": "XXH64 of the address. It identifies addresses that are referenced but not in the store.",
     "found_in": "store: nothing refers to it. not_lakefs: nothing refers to it, and it is at the root with a name that "
     "lakeFS did not generate, so it is never marked. Otherwise: the stage that refers to the missing object.",

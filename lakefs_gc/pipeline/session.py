@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -118,12 +118,18 @@ class GCSession:
             self.sweep(str(request.partition_key), config)
 
     def materialize(
-        self, job: str, run_key: str, config: Mapping[str, Config], *, run_id: str | None = None
+        self,
+        job: str,
+        run_key: str,
+        config: Mapping[str, Config],
+        *,
+        run_id: str | None = None,
+        assets: Collection[str] = (),
     ) -> dict[str, Facts]:
         """Run a job for one partition, and return the metadata of each materialization as plain values, by asset.
 
-        ``run_id`` is the id of the Dagster run; default: a new one. Raises what the stages raise, and
-        ``InterruptedRunError`` on Ctrl-C and SIGTERM.
+        ``run_id`` is the id of the Dagster run; default: a new one. ``assets`` names some assets of the job; default:
+        all. Raises what the stages raise, and ``InterruptedRunError`` on Ctrl-C and SIGTERM.
         """
         tags = {**repository_tags(run_key), **process_tags()}
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
@@ -134,6 +140,7 @@ class GCSession:
                 partition_key=run_key,
                 tags=tags,
                 run_id=run_id,
+                asset_selection=[AssetKey(name) for name in assets] or None,
             )
         except BaseException as error:
             # The signal may have ended Java, too. The interruption is then the cause of a clean-up error.

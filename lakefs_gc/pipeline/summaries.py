@@ -7,6 +7,8 @@ from typing import Any
 
 from dagster import MetadataValue
 
+from lakefs_gc.engine.forecast.facts import ASSUMPTION, LIMITS, forecast_facts, metadata_facts, sampled
+from lakefs_gc.engine.forecast.outlook import Forecast
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
@@ -17,6 +19,8 @@ from lakefs_gc.report.markdown import next_markdown
 from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.tables import Table, tables
 from lakefs_gc.units import human_bytes
+
+_BRANCHES_SHOWN = 20
 
 
 def mark_metadata(mark: Mark, page: MarkPage, report_url: str) -> Metadata:
@@ -78,6 +82,45 @@ def not_lakefs_metadata(mark: Mark) -> Metadata:
     if mark.named_at_root:
         metadata["named_at_root"] = MetadataValue.text(mark.named_at_root)
     return metadata
+
+
+def forecast_metadata(forecast: Forecast) -> Metadata:
+    """Return what the UI shows of a forecast: what the present rules free, the curve, the branches, the limits."""
+    facts = forecast_facts(forecast)
+    present, unread = facts["present"], facts["not_read"]
+    freed = {f"freed_bytes_in_{row['days']}_days": row["size_bytes"] for row in present["freed"]}
+    steps = [step for step in facts["curve"] if step["objects"]]
+    return {
+        "freed": table(
+            [_freed_row(rule, total, row["days"]) for row in present["freed"] for rule, total in row["by_rule"].items()]
+        ),
+        **freed,
+        "freed_by_a_rule_of_n_days": MetadataValue.md(
+            bar_chart({f"{step['days']} days": step["size_bytes"] for step in sampled(steps)}, human_bytes)
+        ),
+        "only_heads": table(
+            [
+                {
+                    "branch": row["branch"] or "several",
+                    "idle_days": "" if row["idle_days"] is None else row["idle_days"],
+                    "objects": row["objects"],
+                    "size": human_bytes(row["size_bytes"]),
+                }
+                for row in present["only_heads"][:_BRANCHES_SHOWN]
+            ]
+        ),
+        "only_heads_bytes": sum(row["size_bytes"] for row in present["only_heads"]),
+        "unnamed_metadata_bytes": metadata_facts(forecast).get("unnamed_bytes", 0),
+        "not_read": ", ".join((*unread["metadata_files"], *unread["repositories"])) or "none",
+        "not_read_files": len(unread["metadata_files"]),
+        "assumption": ASSUMPTION,
+        "limits": MetadataValue.md("\n".join(f"- {limit}" for limit in LIMITS)),
+    }
+
+
+def _freed_row(rule: str, total: Mapping[str, int], days: int) -> dict[str, str | int]:
+    when = f"in {days} days" if days else "now"
+    return {"when": when, "rule": rule, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
 
 
 def approval_metadata(approval: Approval) -> Metadata:

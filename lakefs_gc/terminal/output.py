@@ -167,6 +167,10 @@ class Output:
         facts = {"findings": [finding.to_facts() for finding in findings]}
         self.result(facts, lambda: self._findings_table(findings))
 
+    def show_table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Show rows as a table."""
+        self._table(columns, rows)
+
     def _findings_table(self, findings: Sequence[Finding]) -> None:
         table = Table("check", "", "finding", box=None)
         for finding in findings:

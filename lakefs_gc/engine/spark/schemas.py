@@ -14,6 +14,8 @@ unmatched           an object that is stored but not referenced, or referenced b
 missing             an address that is referenced but not stored: ``address``, ``found_in``, ``deleted_by``
 kept                an object that is unreferenced but kept: ``address``, ``size``, ``why``
 candidates          an object that may be deleted: ``address``, ``size``, ``last_modified``, ``reason``
+forecast            how a group of objects is held: ``held_by``, ``branch``, ``ages``, ``new_days``, ``unseen``,
+                    ``file``, ``objects``, ``size_bytes`` (``engine.forecast.outlook``). No input of a mark
 backup              the outcome for a marked object: ``address``, ``size``, ``outcome``, ``proof`` (that its copy is
                     the same), ``checksum`` (``<algorithm>:<value>``), ``error``
 sweep               the outcome for a marked object: ``address``, ``size``, ``outcome``, ``error``
@@ -22,7 +24,16 @@ sweep               the outcome for a marked object: ``address``, ``size``, ``ou
 
 from __future__ import annotations
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 _ADDRESS = StructField("address", StringType(), nullable=False)
 _SIZE = StructField("size", LongType(), nullable=False)
@@ -47,6 +58,18 @@ UNMATCHED = StructType(
 MISSING = StructType([_ADDRESS, _FOUND_IN, StructField("deleted_by", StringType(), nullable=False)])
 KEPT = StructType([_ADDRESS, _SIZE, StructField("why", StringType(), nullable=False)])
 CANDIDATES = StructType([*STORE_LISTING.fields, StructField("reason", StringType(), nullable=False)])
+FORECAST = StructType(
+    [
+        StructField("held_by", StringType(), nullable=False),
+        StructField("branch", IntegerType()),
+        StructField("ages", ArrayType(IntegerType()), nullable=False),
+        StructField("new_days", IntegerType(), nullable=False),
+        StructField("unseen", BooleanType(), nullable=False),
+        StructField("file", StringType()),
+        StructField("objects", LongType(), nullable=False),
+        StructField("size_bytes", LongType(), nullable=False),
+    ]
+)
 SWEEP = StructType(
     [
         _ADDRESS,
@@ -97,6 +120,7 @@ BY_STAGE = {
     "missing": MISSING,
     "kept": KEPT,
     "candidates": CANDIDATES,
+    "forecast": FORECAST,
     "backup": BACKUP,
     "sweep": SWEEP,
 }

@@ -224,6 +224,11 @@ class Workspace:
         logger.info("workspace: removed %d files of %d old runs of %s", removed, len(old), repository)
         return removed
 
+    def repositories(self) -> list[str]:
+        """Return the names of the folders of repositories. The folder may also contain others."""
+        folders, _ = self._store().list_level()
+        return [folder.rstrip("/") for folder in folders]
+
     def listed_runs(self, repository: str) -> Iterator[str]:
         """Yield the keys of the runs of a repository whose store listing ended, newest first.
 

@@ -20,11 +20,12 @@ from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, RemoteJobError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
+from lakefs_gc.pipeline.assets.forecast import ForecastConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
-from lakefs_gc.pipeline.jobs import gc_backup, gc_mark, gc_sweep
+from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_sweep
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
@@ -38,9 +39,10 @@ _LOCAL = frozenset({"sweep_approval"})
 def as_jobs(assets: Sequence[AssetsDefinition]) -> list[AssetsDefinition]:
     """Return definitions with the keys of ``assets``. Those that need Spark run on EMR."""
     by_name = {asset.key.path[-1]: asset for asset in assets}
-    marked = [asset for name, asset in by_name.items() if name not in _LOCAL | {"backup", "sweep"}]
+    marked = [asset for name, asset in by_name.items() if name not in _LOCAL | {"forecast", "backup", "sweep"}]
     local = [asset for name, asset in by_name.items() if name in _LOCAL]
-    return [_mark(marked), _backup(by_name["backup"]), _sweep(by_name["sweep"]), *local]
+    on_emr = [_forecast(by_name["forecast"]), _backup(by_name["backup"]), _sweep(by_name["sweep"])]
+    return [_mark(marked), *on_emr, *local]
 
 
 def _shared(assets: Sequence[AssetsDefinition]) -> dict[str, Any]:
@@ -59,6 +61,17 @@ def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
             yield from _results(context, gc_mark.name, config, settings)
 
     return mark_on_emr
+
+
+def _forecast(asset: AssetsDefinition) -> AssetsDefinition:
+    @multi_asset(name="forecast", **_shared([asset]))
+    def forecast_on_emr(
+        context: AssetExecutionContext, config: ForecastConfig, settings: SettingsResource
+    ) -> Iterator[Any]:
+        with failures_shown():
+            yield from _results(context, gc_forecast.name, config, settings)
+
+    return forecast_on_emr
 
 
 def _backup(asset: AssetsDefinition) -> AssetsDefinition:

@@ -1,0 +1,67 @@
+"""Asset ``forecast``: what other retention rules would free, and what each branch holds."""
+
+from dagster import AssetExecutionContext, Config, MaterializeResult, asset
+from pydantic import Field
+
+from lakefs_gc.engine.forecast import forecast as stage
+from lakefs_gc.engine.forecast.stored_runs import stored_forecast
+from lakefs_gc.engine.run import continue_run, refuse_another_repository
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.errors import InputOrderError
+from lakefs_gc.pipeline.failures import failures_shown
+from lakefs_gc.pipeline.metadata import stage_metadata
+from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.resources.engine import EngineResource
+from lakefs_gc.pipeline.summaries import forecast_metadata
+
+
+class ForecastConfig(Config):
+    """For which branches rules can be evaluated."""
+
+    branches: list[str] = Field(
+        default=[],
+        description="Branches that may get a retention rule of their own, besides those that have one.",
+    )
+
+
+@asset(partitions_def=gc_runs, group_name="forecast", kinds={"spark", "lakefs"})
+@failures_shown()
+def forecast(
+    context: AssetExecutionContext,
+    config: ForecastConfig,
+    store_listing: Dataset,
+    uncommitted: Dataset,
+    foreign_references: Dataset,
+    unmatched: Dataset,
+    kept: Dataset,
+    engine: EngineResource,
+) -> MaterializeResult:  # type: ignore[type-arg]  # Dagster takes no other annotation
+    """What retention rules free now and later, what only the heads of branches hold, and a curve over all rules.
+
+    It reads the data that the run stored and the commits as they are now. It is no input of a mark, and no part of
+    ``gc_mark``: a mark does not wait for it. Materialize it with ``gc_forecast`` or ``lakefs-gc forecast``.
+    """
+    run_context = engine.context()
+    run = continue_run(run_context, store_listing.manifest)
+    refuse_another_repository(run_context.server, run)
+    output = stage.forecast(
+        run_context,
+        run,
+        listing=store_listing,
+        uncommitted=uncommitted,
+        foreign_references=foreign_references,
+        unmatched=unmatched,
+        kept=kept,
+        ruled_branches=config.branches,
+    )
+    workspace = run_context.workspace
+    manifest = workspace.write(run_context.spark, run.run_key, stage.STAGE, output)
+    stored = stored_forecast(workspace, run.run_key)
+    if stored is None:
+        raise InputOrderError(
+            f"the forecast of run {run.run_key} cannot be read back",
+            remedy="Check whether another process writes to the workspace (work_url), then run again",
+        )
+    url = f"{workspace.folder(run.run_key, stage.STAGE)}/data"
+    return MaterializeResult(metadata=forecast_metadata(stored) | stage_metadata(manifest, schemas.FORECAST, url))

@@ -1,0 +1,135 @@
+"""The stage ``forecast`` on a sandbox: its answer for some rules is the mark after these rules are set."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.forecast.forecast import STAGE, forecast, forecast_of
+from lakefs_gc.engine.forecast.outlook import Forecast, Total, only_heads, only_this_branch, outlook
+from lakefs_gc.errors import SafetyError
+from lakefs_gc.formats.gc_rules import GCRules
+from lakefs_gc_tests.support.collector import Collector, LakeRepository
+
+INPUTS = ("store_listing", "uncommitted", "foreign_references", "unmatched", "kept")
+
+
+def forecast_with(collector: Collector, *ruled_branches: str) -> Forecast:
+    """Return the forecast of a run that has its inputs."""
+    listing, *others = (collector.dataset(stage) for stage in INPUTS)
+    output = forecast(
+        collector.context,
+        collector.run,
+        listing=listing,
+        **{dataset.manifest.stage: dataset for dataset in others},
+        ruled_branches=ruled_branches,
+    )
+    collector.workspace.write(collector.spark, collector.run_key, STAGE, output)
+    stored = collector.dataset(STAGE)
+    return forecast_of(stored.manifest, pa.table(stored.dataframe.toArrow()))
+
+
+def candidates(spark: SparkSession, repository: LakeRepository, safety: SafetyParameters | None = None) -> Total:
+    """Return what a new run would mark."""
+    collector = Collector(spark, repository, safety=safety)
+    collector.collect()
+    manifest = collector.manifest("candidates")
+    return Total(manifest.rows, manifest.facts["size_bytes"])
+
+
+def history(repository: LakeRepository) -> None:
+    """A main line whose commits replace ``x``, a branch that is behind, a deleted branch, staged and stray objects."""
+    for size, age_days in ((1, 40), (2, 30), (3, 20), (4, 10), (5, 1)):
+        repository.put("x", "x" * size)
+        repository.commit(age_days=age_days)
+        if age_days == 30:
+            repository.branch("exp")
+        if age_days == 20:
+            repository.branch("gone")
+    for size, age_days in ((100, 29), (200, 25)):
+        repository.put("y", "y" * size, branch="exp")
+        repository.commit(branch="exp", age_days=age_days)
+    repository.put("z", "z" * 1000, branch="gone")
+    repository.commit(branch="gone", age_days=8)
+    repository.delete_branch("gone")
+    repository.put("staged", "s" * 10_000)
+    repository.put_stray("data/garbage", b"g" * 20_000)
+    repository.put_stray("data/new", b"n" * 30_000, age_hours=1)
+
+
+@pytest.mark.long(90)
+def test_the_forecast_of_rules_is_the_mark_after_they_are_set(spark: SparkSession, repository: LakeRepository) -> None:
+    history(repository)
+    repository.keep_days(60)
+    collector = Collector(spark, repository)
+    collector.collect(until="kept")
+    made = forecast_with(collector, "exp")
+    assert made.unreadable == ()
+    # lakeFS takes 0 days for all branches for no rules.
+    for days, branches in ((15, {"exp": 27}), (0, {"exp": 0})):
+        expected = outlook(made, GCRules(days, branches))
+        assert not expected.unknown.objects
+        repository.keep_days(days, **branches)
+        assert candidates(spark, repository) == expected.total, (days, branches)
+    assert outlook(made, GCRules(0), 1).total == expected.total + Total(1, 30_000), "a day later data/new is old enough"
+    assert {made.branches[n or 0].name: total for n, total in only_heads(made, GCRules(0)).items()} == {
+        "main": Total(1, 5),
+        "exp": Total(2, 202),  # y, and the second x
+    }
+    assert [branch.idle_days for branch in made.branches] == [25, 1]
+    assert [branch.shown for branch in made.branches] == [Total(2, 202), Total(1, 5)]
+    assert only_this_branch(made) == {0: Total(2, 202), 1: Total(1, 5)}
+
+
+def test_protections_and_unknown_commits(spark: SparkSession, repository: LakeRepository) -> None:
+    """No rules are set, so commits of the deleted branch are invisible: what they have is unknown, and not freed."""
+    repository.put("keep/a", "a" * 3)
+    repository.commit(age_days=40)
+    repository.put("b", "b" * 10)
+    first = repository.commit(age_days=30)
+    repository.tag("v1", first)
+    repository.delete("b")
+    repository.delete("keep/a")
+    repository.put("c", "c" * 100)
+    repository.commit(age_days=20)
+    repository.delete("c")
+    repository.commit(age_days=15)
+    repository.branch("gone")
+    repository.put("d", "d" * 1000, branch="gone")
+    repository.commit(branch="gone", age_days=10)
+    repository.delete_branch("gone")
+    safety = repository.lake.settings.safety.model_copy(
+        update={"protect": Protections(tags=("v*",), path_prefixes=("keep/",))}
+    )
+    collector = Collector(spark, repository, safety=safety)
+    collector.collect(until="kept")
+    made = forecast_with(collector)
+    assert outlook(made, None).total == Total()
+    now = outlook(made, GCRules(5))
+    assert (now.total, now.kept["protected"]) == (Total(1, 100), Total(2, 13))
+    assert now.unknown == Total(1, 1000)
+    assert made.facts["metadata"]["unnamed_files"] == 2, "the metarange and the range of the deleted branch"
+    repository.keep_days(5)
+    assert candidates(spark, repository, safety) == now.total + now.unknown
+
+
+def test_a_file_that_cannot_be_read_is_reported(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a", "a" * 10)
+    old = repository.commit(age_days=40)
+    repository.delete("a")
+    repository.put("b", "b" * 100)
+    repository.commit(age_days=30)
+    repository.keep_days(50)
+    collector = Collector(spark, repository)
+    collector.collect(until="kept")
+    repository.keep_days(5)
+    lost = repository.metadata_file(repository.metarange_of(old))
+    repository.store.delete_many([lost])
+    made = forecast_with(collector)
+    assert made.unreadable == (repository.metarange_of(old),)
+    assert made.branches[0].shown == Total(1, 100)
+    collector.safety = collector.safety.model_copy(update={"max_commits": 1})
+    with pytest.raises(SafetyError, match="more than 1 commits"):
+        forecast_with(collector)
