@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.explain.history_index import HistoryIndex, Prints, fingerprints
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
@@ -55,6 +56,7 @@ class History:
     heads: Mapping[str, str]
     tags: Mapping[str, str]
     rules: GCRules | None
+    index: HistoryIndex
     unread: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     """What ``objects_at`` found outside the namespace: a path, and the URL of its object."""
@@ -62,6 +64,7 @@ class History:
     unreachable: list[str] = field(default_factory=list)
     _numbers_of: dict[str, np.ndarray] = field(default_factory=dict)
     """Metarange id to the numbers of its ranges in ``ranges``."""
+    _files: set[str] = field(default_factory=set)
 
     @classmethod
     def read(
@@ -70,6 +73,7 @@ class History:
         repository: str,
         store: ObjectStore,
         known: KnownFolders,
+        index: HistoryIndex,
         max_commits: int,
         listed_commits: Collection[str] = (),
     ) -> History:
@@ -89,19 +93,23 @@ class History:
         if not graph.complete:
             unread.append(f"all commits: there are more than safety.max_commits ({max_commits:,})")
         rules = server.retention_rules(repository)
-        history = cls(store, known, graph.commits, heads, tags, rules, unread)
+        history = cls(store, known, graph.commits, heads, tags, rules, index, unread)
         history._read_metaranges()
         return history
 
     def _read_metaranges(self) -> None:
-        files = set(self._metadata_files())
+        self._files = files = set(self._metadata_files())
         metaranges = {c.meta_range_id: c.id for c in self.commits.values() if c.meta_range_id}
         number_of: dict[str, int] = {}
         missing = [(metarange, "it does not exist") for metarange in sorted(metaranges.keys() - files)]
-        for metarange, ranges in self._each(sorted(metaranges.keys() & files), _ranges_of):
+        unknown = sorted(metaranges.keys() & files - self.index.ranges_of.keys())
+        for metarange, ranges in self._each(unknown, _ranges_of):
             if isinstance(ranges, str):
                 missing.append((metarange, ranges))
-                continue
+            else:
+                self.index.add({}, {metarange: ranges})
+        for metarange in sorted(metaranges.keys() & files & self.index.ranges_of.keys()):
+            ranges = self.index.ranges_of[metarange]
             numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in ranges]
             self._numbers_of[metarange] = np.array(numbers, np.int64)
         self.ranges = list(number_of)
@@ -114,18 +122,34 @@ class History:
         self.unread += [f"range {METADATA_FOLDER}{range_id}: it does not exist" for range_id in absent]
 
     def sightings(self, addresses: Collection[str]) -> list[Sighting]:
-        """Return every path at which a range has one of ``addresses``. Reads every range once."""
+        """Return every path at which a range has one of ``addresses``.
+
+        Reads the ranges that the index does not exclude, and adds those that it does not have.
+        """
         wanted = pa.array(sorted(addresses), pa.string())
+        prints = fingerprints(wanted)
+        new: dict[str, Prints] = {}
 
         def entries_of(data: bytes, key: str) -> list[tuple[str, str]]:
+            file_id = key.removeprefix(METADATA_FOLDER)
             if not self._is_range(data, key):
+                new[file_id] = fingerprints(pa.array([], pa.string()))
                 return []
-            if not pc.any(pc.is_in(self.known.entries(read_range(data, key)).column("address"), wanted)).as_py():
-                return []
+            if file_id not in self.index.prints:
+                found = self.known.entries(read_range(data, key)).column("address")
+                new[file_id] = fingerprints(found)
+                if not pc.any(pc.is_in(found, wanted)).as_py():
+                    return []
             entries = self.known.entries(read_range(data, key, keys=True))
             return _pairs(entries.filter(pc.is_in(entries.column("address"), wanted)))
 
-        return self._sightings([*self.ranges, *self.unreachable], entries_of) if len(wanted) else []
+        if not len(wanted):
+            return []
+        possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have(each, prints)]
+        sightings = self._sightings(possible, entries_of)
+        self.index.add(new, {})
+        self.index.write(self._files)
+        return sightings
 
     def objects_at(self, paths: Collection[str]) -> list[Sighting]:
         """Return every object that a range has at one of ``paths``, or below one that ends in a slash."""

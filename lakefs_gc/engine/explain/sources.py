@@ -13,6 +13,7 @@ from itertools import islice
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.explain.history import History
+from lakefs_gc.engine.explain.history_index import HistoryIndex
 from lakefs_gc.engine.explain.last_run import LastRun
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.workspace.workspace import Workspace
@@ -23,6 +24,7 @@ from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, learn_fo
 from lakefs_gc.lakefs.models import Change
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
+from lakefs_gc.storage.open import open_store
 
 _CALLS_AT_ONCE = 16
 _MAX_CHANGES = 20_000
@@ -68,7 +70,8 @@ def open_sources(repository: str, server: LakeFSClient, settings: Settings, work
         not_looked_at.append(
             "commits of deleted branches: only a run lists them, and the workspace has no run of this repository"
         )
-    history = History.read(server, repository, store, known, settings.safety.max_commits, listed)
+    index = HistoryIndex.read(open_store(workspace.range_cache.location), known)
+    history = History.read(server, repository, store, known, index, settings.safety.max_commits, listed)
     looked_at = [
         f"{len(history.commits):,} commits of {_count(len(history.heads), 'branch', 'branches')} and "
         f"{_count(len(history.tags), 'tag', 'tags')}, with their {len(history.ranges):,} ranges",

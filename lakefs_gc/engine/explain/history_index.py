@@ -1,0 +1,146 @@
+"""The index of a history in the workspace, so that one object is explained without reading every range again.
+
+It has two kinds of rows, in Parquet files below ``_history_index/v1/<key>/``: for a range, a fingerprint of 32 bits for
+each of its addresses; for a metarange, the ids of its ranges. Both describe files that never change. A fingerprint can
+only cost a read: a range whose fingerprints have that of an address is read, and the address is compared.
+
+The first question reads what is not in the index, and adds it. The index may be removed at any time. A file of it that
+is damaged is ignored, and what it described is read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakefs_gc.errors import StorageError
+from lakefs_gc.formats.addresses import ADDRESS_READING
+from lakefs_gc.formats.parquet import parquet_bytes
+from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.base import ObjectStore
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = "_history_index/v1/"
+_MOST_FILES = 12
+"""More files than these are merged into one, without what the history no longer has."""
+_READ_BYTES = 16  # the end of an address differs most
+_FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
+_SCHEMA = pa.schema([("file_id", pa.string()), ("prints", pa.binary()), ("range_ids", pa.list_(pa.string()))])
+
+Prints = np.ndarray
+"""The fingerprints of the addresses of a range: 32-bit numbers."""
+
+
+@dataclass
+class HistoryIndex:
+    """The index of one namespace: what ``read`` found, and what was added since."""
+
+    store: ObjectStore
+    folder: str
+    prints: dict[str, Prints] = field(default_factory=dict)
+    ranges_of: dict[str, list[str]] = field(default_factory=dict)
+    _files: list[str] = field(default_factory=list)
+    _new_prints: dict[str, Prints] = field(default_factory=dict)
+    _new_ranges: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: ObjectStore, known: KnownFolders) -> HistoryIndex:
+        """Read the index of a namespace from the workspace. It is empty if the workspace cannot be read."""
+        # How addresses are read decides which fingerprints a range has.
+        meaning = repr((known.store.folder_url, known.folders, known.mounts, ADDRESS_READING))
+        index = cls(store, f"{_FOLDER}{hashlib.sha256(meaning.encode()).hexdigest()[:32]}/")
+        try:
+            keys = [key for batch in store.list(index.folder) for key in batch.column("address").to_pylist()]
+            for key, content in store.read_many(keys):
+                index._load(key, content)
+        except StorageError as error:
+            logger.warning("the index of the history cannot be read: %s", error.message)
+        return index
+
+    def _load(self, key: str, content: bytes) -> None:
+        try:
+            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True).cast(_SCHEMA)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            logger.warning("the index of the history: %s is damaged, and is ignored: %s", key, str(error)[:200])
+            return
+        self._files.append(key)
+        for batch in table.to_batches():
+            for file_id, prints, ranges in zip(*(batch.column(name) for name in _SCHEMA.names), strict=True):
+                if prints.is_valid:
+                    self.prints[file_id.as_py()] = np.frombuffer(prints.as_buffer(), np.uint32)
+                elif ranges.is_valid:
+                    self.ranges_of[file_id.as_py()] = ranges.as_py()
+
+    def may_have(self, file_id: str, wanted: Prints) -> bool:
+        """Return whether a range may have an address with one of the fingerprints. True for one not in the index."""
+        prints = self.prints.get(file_id)
+        if prints is None:
+            return True
+        if len(wanted) > 4:
+            return bool(np.isin(wanted, prints).any())
+        return any(bool((prints == each).any()) for each in wanted)
+
+    def add(self, prints: Mapping[str, Prints], ranges_of: Mapping[str, list[str]]) -> None:
+        """Add ranges and metaranges that were read. ``write`` makes them durable."""
+        self._new_prints |= prints
+        self._new_ranges |= ranges_of
+        self.prints |= prints
+        self.ranges_of |= ranges_of
+
+    def write(self, existing: Collection[str]) -> None:
+        """Write what was added. ``existing`` are the metadata files of the namespace. A failure is only logged."""
+        if not (self._new_prints or self._new_ranges):
+            return
+        merges = len(self._files) >= _MOST_FILES
+        prints, ranges_of = self._new_prints, self._new_ranges
+        if merges:
+            kept = set(existing)
+            prints = {file_id: each for file_id, each in self.prints.items() if file_id in kept}
+            ranges_of = {file_id: each for file_id, each in self.ranges_of.items() if file_id in kept}
+        columns = [
+            pa.array([*prints, *ranges_of], pa.string()),
+            pa.array([*(each.tobytes() for each in prints.values()), *(None for _ in ranges_of)], pa.binary()),
+            pa.array([*(None for _ in prints), *ranges_of.values()], _SCHEMA.field("range_ids").type),
+        ]
+        content = parquet_bytes(
+            pa.record_batch(columns, schema=_SCHEMA),
+            compression="none",
+            write_page_checksum=True,
+            use_dictionary=["range_ids.list.element"],
+        )
+        try:
+            self.store.put(f"{self.folder}{uuid.uuid4().hex}.parquet", content)
+            if merges:
+                self.store.delete_many(self._files)
+        except StorageError as error:
+            logger.warning("the index of the history cannot be written: %s", error.message)
+        self._new_prints, self._new_ranges = {}, {}
+
+
+def fingerprints(addresses: pa.StringArray) -> Prints:
+    """Return a fingerprint of each address, which depends on nothing but its bytes."""
+    if not len(addresses):
+        return np.empty(0, np.uint32)
+    _, offsets, content = addresses.buffers()
+    ends = np.frombuffer(offsets, np.int32)[addresses.offset : addresses.offset + len(addresses) + 1]
+    lengths, ends = np.diff(ends), ends[1:].astype(np.int64)
+    prints = np.empty(len(addresses), np.uint32)
+    is_long = lengths >= _READ_BYTES
+    if is_long.any():
+        # Eight bytes at any position, as one number.
+        numbers = np.ndarray((content.size - 7,), "<u8", content, strides=(1,))
+        at = ends[is_long]
+        mixed = numbers[at - 8] * _FACTORS[0] ^ numbers[at - _READ_BYTES] * _FACTORS[1]
+        prints[is_long] = (mixed >> np.uint64(32)).astype(np.uint32)
+    for row in np.flatnonzero(~is_long).tolist():
+        digest = hashlib.blake2b(addresses[row].as_py().encode(), digest_size=4).digest()
+        prints[row] = int.from_bytes(digest, "little")
+    return prints

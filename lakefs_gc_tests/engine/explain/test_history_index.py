@@ -1,0 +1,139 @@
+"""The index of a history saves reads, and never changes an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakefs_gc.engine.explain import history_index
+from lakefs_gc.engine.explain.history import History
+from lakefs_gc.engine.explain.history_index import HistoryIndex, fingerprints
+from lakefs_gc.formats.addresses import spellings
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+
+_COMMITS = 4
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[LakeRepository]:
+    with Lake(tmp_path / "lake") as lake:
+        yield lake.repository()
+
+
+@pytest.fixture
+def keys(repository: LakeRepository) -> list[str]:
+    """One object for each commit, each in a range of its own: an object replaces the one before."""
+    keys = []
+    for number in range(_COMMITS):
+        keys.append(repository.put("path", str(number)))
+        repository.commit()
+    return keys
+
+
+@pytest.fixture
+def index_store(tmp_path: Path) -> ObjectStore:
+    (tmp_path / "work").mkdir()
+    return open_store(StoreLocation((tmp_path / "work").as_uri()))
+
+
+Read = Callable[[], tuple[History, Counter[str]]]
+
+
+@pytest.fixture
+def read(repository: LakeRepository, index_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Read the history, and count what is read from the namespace from then on."""
+    reads: Counter[str] = Counter()
+
+    def read() -> tuple[History, Counter[str]]:
+        store = open_store(repository.location)
+        read_one = store.read
+
+        def counted(key: str) -> bytes:
+            reads[key] += 1
+            return read_one(key)
+
+        monkeypatch.setattr(store, "read", counted)
+        reads.clear()
+        folders = spellings(repository.namespace, repository.location.url)
+        known = KnownFolders(repository.namespace, repository.location, folders, (), ())
+        index = HistoryIndex.read(index_store, known)
+        server = LakeFSClient(repository.lake.credentials)
+        return History.read(server, repository.name, store, known, index, 1000), reads
+
+    return read
+
+
+def files_of(store: ObjectStore) -> list[str]:
+    return [key for batch in store.list("_history_index/") for key in batch.column("address").to_pylist()]
+
+
+def found(history: History, keys: list[str]) -> list[tuple[str, str]]:
+    return [(sighting.address, sighting.path) for sighting in history.sightings(keys)]
+
+
+def test_only_the_ranges_of_an_object_are_read_again(keys: list[str], read: Read) -> None:
+    history, reads = read()
+    assert found(history, keys[:1]) == [(keys[0], "path")]
+    assert len(reads) == 2 * _COMMITS  # each metarange and each range
+    history, reads = read()
+    assert not reads
+    assert found(history, keys[:1]) == [(keys[0], "path")]
+    assert len(reads) == 1
+    assert found(history, ["data/no/such-object"]) == []
+    assert len(reads) == 1
+    assert found(history, [*keys, "short"]) == [(key, "path") for key in sorted(keys)]
+
+
+def test_a_new_commit_is_read(repository: LakeRepository, keys: list[str], read: Read) -> None:
+    assert found(read()[0], keys[:1])
+    new = repository.put("new")
+    repository.commit()
+    history, reads = read()
+    assert found(history, [new]) == [(new, "new")]
+    assert len(reads) == 2
+
+
+def test_a_damaged_index_changes_no_answer(keys: list[str], read: Read, index_store: ObjectStore) -> None:
+    found(read()[0], keys)
+    [file] = files_of(index_store)
+    content = bytearray(index_store.read(file))
+    content[len(content) // 3] ^= 1
+    index_store.put(file, bytes(content))
+    history, reads = read()
+    assert not history.index.prints
+    assert found(history, keys) == [(key, "path") for key in sorted(keys)]
+    assert len(reads) == 2 * _COMMITS
+
+
+def test_many_files_are_merged(
+    repository: LakeRepository, read: Read, index_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_index, "_MOST_FILES", 3)
+    keys = []
+    for number in range(5):
+        keys.append(repository.put(f"path-{number}"))
+        repository.commit()
+        found(read()[0], keys[:1])
+    assert len(files_of(index_store)) == 2
+    history, reads = read()
+    assert not reads
+    assert [address for address, _ in found(history, keys)] == sorted(keys)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(["a" * 16, "b" * 15])))
+def test_a_fingerprint_depends_on_the_address_alone(addresses: list[str]) -> None:
+    alone = [int(fingerprints(pa.array([address]))[0]) for address in addresses]
+    together = pa.array([*addresses, "z" * 30], pa.string())
+    assert fingerprints(together)[:-1].tolist() == alone
+    assert fingerprints(together.slice(1))[:-1].tolist() == alone[1:]
