@@ -60,6 +60,12 @@ def test_the_rule_that_keeps_longest_is_named() -> None:
     assert retained["lost"] == Retained(NOW + timedelta(days=6), Retainer.DANGLING, 7)
 
 
+def test_a_newer_child_under_a_shorter_rule_may_keep_a_commit_longer() -> None:
+    commits = [commit("a", days=30), commit("b", "a", days=20), commit("c", "a", days=1)]
+    retained = retained_until(commits, {"main": "b", "dev": "c"}, GCRules(14, {"main": 30}))
+    assert retained["a"] == Retained(NOW + timedelta(days=13), Retainer.PARENT, 14, "dev", "c")
+
+
 def test_a_missing_parent_is_an_error() -> None:
     with pytest.raises(IncompleteAnswerError, match="a parent of b"):
         retained_until([commit("b", "a", days=1)], {"main": "b"}, GCRules(7))

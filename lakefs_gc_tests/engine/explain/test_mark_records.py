@@ -109,14 +109,15 @@ def test_a_long_ledger_is_searched(store: ObjectStore, monkeypatch: pytest.Monke
 
 
 def test_a_chunk_without_records_hides_nothing(store: ObjectStore) -> None:
-    sweep(store, 1, "deleted")
+    sweep(store, 1, "failed")
     for shard in range(SHARDS):
         for chunk in range(0, CHUNKS, 2):
             sequence = sequence_of(NOW, 2, Scope.all)
             writer = LedgerWriter(store, PATHS.ledger, shard, sequence).chunk(chunk)
             writer.intent(records([], "intent"))
     LedgerWriter(store, PATHS.ledger, 1, sequence_of(NOW, 2, Scope.all)).chunk(1).intent(records([7], "intent"))
-    assert outcome_of(marking(store, 7)) == "deleted"  # a final outcome wins over a later intent
+    assert outcome_of(marking(store, 7)) == "intent"
+    assert outcome_of(marking(store, 8)) == "failed"
 
 
 def test_a_later_record_counts_unless_an_outcome_is_final(store: ObjectStore) -> None:
