@@ -44,6 +44,7 @@ for _command in (
     marks.sweep,
     marks.run,
     marks.show,
+    marks.report,
     marks.history,
     explain.explain,
     explain.prove_erased,

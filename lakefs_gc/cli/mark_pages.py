@@ -6,53 +6,35 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from lakefs_gc.cli.mark_reports import find_mark, history_of, show_facts, state_of
+from lakefs_gc.cli.mark_reports import find_mark, show_facts
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
-from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_facts import read_facts
-from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, Overview, overview, read_part
-from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_namespace
-from lakefs_gc.errors import BackupError, CorruptFileError, MarkError
+from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, overview, read_part
+from lakefs_gc.engine.records.stored_marks import list_marks, open_namespace
+from lakefs_gc.errors import MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.report.build import Extras, mark_page
-from lakefs_gc.report.next_step import BackupState, Standing
-from lakefs_gc.report.page import MarkPage, RunRow
+from lakefs_gc.report.current import current_page
+from lakefs_gc.report.html import as_html
+from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.text import as_text
-from lakefs_gc.storage.open import open_store
-
-_LAST_RUNS = 10
-
-
-def page_of(settings: Settings, marked: Marked, contents: Overview) -> MarkPage:
-    """Return the page of a mark as it is now, with the last marks of its repository."""
-    mark, store = marked.mark, marked.store
-    runs = history_of(store, mark.repository, mark.namespace, limit=_LAST_RUNS)
-    state = state_of(store, mark)
-    newest = next(list_marks(store), mark.mark_id)
-    standing = Standing(
-        now=store.now(),
-        state=str(state["state"]),
-        approved_by=str(state.get("approver", "")),
-        superseded_by="" if newest == mark.mark_id else newest,
-        backup=_backup_state(settings, mark),
-    )
-    extras = Extras(state.get("outcomes", {}), tuple(map(_run_row, runs)))
-    return mark_page(mark, read_facts(store, mark), contents, standing, extras)
 
 
 def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, str, dict[str, Any]]:
     """Return a mark, its page as text, and the same as JSON for scripts."""
     marked = find_mark(settings, repository, mark_id)
     contents = overview(marked.store, marked.mark)
-    page = page_of(settings, marked, contents)
+    page = current_page(settings, marked, contents)
     return marked.mark, as_text(page), {**show_facts(marked.mark, contents), **_page_facts(page)}
 
 
 def text(settings: Settings, mark: Mark) -> str:
     """Return the page of a mark as text."""
     return show(settings, mark.repository, mark.mark_id)[1]
+
+
+def html(settings: Settings, repository: str, mark_id: str) -> str:
+    """Return the page of a mark as HTML."""
+    return as_html(current_page(settings, find_mark(settings, repository, mark_id)))
 
 
 def latest_mark(settings: Settings, repository: str) -> str:
@@ -63,9 +45,9 @@ def latest_mark(settings: Settings, repository: str) -> str:
     raise MarkError(f"Repository {repository} has no mark", remedy=f"Run `lakefs-gc mark {repository}`")
 
 
-def write_list(marked: Marked, file: Path) -> int:
+def write_list(settings: Settings, repository: str, mark_id: str, file: Path) -> int:
     """Write the marked objects as CSV, and return their number. Raise ``MarkError`` if a part was changed."""
-    objects = 0
+    marked, objects = find_mark(settings, repository, mark_id), 0
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(PART_SCHEMA.names)
@@ -75,25 +57,6 @@ def write_list(marked: Marked, file: Path) -> int:
                 writer.writerow({**row, "last_modified": modified.isoformat() if modified else ""}.values())
                 objects += 1
     return objects
-
-
-def _backup_state(settings: Settings, mark: Mark) -> BackupState:
-    if not settings.backup.url:
-        return BackupState.not_configured
-    try:
-        backup = read_backup(
-            open_store(backup_location_of(settings.backup)), BackupPaths(mark.repository, mark.mark_id)
-        )
-    except BackupError:
-        return BackupState.missing
-    except CorruptFileError:
-        return BackupState.unknown
-    return BackupState.complete if backup.mark_digest == mark.digest else BackupState.of_another_digest
-
-
-def _run_row(run: dict[str, Any]) -> RunRow:
-    names = ("mark_id", "created_at", "candidates", "size", "state", "deleted_size")
-    return RunRow(*(str(run.get(name, "")) for name in names))
 
 
 def _page_facts(page: MarkPage) -> dict[str, Any]:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 from lakefs_gc.config import Settings, load_server_credentials
-from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.check import failed_checks
-from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_history import history_of
 from lakefs_gc.engine.records.mark_parts import Overview
-from lakefs_gc.engine.records.restore_log import notes, read_restore_end
-from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_mark, open_namespace, read_mark
-from lakefs_gc.engine.scope import PARTS, Scope, is_swept
-from lakefs_gc.errors import CorruptFileError, MarkError
+from lakefs_gc.engine.records.stored_marks import Marked, open_mark, open_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.units import EPOCH, human_bytes
 
 
 def mark_facts(mark: Mark) -> dict[str, Any]:
@@ -65,175 +58,6 @@ def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     namespace = open_namespace(repository, server, settings)
     return history_of(namespace.store, repository, namespace.url)
-
-
-def history_of(store: ObjectStore, repository: str, namespace: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the newest marks of a namespace, as ``history``. The state of a mark before a newer one is superseded."""
-    marks: list[dict[str, Any]] = []
-    newer = ""
-    for mark_id in islice(list_marks(store), limit):
-        try:
-            mark = read_mark(store, repository, namespace, mark_id)
-        except (MarkError, CorruptFileError) as error:
-            marks.append({"mark_id": mark_id, "state": f"unreadable: {error.message}"} | dict.fromkeys(_UNKNOWN, ""))
-            continue
-        facts = state_of(store, mark)
-        if newer and facts["state"] in (MARKED, BLOCKED):
-            facts["state"] = SUPERSEDED
-        newer = newer or mark_id
-        marks.append(
-            {
-                "mark_id": mark_id,
-                "created_at": mark.created_at.isoformat(timespec="seconds"),
-                "cutoff": mark.cutoff.isoformat(timespec="seconds"),
-                "made_by": mark.made_by,
-                "candidates": mark.candidates,
-                "candidate_bytes": mark.candidate_bytes,
-                "size": "" if mark.candidate_bytes is None else human_bytes(mark.candidate_bytes),
-                "digest": mark.digest,
-                "only": mark.only.value,
-                "failed_checks": [check.name for check in failed_checks(mark.checks)],
-            }
-            | facts
-        )
-    return marks
-
-
-MARKED, EMPTY, BLOCKED, SUPERSEDED = "marked", "empty", "blocked", "superseded"
-SWEEPING, SWEEP_FAILED = "sweeping", "sweep failed"
-_SILENT_FOR = timedelta(minutes=30)
-"""Without a record for so long, a sweep has ended: longer than the longest second look and a slow bulk delete."""
-_UNKNOWN = (
-    *("created_at", "cutoff", "made_by", "candidates", "candidate_bytes", "size", "digest", "only"),
-    *("failed_checks", "approver", "deleted_bytes", "deleted_size"),
-)
-
-
-def state_of(store: ObjectStore, mark: Mark) -> dict[str, Any]:
-    """Return the state of a mark, its ``approver``, and the ``outcomes`` and deleted bytes of its sweep.
-
-    A state is empty, marked, blocked, superseded, approved, sweeping, sweep failed (it ended without a result),
-    incomplete (deletes failed), swept, restored, or partly restored (with the numbers). If only a part is approved or
-    swept, the state says so, and the fields ``approved`` and ``swept`` name the parts.
-    """
-    facts = _state(store, mark)
-    outcomes = facts.get("outcomes", {})
-    deleted_bytes = outcomes.get("deleted", {}).get("size_bytes")
-    size = "" if deleted_bytes is None else human_bytes(deleted_bytes)
-    return {"approver": "", **facts, "deleted_bytes": deleted_bytes, "deleted_size": size}
-
-
-def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
-    paths = MarkPaths.of(mark.mark_id)
-    summaries = {only: paths.sweep_summary_of(only) for only in Scope}
-    approvals = {only: paths.approval_of(only) for only in Scope}
-    existing = store.stat_many([*summaries.values(), *approvals.values()])
-    swept_at = {only: existing[key].last_modified for only, key in summaries.items() if key in existing}
-    swept = {only: read_json(store, summaries[only])["outcomes"] for only in _latest(swept_at)}
-    approved = [only for only, key in approvals.items() if key in existing]
-    done: dict[str, Any] = {"approver": _approver(store, [approvals[only] for only in approved])}
-    if swept:
-        done["outcomes"] = _total([swept[Scope.all]] if Scope.all in swept else swept.values())
-    begun = notes(store, mark.mark_id)
-    if begun and all(max(begun.values()) >= info.last_modified for info in existing.values()):
-        total = read_restore_end(store, max(begun))
-        if total is None:
-            return {**done, "state": "restored, number of objects unknown"}
-        # A sweep of the whole mark counts what sweeps of parts deleted before.
-        counted = [swept[Scope.all]] if Scope.all in swept else swept.values()
-        deleted = sum(outcomes["deleted"]["objects"] for outcomes in counted) if swept else mark.candidates
-        is_whole = total.objects >= deleted
-        state = "restored" if is_whole else f"partly restored ({total.objects} of {deleted})"
-        return {
-            **done,
-            "state": state,
-            "restored": total.objects,
-            "restored_bytes": total.size_bytes,
-            "deleted": deleted,
-        }
-    failed = any(outcomes["failed"]["objects"] for outcomes in swept.values())
-    if any(only.is_part for only in (*swept, *approved)):
-        parts = {"swept": [only.value for only in swept], "approved": [only.value for only in approved]}
-        restored_at = max(begun.values(), default=EPOCH)
-        restored = [only for only in swept if restored_at >= swept_at[only]]
-        return {**done, "state": _state_of_parts(mark, swept, restored, approved, failed), **parts}
-    if swept:
-        return {**done, "state": "incomplete" if failed else "swept"}
-    return {**done, "state": _state_before_result(store, mark, is_approved=bool(approved))}
-
-
-def _state_before_result(store: ObjectStore, mark: Mark, *, is_approved: bool) -> str:
-    """Return the state of a mark without the result of a sweep."""
-    if is_approved:
-        # A sweep that is killed leaves records and no summary.
-        records = [
-            max(batch.column("last_modified").to_pylist()) for batch in store.list(MarkPaths.of(mark.mark_id).ledger)
-        ]
-        if not records:
-            return "approved"
-        return SWEEP_FAILED if store.now() - max(records) > _SILENT_FOR else SWEEPING
-    if not mark.candidates:
-        return EMPTY
-    return BLOCKED if any(check.blocks_sweep for check in mark.checks) else MARKED
-
-
-def _approver(store: ObjectStore, approvals: Collection[str]) -> str:
-    """Return who gave the approvals. An approval that is not valid any more is shown, too."""
-    names = []
-    for key in approvals:
-        try:
-            names.append(Approval.from_json(store.read(key), key).approved_by)
-        except CorruptFileError:
-            names.append("unreadable")
-    return ", ".join(dict.fromkeys(names))
-
-
-def _total(sweeps: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return the sums of the outcomes of several sweeps."""
-    total: dict[str, dict[str, int]] = {}
-    for outcomes in sweeps:
-        for name, counted in outcomes.items():
-            before = total.get(name, {})
-            total[name] = {key: before.get(key, 0) + counted.get(key, 0) for key in ("objects", "size_bytes")}
-    return total
-
-
-def _latest(swept_at: Mapping[Scope, datetime]) -> list[Scope]:
-    """Return the sweeps that no later sweep of the same objects follows."""
-
-    def is_followed(only: Scope) -> bool:
-        return is_swept(only, [other for other, at in swept_at.items() if other != only and at > swept_at[only]])
-
-    return [only for only in swept_at if not is_followed(only)]
-
-
-def _state_of_parts(
-    mark: Mark,
-    swept: Collection[Scope],
-    restored: Collection[Scope],
-    approved: Collection[Scope],
-    failed: bool,
-) -> str:
-    """Return the state of a mark of which a part was approved or swept. A part without objects needs no sweep.
-
-    ``restored``: the sweeps that a restore followed, so their objects may exist again.
-    """
-    empty = [only for only in PARTS if mark.reasons.get(only, {}).get("objects") == 0]
-    done = [*swept, *empty] if swept else []
-    if is_swept(Scope.all, done) and not restored:
-        return "incomplete" if failed else "swept"
-    waiting = [only for only in approved if not is_swept(only, done)]
-    still = [only for only in swept if only not in restored]
-    states = [f"{'incomplete' if failed else 'swept'}: only {_names(still)}"] if still else []
-    if restored:
-        states.append(f"restore after the sweep: {'' if Scope.all in restored else 'only '}{_names(restored)}")
-    if waiting:
-        states.append("approved" if Scope.all in waiting else f"approved: only {_names(waiting)}")
-    return "; ".join(states)
-
-
-def _names(scopes: Collection[Scope]) -> str:
-    return ", ".join(only.value.replace("_", " ") for only in scopes)
 
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:

@@ -15,7 +15,7 @@ from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
-from lakefs_gc.report.markdown import next_markdown
+from lakefs_gc.report.markdown import list_markdown, next_markdown
 from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.tables import Table, tables
 from lakefs_gc.units import human_bytes
@@ -37,8 +37,8 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str) -> Metadata:
         **({"failed_checks": _table_of(failed)} if failed else {}),
         "size": human_bytes(mark.candidate_bytes or 0),
         **{name: _table_of(shown_table) for name, shown_table in shown.items()},
-        "report": MetadataValue.url(report_url) if report_url.startswith("http") else MetadataValue.text(report_url),
-        **({"what_else_changes": MetadataValue.text(" ".join(page.consequences))} if page.consequences else {}),
+        "report": report_link(mark, report_url),
+        **({"what_else_changes": MetadataValue.md("\n\n".join(page.consequences))} if page.consequences else {}),
         **({"why_empty": page.why_empty} if page.why_empty else {}),
         "why": table(
             [
@@ -66,7 +66,14 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str) -> Metadata:
     }
 
 
+def report_link(mark: Mark, report_url: str) -> MetadataValue[Any]:
+    """Return where the HTML report is. A browser opens no file of a store, so the command comes first."""
+    return MetadataValue.md(f"`lakefs-gc report {mark.repository} {mark.mark_id}` opens it. The file: `{report_url}`")
+
+
 def _table_of(shown: Table) -> MetadataValue[Any]:
+    if shown.name in ("in_force", "lowered_settings", "timing", "files"):
+        return MetadataValue.md(list_markdown(shown))
     # A column needs a name.
     names = [column or name for column, name in zip(shown.columns, ("fact", "value", "", ""), strict=False)]
     names += shown.columns[len(names) :]

@@ -36,7 +36,7 @@ _KEPT = {
     "shielded": "could not be looked up, so they are kept unverified",
     "protected_path": "a commit has them under a protected path",
 }
-_NO_OVERVIEW = Overview((), ())
+NO_OVERVIEW = Overview((), ())
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Extras:
 def mark_page(
     mark: Mark,
     facts: MarkFacts | None,
-    overview: Overview = _NO_OVERVIEW,
+    overview: Overview = NO_OVERVIEW,
     standing: Standing | None = None,
     extras: Extras | None = None,
 ) -> MarkPage:
@@ -176,7 +176,7 @@ def _in_force(mark: Mark, facts: MarkFacts | None, standing: Standing) -> Iterat
     for names, text in ((mark.unreadable, "could not be read"), (mark.not_asked, "not read, by the settings")):
         if names:
             yield Fact("other repositories", f"{', '.join(sorted(names))}: {text}")
-    yield Fact("backup", _backup(mark, facts, standing))
+    yield Fact("backup", _backup(mark, standing))
 
 
 def _protections(content: Mapping[str, Any] | None) -> str:
@@ -195,19 +195,19 @@ def _protections(content: Mapping[str, Any] | None) -> str:
     return ", ".join(parts) or "none"
 
 
-def _backup(mark: Mark, facts: MarkFacts | None, standing: Standing) -> str:
+def _backup(mark: Mark, standing: Standing) -> str:
     required = ", and the sweep requires one" if mark.needs_backup else ""
     if standing.backup is BackupState.complete:
         return "complete: every object of it can be restored"
     if standing.backup is BackupState.of_another_digest:
         return f"of another digest, so it is not a backup of this mark{required}"
-    if standing.backup is BackupState.missing or (facts and facts.backup_url):
+    if standing.backup is BackupState.missing:
         return f"none yet{required}: run `lakefs-gc backup {mark.repository} --mark {mark.mark_id}` first"
-    if facts or standing.backup is BackupState.not_configured:
+    if standing.backup is BackupState.not_configured:
         return (
-            f"none, because no backup location is configured (backup.url){required}. Deleted objects are gone for good"
+            f"none, because no backup location is configured (backup.url){required}. What is deleted is gone for good"
         )
-    return "unknown"
+    return f"unknown: the backup location was not read{required}"
 
 
 def _timing(mark: Mark, facts: MarkFacts | None) -> Iterator[Fact]:
@@ -218,7 +218,8 @@ def _timing(mark: Mark, facts: MarkFacts | None) -> Iterator[Fact]:
         yield Fact("policy", f"{mark.sweep_policy}: the sensor approves the mark{delay}, unless a check failed")
     if mark.candidates:
         slow, fast = (mark.candidates / rate + _SMALLEST_SWEEP_SECONDS for rate in _SWEPT_PER_SECOND)
-        yield Fact("expected duration of the sweep", f"{duration(fast)} to {duration(slow)}")
+        span = dict.fromkeys((duration(fast), duration(slow)))
+        yield Fact("expected duration of the sweep", f"about {' to '.join(span)}")
     if facts:
         yield Fact("duration of the mark", duration(facts.run_seconds))
 

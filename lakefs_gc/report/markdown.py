@@ -28,6 +28,11 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(escaped(cell).replace('  ', '&nbsp;&nbsp;') for cell in cells)} |"
 
 
+def list_markdown(table: Table) -> str:
+    """Return a table of two or three columns as a list, because its values may be long."""
+    return "\n".join(f"- **{escaped(row[0])}**: {escaped(', default '.join(row[1:]))}" for row in table.rows)
+
+
 def next_markdown(page: MarkPage, configuration: str) -> str:
     """Return the next step. ``configuration`` is what an approval in Dagster's UI needs, as YAML."""
     step = page.next
@@ -39,5 +44,7 @@ def next_markdown(page: MarkPage, configuration: str) -> str:
             *("", "```yaml", configuration.rstrip(), "```"),
         ]
     if step.commands:
-        lines += ["", "On the command line:", "", "```sh", *step.commands, "```"]
+        # Dagster does not wrap code, so each option has a line of its own.
+        commands = (command.replace(" --", " \\\n  --") for command in step.commands)
+        lines += ["", "On the command line:", "", "```sh", *commands, "```"]
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from lakefs_gc.engine.records.mark_facts import (
     MarkFacts,
     PathGroup,
 )
-from lakefs_gc.engine.records.mark_parts import Overview, PrefixTotal
+from lakefs_gc.engine.records.mark_parts import PrefixTotal
 from lakefs_gc_tests.support.sample_mark import MARK, NOW
 
 HOSTILE = "<script>alert('x')</script>|*[a](javascript:b)&amp;"
@@ -79,6 +79,8 @@ FACTS = MarkFacts(
     backup_url="",
     ready_at=NOW + timedelta(minutes=20),
     objects_per_request=1000,
+    largest_prefixes=(PrefixTotal("data/abc/", 55, 5_500),),
+    sample=({"address": f"data/{HOSTILE}", "size": 100},),
     paths=MarkedPaths(
         groups=(
             PathGroup(
@@ -98,4 +100,4 @@ FACTS = MarkFacts(
         unknown="",
     ),
 )
-OVERVIEW = Overview((PrefixTotal("data/abc/", 55, 5_500),), ({"address": f"data/{HOSTILE}", "size": 100},))
+OVERVIEW = FACTS.overview

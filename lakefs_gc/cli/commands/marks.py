@@ -1,4 +1,4 @@
-"""The commands about marks: ``mark``, ``approve``, ``sweep``, ``run``, ``show`` and ``history``.
+"""The commands about marks: ``mark``, ``approve``, ``sweep``, ``run``, ``show``, ``report`` and ``history``.
 
 ``mark_reports`` loads Arrow and the lakeFS client, ``mark_runs`` also Dagster and Spark: 1 and 3 seconds. Each command
 imports what it needs, so that ``--help`` takes half a second.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -156,6 +157,39 @@ def show(repository: Repository, mark_id: MarkId, json: AsJSON = False) -> None:
     out = OPTIONS.output(json)
     _, text, facts = mark_pages.show(OPTIONS.settings(), repository, mark_id)
     out.result(facts, lambda: out.say(text))
+
+
+def report(
+    repository: Repository,
+    mark_id: Annotated[str, typer.Argument(metavar="MARK", help="Id of a mark. Default: the newest.")] = "",
+    output: Annotated[
+        Path | None, typer.Option(help="The HTML file. Default: lakefs-gc-REPOSITORY-MARK.html in this folder.")
+    ] = None,
+    show_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    objects: Annotated[
+        Path | None, typer.Option("--list", metavar="FILE", help="Also write all marked objects to this CSV file.")
+    ] = None,
+    json: AsJSON = False,
+) -> None:
+    """Write the report of a mark, as it is now, as one HTML file that loads nothing. Deletes nothing."""
+    from lakefs_gc.cli import mark_pages
+
+    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    mark_id = mark_id or mark_pages.latest_mark(settings, repository)
+    content = mark_pages.html(settings, repository, mark_id)
+    file = output or Path(f"lakefs-gc-{repository}-{mark_id}.html")
+    facts: dict[str, str | int] = {"repository": repository, "mark_id": mark_id, "report": str(file)}
+    try:
+        file.write_text(content, "utf-8")
+        if objects:
+            facts |= {"list": str(objects), "objects": mark_pages.write_list(settings, repository, mark_id, objects)}
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot write {error.filename}: {error.strerror}", remedy="Pass another file with --output or --list"
+        ) from error
+    if show_it:
+        typer.launch(file.resolve().as_uri())
+    out.result(facts, lambda: out.say("\n".join(str(value) for value in (file, objects) if value)))
 
 
 def history(repository: Repository, json: AsJSON = False) -> None:

@@ -12,6 +12,7 @@ from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.decide.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFERENCED, UNREFERENCED_BYTES
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkFacts
+from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -31,7 +32,14 @@ LESS_SAFE_IF_SMALLER = ("min_age_hours", "longest_commit_minutes", "head_sample_
 
 
 def gather_facts(
-    context: RunContext, run: GCRun, mark: Mark, *, listing: Dataset, kept: Dataset, candidates: Dataset
+    context: RunContext,
+    run: GCRun,
+    mark: Mark,
+    contents: Overview,
+    *,
+    listing: Dataset,
+    kept: Dataset,
+    candidates: Dataset,
 ) -> MarkFacts:
     """Return the facts beside a mark, from the stages that it was made from."""
     facts, settings = candidates.manifest.facts, context.settings
@@ -50,6 +58,8 @@ def gather_facts(
         backup_url=settings.backup.url,
         ready_at=mark.created_at + _wait(mark, settings.safety),
         objects_per_request=settings.sweep.objects_per_request,
+        largest_prefixes=contents.largest_prefixes,
+        sample=contents.sample,
     )
 
 

@@ -9,6 +9,7 @@ import logging
 from dataclasses import field
 
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_parts import Overview, PrefixTotal
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectStore
@@ -121,7 +122,15 @@ class MarkFacts(DurableRecord):
     backup_url: str
     ready_at: Time | None
     objects_per_request: int
+    largest_prefixes: tuple[PrefixTotal, ...]
+    sample: tuple[dict[str, str | int], ...]
+    """The overview of the mark (``mark_parts.overview``), which takes reading all of its parts."""
     paths: MarkedPaths | None = field(default=None)
+
+    @property
+    def overview(self) -> Overview:
+        """Return the overview as it was when the mark was made."""
+        return Overview(self.largest_prefixes, self.sample)
 
 
 def facts_key(mark_id: str) -> str:

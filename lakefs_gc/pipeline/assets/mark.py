@@ -10,6 +10,7 @@ from lakefs_gc.engine.decide.gather_facts import gather_facts
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.mark_facts import report_key, write_facts
 from lakefs_gc.engine.records.mark_parts import overview
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.pipeline.checks import check_results, check_specs
@@ -17,7 +18,7 @@ from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import mark_metadata
-from lakefs_gc.report.build import mark_page
+from lakefs_gc.report.current import write_report
 
 
 @asset(
@@ -77,9 +78,10 @@ def mark(
     )
     context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     store = context.open_store(run.store)
-    facts = gather_facts(context, run, written, listing=store_listing, kept=kept, candidates=candidates)
+    contents = overview(store, written)
+    facts = gather_facts(context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates)
     write_facts(store, facts)
-    page = mark_page(written, facts, overview(store, written))
+    page = write_report(settings, Marked(written, store), facts)
     return MaterializeResult(
         metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}"),
         check_results=check_results("mark", written.checks, check_numbers(evidence, context.safety)),

@@ -4,6 +4,7 @@ from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER
+from lakefs_gc.engine.records.mark_facts import report_key
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep import sweep as stage
@@ -19,7 +20,8 @@ from lakefs_gc.pipeline.metadata import table
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.summaries import sweep_metadata
+from lakefs_gc.pipeline.summaries import report_link, sweep_metadata
+from lakefs_gc.report.current import write_report
 
 
 class SweepConfig(Config):
@@ -87,7 +89,10 @@ def sweep(
         named_at_root=permit.named_at_root,
         only=permit.only,
     )
-    metadata = sweep_metadata(result)
+    write_report(run_context.settings, marked)
+    metadata = sweep_metadata(result) | {
+        "report": report_link(marked.mark, f"{run.store.folder_url}{report_key(marked.mark.mark_id)}")
+    }
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import Protections, SafetyParameters, Settings
 from lakefs_gc.engine.decide.gather_facts import gather_facts, lowered_settings
 from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts, write_facts
+from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc_tests.support.collector import Collector, LakeRepository
 
@@ -19,7 +20,9 @@ def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scop
     collector.only = only
     mark = collector.collect_and_mark()
     stages = {name: collector.dataset(stage) for name, stage in (("listing", "store_listing"), ("kept", "kept"))}
-    facts = gather_facts(collector.context, collector.run, mark, **stages, candidates=collector.dataset("candidates"))
+    contents = overview(repository.store, mark)
+    candidates = collector.dataset("candidates")
+    facts = gather_facts(collector.context, collector.run, mark, contents, **stages, candidates=candidates)
     write_facts(repository.store, facts)
     assert read_facts(repository.store, mark) == facts
     return facts

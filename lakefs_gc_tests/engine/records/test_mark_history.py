@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lakefs_gc.cli.mark_reports import state_of
+from lakefs_gc.engine.records.approval import Approval
+from lakefs_gc.engine.records.check import Answer, Check, Severity
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_history import history_of, state_of
 from lakefs_gc.engine.records.restore_log import RestoreEnd
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.formats.report import Summary
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -106,3 +109,40 @@ def test_a_restored_part(history: History) -> None:
     assert history.state() == "swept"
     history.restore(5)
     assert history.state() == "restored"
+
+
+def test_before_and_during_a_sweep(history: History) -> None:
+    blocked = replace(parted(), checks=(Check("share_of_objects", Answer.UNSAFE, "most of it"),))
+    warned = replace(blocked, checks=(replace(blocked.checks[0], severity=Severity.WARN),))
+    assert [history.state(mark) for mark in (blocked, warned, MARK)] == ["blocked", "marked", "empty"]
+    approval = Approval("m1", "lake", MARK.digest, "ada", "command line", NOW)
+    history.store.put(PATHS.approval_of(Scope.all), approval.to_json())
+    assert (state_of(history.store, blocked)["state"], state_of(history.store, blocked)["approver"]) == (
+        "approved",
+        "ada",
+    )
+    history.store.put(f"{PATHS.ledger}20260701-00000-intent.parquet", b"")
+    assert history.state() == "sweeping"
+    os.utime(
+        Path(history.store.location.url.removeprefix("file://")) / f"{PATHS.ledger}20260701-00000-intent.parquet",
+        (0, 0),
+    )
+    assert history.state() == "sweep failed", "it recorded nothing for half an hour, and no result"
+    history.sweep(Scope.all, deleted=5)
+    assert history.state() == "swept"
+
+
+def test_a_mark_before_a_newer_one_is_superseded(history: History) -> None:
+    folders = ["m1", "m2"]  # ids of newer marks sort first
+    for mark_id in folders:
+        mark = replace(parted(), mark_id=mark_id, run=MARK.run, folder=MarkPaths.of(mark_id).report.folder).sealed()
+        paths = MarkPaths.of(mark_id)
+        summary = Summary(mark_id, True, "", NOW, NOW, mark.candidates, "lakefs-gc")
+        history.store.put(paths.manifest, mark.to_json())
+        history.store.put(paths.summary, summary.to_json())
+    rows = history_of(history.store, "lake", MARK.namespace)
+    assert [(row["mark_id"], row["state"]) for row in rows] == [("m1", "marked"), ("m2", "superseded")]
+    history.store.put(MarkPaths.of("m2").sweep_summary, b"not JSON")
+    (_, damaged) = history_of(history.store, "lake", MARK.namespace)
+    assert damaged["state"].startswith("unreadable: ")
+    assert damaged["failed_checks"] == ""

@@ -1,0 +1,80 @@
+"""Reads what the page of a mark shows, as it is now. The only module here that reads a store."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lakefs_gc.config import Settings
+from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
+from lakefs_gc.engine.records.backup_manifest import BackupPaths
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_facts import MarkFacts, read_facts, report_key
+from lakefs_gc.engine.records.mark_history import history_of, state_of
+from lakefs_gc.engine.records.mark_parts import Overview, overview
+from lakefs_gc.engine.records.stored_marks import Marked, list_marks
+from lakefs_gc.errors import BackupError, LakeFSGCError
+from lakefs_gc.report.build import NO_OVERVIEW, Extras, mark_page
+from lakefs_gc.report.html import as_html
+from lakefs_gc.report.next_step import BackupState, Standing
+from lakefs_gc.report.page import MarkPage, RunRow
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+_LAST_RUNS = 5
+
+
+def current_page(settings: Settings, marked: Marked, contents: Overview | None = None) -> MarkPage:
+    """Return the page of a mark as it is now, with the last marks of its repository.
+
+    ``contents`` is its overview; default: that of its facts, or else all parts are read.
+    """
+    mark, store = marked.mark, marked.store
+    facts, state = read_facts(store, mark), state_of(store, mark)
+    if contents is None:
+        contents = facts.overview if facts else overview(store, mark)
+    newest = next(list_marks(store), mark.mark_id)
+    standing = Standing(
+        now=store.now(),
+        state=str(state["state"]),
+        approved_by=str(state["approver"]),
+        superseded_by="" if newest == mark.mark_id else newest,
+        backup=_backup_state(settings, mark),
+    )
+    runs = history_of(store, mark.repository, mark.namespace, limit=_LAST_RUNS)
+    return mark_page(mark, facts, contents, standing, Extras(state.get("outcomes", {}), tuple(map(_run_row, runs))))
+
+
+def write_report(settings: Settings, marked: Marked, facts: MarkFacts | None = None) -> MarkPage:
+    """Write the HTML report of a mark beside it, and return its page.
+
+    What cannot be read now (an earlier mark, the backup location) is not in the report. It does not fail the run.
+    """
+    try:
+        page = current_page(settings, marked)
+    except LakeFSGCError as error:
+        logger.warning("the report of mark %s has no history: %s", marked.mark.mark_id, error.message)
+        page = mark_page(marked.mark, facts, facts.overview if facts else NO_OVERVIEW)
+    marked.store.put(report_key(marked.mark.mark_id), as_html(page).encode())
+    return page
+
+
+def _backup_state(settings: Settings, mark: Mark) -> BackupState:
+    if not settings.backup.url:
+        return BackupState.not_configured
+    try:
+        backup = read_backup(
+            open_store(backup_location_of(settings.backup)), BackupPaths(mark.repository, mark.mark_id)
+        )
+    except BackupError:
+        return BackupState.missing
+    except LakeFSGCError as error:
+        logger.warning("whether mark %s has a backup is unknown: %s", mark.mark_id, error.message)
+        return BackupState.unknown
+    return BackupState.complete if backup.mark_digest == mark.digest else BackupState.of_another_digest
+
+
+def _run_row(run: dict[str, Any]) -> RunRow:
+    names = ("mark_id", "created_at", "candidates", "size", "state", "deleted_size")
+    return RunRow(*(str(run.get(name, "")) for name in names))
