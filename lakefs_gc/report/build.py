@@ -204,9 +204,8 @@ def _backup(mark: Mark, standing: Standing) -> str:
     if standing.backup is BackupState.missing:
         return f"none yet{required}: run `lakefs-gc backup {mark.repository} --mark {mark.mark_id}` first"
     if standing.backup is BackupState.not_configured:
-        return (
-            f"none, because no backup location is configured (backup.url){required}. What is deleted is gone for good"
-        )
+        why = f"none, because no backup location is configured (backup.url){required}"
+        return f"{why}. What is deleted is gone for good"
     return f"unknown: the backup location was not read{required}"
 
 

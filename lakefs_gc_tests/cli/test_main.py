@@ -44,6 +44,17 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     shown = run("show", REPOSITORY, "--mark", made["mark_id"], "--json").json()
     assert shown["digest"] == made["digest"]
     assert sum(prefix["objects"] for prefix in shown["largest_prefixes"]) == made["candidates"]
+    classes = {step["name"]: step["objects"] for step in shown["funnel"] if not step["part_of_previous"]}
+    assert classes.pop("listed") == made["listed"] == sum(classes.values())
+    assert (classes["live"], classes["marked"]) == (made["listed"] - made["candidates"], made["candidates"])
+    text = run("show", REPOSITORY, "--mark", made["mark_id"]).out
+    assert text.startswith("Ready for approval")
+    assert "safety.longest_commit_minutes" in text
+    reported = run("report", REPOSITORY, "--output", "report.html", "--list", "marked.csv", "--json").json()
+    assert (reported["mark_id"], reported["objects"]) == (made["mark_id"], made["candidates"])
+    assert len(Path("marked.csv").read_text("utf-8").splitlines()) == made["candidates"] + 1
+    assert made["digest"] in Path("report.html").read_text("utf-8")
+    assert run("report", REPOSITORY, "--output", "no/such/folder").exit_code == 2
     assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "marked"
 
     # Without an instance of Dagster nothing records here that the mark is the one that was made.
@@ -57,7 +68,11 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert outcomes["mark_id"] == made["mark_id"]
     assert (outcomes["deleted"], outcomes["deleted_bytes"]) == (made["candidates"], made["candidate_bytes"])
     assert (outcomes["already_gone"], outcomes["resurrected"], outcomes["failed"]) == (0, 0, 0)
-    assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "swept"
+    [listed] = run("history", REPOSITORY, "--json").json()["marks"]
+    assert (listed["state"], listed["deleted_bytes"], listed["failed_checks"]) == ("swept", made["candidate_bytes"], [])
+    assert listed["approver"] in run("history", REPOSITORY).out
+    [beside] = Path("objects").rglob("lakefs-gc/report.html")
+    assert "Swept: nothing to do" in beside.read_text("utf-8"), "the sweep wrote it anew"
     assert all(lake.checksum(o.ref, o.path) == o.sha256 for o in live)
     assert not (Path.cwd() / ".dagster").exists()
 

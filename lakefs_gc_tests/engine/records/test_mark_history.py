@@ -35,13 +35,13 @@ class History:
     """The files of one mark, each a minute newer than the one before."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._at = folder, NOW
+        self.folder, self._at = folder, NOW
         self.store: ObjectStore = open_store(StoreLocation(folder.as_uri()))
 
     def _put(self, key: str, content: bytes) -> None:
         self._at += timedelta(minutes=1)
         self.store.put(key, content)
-        os.utime(self._folder / key, (self._at.timestamp(),) * 2)
+        os.utime(self.folder / key, (self._at.timestamp(),) * 2)
 
     def approve(self, only: Scope) -> None:
         self._put(PATHS.approval_of(only), b"{}")
@@ -117,16 +117,12 @@ def test_before_and_during_a_sweep(history: History) -> None:
     assert [history.state(mark) for mark in (blocked, warned, MARK)] == ["blocked", "marked", "empty"]
     approval = Approval("m1", "lake", MARK.digest, "ada", "command line", NOW)
     history.store.put(PATHS.approval_of(Scope.all), approval.to_json())
-    assert (state_of(history.store, blocked)["state"], state_of(history.store, blocked)["approver"]) == (
-        "approved",
-        "ada",
-    )
-    history.store.put(f"{PATHS.ledger}20260701-00000-intent.parquet", b"")
+    facts = state_of(history.store, blocked)
+    assert (facts["state"], facts["approver"]) == ("approved", "ada")
+    record = f"{PATHS.ledger}20260701-00000-intent.parquet"
+    history.store.put(record, b"")
     assert history.state() == "sweeping"
-    os.utime(
-        Path(history.store.location.url.removeprefix("file://")) / f"{PATHS.ledger}20260701-00000-intent.parquet",
-        (0, 0),
-    )
+    os.utime(history.folder / record, (0, 0))
     assert history.state() == "sweep failed", "it recorded nothing for half an hour, and no result"
     history.sweep(Scope.all, deleted=5)
     assert history.state() == "swept"
