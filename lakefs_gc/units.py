@@ -18,3 +18,12 @@ def human_bytes(size_bytes: float) -> str:
             break
         value /= 1024
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a duration in its two largest units: ``4 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

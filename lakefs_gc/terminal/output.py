@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.logs import configure_logging
+from lakefs_gc.terminal.progress_line import ProgressLine
 from lakefs_gc.units import human_bytes
 
 if TYPE_CHECKING:  # they load Spark, which takes seconds that `--help` does not need
@@ -73,15 +76,9 @@ class Output:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[None]:
-        """Show a spinner with the current stage, on a terminal only."""
-        with self._err.status(Text(text)) as status:
-            handler = _StageHandler(lambda stage: status.update(Text(f"{text}: {stage}")))
-            logger = logging.getLogger("lakefs_gc")
-            logger.addHandler(handler)
-            try:
-                yield
-            finally:
-                logger.removeHandler(handler)
+        """Show what the run is doing: in one line on a terminal, otherwise in the log from time to time."""
+        with _without_capture(self._err), RUN_PROGRESS.logged(), self._err.status(ProgressLine(text)):
+            yield
 
     def show_mark(self, mark: Mark) -> None:
         """Show the numbers of a mark."""
@@ -186,17 +183,21 @@ class Output:
         self._people.print(table)
 
 
-class _StageHandler(logging.Handler):
-    """Reports each stage that begins."""
-
-    def __init__(self, update: Callable[[str], None]) -> None:
-        super().__init__()
-        self._update = update
-
-    def emit(self, record: logging.LogRecord) -> None:
-        stage = getattr(record, "stage", None)
-        if stage:
-            self._update(str(stage))
+@contextmanager
+def _without_capture(console: Console) -> Iterator[None]:
+    """Have a console write to what standard error is now. Dagster redirects it to a file while steps run."""
+    try:
+        descriptor = os.dup(console.file.fileno())
+    except (OSError, ValueError):  # a test or a notebook replaced it by something that is not a file
+        yield
+        return
+    before = console.file
+    with open(descriptor, "w", encoding=sys.stderr.encoding, errors="backslashreplace", buffering=1) as file:  # noqa: PTH123
+        console.file = file
+        try:
+            yield
+        finally:
+            console.file = before
 
 
 def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:

@@ -62,7 +62,7 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
     garbage = {scene.repository.put_stray(f"data/x/{number:03}", b"garbage") for number in range(_GARBAGE)}
     there = scene.repository.objects()
     for stage in STAGES if _ALL else STAGES[3:4]:
-        assert line.kill_when(f"{stage} of lake/", "mark", "lake")
+        assert line.kill_when(f"{stage}: started", "mark", "lake")
         assert scene.repository.objects() == there
     marked = next_run("mark", "lake")
     assert marked["candidates"] == _GARBAGE
@@ -71,7 +71,7 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
     sweep = ("sweep", "lake", "--mark", marked["mark_id"])
     who = ("--digest", marked["digest"], "--by", "ada")
     next_run("approve", *sweep[1:], *who, *overrides, *(["--why", "a test"] if failed else []))
-    for when in ("sweep_marked of", "look_1_committed of", "sweep_plan of") if _ALL else ():
+    for when in ("sweep_marked:", "look_1_committed:", "sweep_plan:") if _ALL else ():
         assert line.kill_when(when, *sweep)
         scene.check_live(f"killed at {when}")
     swept = next_run(*sweep)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from dagster import Failure, TableMetadataValue, TextMetadataValue
 
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.errors import LakeFSGCError, SafetyError, StoreUnavailableError
@@ -107,3 +108,16 @@ def test_failures_say_what_happened_and_what_to_do() -> None:
     with pytest.raises(ZeroDivisionError):
         fail(ZeroDivisionError())
     assert issubclass(SafetyError, LakeFSGCError)
+
+
+def test_an_asset_is_a_step_of_the_progress() -> None:
+    @failures_shown()
+    def committed(number: int) -> tuple[int, str]:
+        snapshot = RUN_PROGRESS.snapshot()
+        return number, snapshot.step if snapshot else ""
+
+    assert committed(3) == (3, "committed")
+    assert committed.__name__ == "committed"
+    assert RUN_PROGRESS.snapshot() is None
+    with pytest.raises(Failure), failures_shown():
+        raise SafetyError("too much")

@@ -82,7 +82,7 @@ class CommandLine:
     def kill_when(self, pattern: str, *arguments: str) -> bool:
         """Start, and SIGKILL everything once a line of its log has ``said``; whether it came to that."""
         process = subprocess.Popen(
-            self.command(*arguments),
+            self.command("--verbose", *arguments),
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.DEVNULL,

@@ -55,7 +55,7 @@ def test_errors_and_logs_show_keys_as_they_are(capsys: pytest.CaptureFixture[str
     out = Output()
     out.say_error(KEY)
     out.fail(StorageError(KEY, remedy=KEY))
-    logging.getLogger("lakefs_gc.engine").info(KEY)
+    logging.getLogger("lakefs_gc.engine").warning(KEY)
     assert capsys.readouterr().err.count(KEY) == 4
 
 

@@ -36,6 +36,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from lakefs_gc.engine.decide.heads import HEAD_RANGES, Heads, branches_by_metarange, head_ranges_of, locate
 from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
@@ -301,11 +302,14 @@ def look_up(lookups: list[Lookup], search: TwinSearch) -> tuple[set[str], list[L
     """Return the addresses that branches show, relative to the namespace, and the lookups without an answer."""
     shown: set[str] = set()
     unanswered: list[Lookup] = []
-    for lookup, addresses in map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE):
-        if addresses is None:
-            unanswered.append(lookup)
-        else:
-            shown.update(addresses)
+    answers = map_unordered(lambda lookup: _ask(lookup, search), lookups, _CALLS_AT_ONCE)
+    with RUN_PROGRESS.step("twins_lookups"):
+        for number, (lookup, addresses) in enumerate(answers):
+            RUN_PROGRESS.count("paths", number, total=len(lookups))
+            if addresses is None:
+                unanswered.append(lookup)
+            else:
+                shown.update(addresses)
     logger.info(
         "repository %s: looked up %s paths, %s without an answer",
         search.run.repository,

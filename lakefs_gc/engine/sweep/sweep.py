@@ -20,6 +20,7 @@ from pyspark.sql.types import BooleanType, IntegerType, StringType, StructField,
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.listing.existence import only_absent
 from lakefs_gc.engine.collect.listing.root_names import has_unrecognized_name
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
@@ -132,7 +133,8 @@ def wait_for_commits(
         logger.info(
             "mark %s: waiting %.0f s for commits that were in progress when it was made", mark.mark_id, wait_seconds
         )
-        sleep(wait_seconds)
+        with RUN_PROGRESS.step("waiting_for_commits", seconds=wait_seconds):
+            sleep(wait_seconds)
 
 
 class _Passes:
@@ -158,6 +160,7 @@ class _Passes:
         self._folder = MarkPaths.of(mark.mark_id).ledger
         self._store = context.open_store(run.store)
         self.looks = 0
+        self._done = self._total = 0  # objects of this sweep, for people who wait
 
     def recorded(self, sequence: str = "") -> DataFrame:
         """Return the records of the ledger, of one pass or of all. Columns: ``schemas.SWEEP``."""
@@ -261,6 +264,7 @@ class _Passes:
 
     def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
         """Split ``objects`` (columns ``_MARKED``) into parts of about ``objects_per_look``: one for each round."""
+        self._total = self._done + count
         rounds = -(-count // self._settings.objects_per_look)
         number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
         output = StageOutput(
@@ -299,7 +303,7 @@ class _Passes:
                 ),
                 self._context.clock(),
             )
-            plan = self._keep("sweep_plan", output, PLAN).dataframe
+            plan = self._keep("sweep_plan", output, PLAN)
             sequence = ledger.sequence_of(self._run.started_at, self.looks, self._only)
             self._refuse_slow_look(until)
             if not self._delete(plan, sequence, until):
@@ -321,7 +325,7 @@ class _Passes:
                 "most of the time, and sweep again: the sweep continues with the remaining objects",
             )
 
-    def _delete(self, plan: DataFrame, sequence: str, until: float) -> int:
+    def _delete(self, plan: Dataset, sequence: str, until: float) -> int:
         """Delete the objects of a plan (columns ``PLAN``), and return how many remain.
 
         Raises ``StaleLookError`` if all remain.
@@ -339,16 +343,19 @@ class _Passes:
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,
         )
-        with driver_errors():
+        with driver_errors(), RUN_PROGRESS.step("sweep_deletes"):
+            RUN_PROGRESS.count("objects", self._done, total=self._total, running=plan.manifest.rows)
             # The sums need every row of every task, so this action runs all deletes.
             [row] = (
-                plan.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
+                plan.dataframe.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
                 .sortWithinPartitions("address")
                 .mapInArrow(delete_objects(task), PROGRESS)
                 .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
                 .collect()
             )
         done, left = row["done"] or 0, row["left"] or 0
+        self._done += done
+        RUN_PROGRESS.count("objects", self._done, total=self._total)
         logger.info(
             "mark %s: %s objects have an outcome, %s remain for another look",
             self._mark.mark_id,

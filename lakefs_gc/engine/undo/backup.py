@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc import __version__
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records.backup_location import note_backup_start
 from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, FAILED, OUTCOMES, Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark, MarkPart
@@ -111,7 +112,7 @@ def backup(
     recorded = _read_records(spark, location, paths, cores)
     _keep_plan(context, store, mark, recorded, run_key)
     plan = context.workspace.read(spark, run_key, "backup_plan", _PLAN).dataframe
-    with driver_errors():
+    with driver_errors(), RUN_PROGRESS.step("backup", ("objects", mark.candidates)):
         # The sum needs every row of every task, so this action makes all copies.
         (
             plan.repartitionByRange(cores * _TASKS_PER_CORE, "address")

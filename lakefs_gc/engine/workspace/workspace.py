@@ -7,6 +7,7 @@ manifest is removed first and written last. So a stage that did not end has no m
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.data_files import data_files, read_parquet, rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles
@@ -58,6 +60,8 @@ class StageOutput:
     With ``in_parts`` workers write the rows themselves, to ``Workspace.parts_folder``. Then ``dataframe`` has their
     reports (columns ``parts.PART`` and other counts), whose sums become facts, and ``measures`` is empty.
     Rows for which ``only_counted`` is true are counted by ``measures``, but not written.
+
+    ``work`` is for people who wait: the unit and the number of what the tasks work through, for example ranges.
     """
 
     dataframe: DataFrame
@@ -68,6 +72,7 @@ class StageOutput:
     partition_by: str = ""
     in_parts: bool = False
     only_counted: Column | None = None
+    work: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,10 +102,11 @@ class Workspace:
 
     def write(self, spark: SparkSession, run_key: str, stage: str, output: StageOutput) -> DatasetManifest:
         """Compute and write a stage, which replaces an earlier materialization of the same stage and run."""
-        logger.info("%s of %s: computing", stage, run_key, extra={"stage": stage})
-        store, manifest_key = self._store(), f"{run_key}/{stage}/{MANIFEST}"
+        logger.debug("%s: started", stage, extra={"stage": stage, "run_key": run_key})
+        store, manifest_key, began = self._store(), f"{run_key}/{stage}/{MANIFEST}", time.monotonic()
         store.delete_many([manifest_key])
-        measured, parts = self._write_data(run_key, stage, output)
+        with RUN_PROGRESS.step(stage, output.work):
+            measured, parts = self._write_data(run_key, stage, output)
         files = self._written(run_key, stage, measured["rows"], parts)
         manifest = DatasetManifest(
             stage=stage,
@@ -117,7 +123,8 @@ class Workspace:
         store.put(manifest_key, manifest.to_json())
         if parts is not None:
             self._remove_other_parts(run_key, stage, parts)
-        logger.info("%s of %s: %d rows", stage, run_key, manifest.rows, extra={"rows": manifest.rows})
+        seconds = time.monotonic() - began
+        logger.debug("%s: %s rows in %.1f s", stage, f"{manifest.rows:,}", seconds, extra={"rows": manifest.rows})
         return manifest
 
     def _write_data(self, run_key: str, stage: str, output: StageOutput) -> tuple[dict[str, Any], list[str] | None]:

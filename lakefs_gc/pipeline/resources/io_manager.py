@@ -25,14 +25,14 @@ class SparkParquetIOManager(ConfigurableIOManager):
         """Return the workspace, for stages that write more than one DataFrame."""
         return Workspace(self.work_url, utc_now, max_range_cache_bytes=self.max_range_cache_bytes)
 
-    @failures_shown()
     def handle_output(self, context: OutputContext, obj: StageOutput) -> None:
         stage, run_key = context.asset_key.path[-1], context.partition_key
-        manifest = self.workspace.write(self.spark.session, run_key, stage, obj)
+        with failures_shown():
+            manifest = self.workspace.write(self.spark.session, run_key, stage, obj)
         url = f"{self.workspace.folder(run_key, stage)}/data"
         context.add_output_metadata(stage_metadata(manifest, schemas.BY_STAGE[stage], url))
 
-    @failures_shown()
     def load_input(self, context: InputContext) -> Dataset:
         stage = context.asset_key.path[-1]
-        return self.workspace.read(self.spark.session, context.partition_key, stage, schemas.BY_STAGE[stage])
+        with failures_shown():
+            return self.workspace.read(self.spark.session, context.partition_key, stage, schemas.BY_STAGE[stage])

@@ -9,6 +9,7 @@ from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark.session import parallel_tasks, start_spark
+from lakefs_gc.engine.spark.tasks import follow_tasks
 
 
 class SparkResource(LazyPySparkResource):
@@ -24,6 +25,7 @@ class SparkResource(LazyPySparkResource):
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = start_spark(self.spark_config)
+            follow_tasks(self._spark_session)
 
     @property
     def session(self) -> SparkSession:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -51,11 +52,13 @@ def list_in_rounds(
     limits: ListingLimits,
     *,
     skipped: Collection[str] = (),
+    expected: int = 0,
 ) -> list[Row]:
     """List every object that may be a candidate (rule 4): ``data/`` at any depth, and one level of the root.
 
     Returns the written files (columns of ``parts.PART``, and the counts of unrecognized names). Folders of ``data/`` in
-    ``skipped`` (with their final slash) are not listed. A failed task fails the listing.
+    ``skipped`` (with their final slash) are not listed. A failed task fails the listing. ``expected`` is an estimate of
+    the number of objects, for people who wait; 0 if it is unknown.
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
     followed = {_DATA, *skipped}
@@ -68,12 +71,12 @@ def list_in_rounds(
         with driver_errors():
             reports = ranges.mapInArrow(_list_ranges(store, folder, in_round), _REPORT).collect()
         written += [report for report in reports if report["file"] is not None]
-        logger.info(
-            "store listing, round %d: %s ranges, %s objects so far",
-            number,
-            f"{len(waiting):,}",
-            f"{sum(row['rows'] for row in written):,}",
+        objects = sum(row["rows"] for row in written)
+        logger.debug(
+            "store_listing: round %d, %s ranges, %s objects so far", number, f"{len(waiting):,}", f"{objects:,}"
         )
+        # The first rounds look for slices. The tasks of the next ones list most of the rest.
+        RUN_PROGRESS.count("objects", objects, running=max(0, expected - objects) if number else 0)
         waiting = list(_remaining(reports, followed))
         if not waiting:
             return written

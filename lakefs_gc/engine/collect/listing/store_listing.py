@@ -17,6 +17,7 @@ from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, E
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import read_parquet
@@ -59,7 +60,8 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
                 remedy='Set mode = "auto" in [listing], which then makes a full listing',
             )
         facts |= {"mode": CLEAN, "mode_because": earlier}
-        written = list_in_rounds(context.compute, run.store, parts, limits)
+        expected = RUN_PROGRESS.expect("objects", lambda: _listed_before(context, run))
+        written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)
     folder = f"{workspace.folder(run.run_key, _STAGE)}/data"
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
@@ -68,6 +70,13 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         facts=facts | _unrecognized(written) | _measured(spark, run, folder, written),
         in_parts=True,
     )
+
+
+def _listed_before(context: RunContext, run: GCRun) -> int:
+    """Return the number of objects in the newest earlier listing, 0 without one."""
+    workspace = context.workspace
+    earlier = next((key for key in workspace.listed_runs(run.repository) if key != run.run_key), "")
+    return workspace.manifest(earlier, _STAGE).rows if earlier else 0
 
 
 def _optimized(

@@ -49,6 +49,7 @@ def committed(context: RunContext, run: GCRun, active_ranges: Dataset) -> StageO
         facts={"mode": active_ranges.manifest.facts["mode"], "ranges": active_ranges.manifest.rows},
         inputs={"active_ranges": active_ranges.manifest.materialization_id},
         in_parts=True,
+        work=("ranges", active_ranges.manifest.rows),
     )
 
 

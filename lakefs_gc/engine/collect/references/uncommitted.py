@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import rows_in
@@ -163,7 +164,8 @@ def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -
                 remedy="Raise safety.max_uncommitted_pages if the repository has that much uncommitted data",
             )
         tokens_seen.add(token)
-        logger.info("repository %s: uncommitted data, page %d", repository, pages)
+        logger.debug("repository %s: uncommitted data, page %d", repository, pages)
+        RUN_PROGRESS.count("pages", pages)
 
 
 def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[str]:
