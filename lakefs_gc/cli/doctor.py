@@ -16,6 +16,7 @@ from lakefs_gc.formats.ids import is_shard, is_slice_id
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT, is_new_enough
+from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.open import open_store
@@ -30,11 +31,12 @@ _DATA = "data/"
 def examine(
     settings: Settings, find_credentials: Callable[[], ServerCredentials], repository: str = ""
 ) -> list[Finding]:
-    """Check Java, the lakeFS server and, with a repository, its namespace and its store.
+    """Check Java, the Dagster instance, the lakeFS server and, with a repository, its namespace and its store.
 
-    Changes nothing, except that it writes and deletes a probe object in the folder of the reports.
+    Changes nothing, except that it writes and deletes a probe object in the folder of the reports, and that Dagster
+    creates its database in a new ``DAGSTER_HOME``.
     """
-    findings = [_java()]
+    findings = [_java(), *_dagster()]
     try:
         server = LakeFSClient(find_credentials(), settings.lakefs)
         version = server.version()
@@ -54,6 +56,29 @@ def _java() -> Finding:
     except LakeFSGCError as error:
         return _failed("Java", error)
     return Finding("Java", "ok", f"version {java_version(home / 'bin' / 'java')} in {home}")
+
+
+def _dagster() -> Iterator[Finding]:
+    check = "Dagster instance"
+    try:
+        with configured_instance() as instance:
+            if instance is None:
+                yield Finding(
+                    check,
+                    "warn",
+                    "none: DAGSTER_HOME is not set. Each command works in a temporary folder and keeps nothing there",
+                    "run `lakefs-gc init`, and set DAGSTER_HOME as it says",
+                )
+                return
+            found = list(traits(instance))
+    except LakeFSGCError as error:
+        yield _failed(check, error)
+        return
+    if not any(trait.remedy for trait in found):
+        yield Finding(check, "ok", "; ".join(trait.detail for trait in found))
+    for trait in found:
+        if trait.remedy:
+            yield Finding(check, "warn", trait.detail, trait.remedy)
 
 
 def _version(version: str) -> Finding:
@@ -116,7 +141,7 @@ def _repository(server: LakeFSClient, settings: Settings, repository: Repository
     yield _attempt("store: write and delete", lambda: _write_and_delete(store))
     yield _clock(store, settings)
     yield _space_after_deletes(store, settings)
-    yield _attempt("backups", lambda: _backups(settings, server))
+    yield _backups(settings, server)
 
 
 def _optimized_listings(folders: list[str], settings: Settings) -> Finding:
@@ -211,9 +236,18 @@ def _space_after_deletes(store: ObjectStore, settings: Settings) -> Finding:
     )
 
 
-def _backups(settings: Settings, server: LakeFSClient) -> tuple[Verdict, str]:
+def _backups(settings: Settings, server: LakeFSClient) -> Finding:
     if not settings.backup.url and not settings.backup.required_before_sweep:
-        return "ok", "none: backup.url is not set, so deleted objects cannot be restored"
+        return Finding(
+            "backups",
+            "warn",
+            "none: backup.url is not set, so objects that a sweep deletes cannot be restored",
+            "set url in [backup] to a location that no repository uses, and required_before_sweep = true",
+        )
+    return _attempt("backups", lambda: _write_backup(settings, server))
+
+
+def _write_backup(settings: Settings, server: LakeFSClient) -> tuple[Verdict, str]:
     location = open_store(open_backup_location(settings, server))
     probe = f".lakefs-gc-doctor-{uuid4().hex}"
     location.put(probe, b"lakefs-gc doctor")

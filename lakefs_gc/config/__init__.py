@@ -8,7 +8,14 @@ from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
 from lakefs_gc.config.safety import Protections, SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
-from lakefs_gc.config.settings import CONFIG_FILE, CONFIG_VARIABLE, REPOSITORY_NAME, Settings, load_settings
+from lakefs_gc.config.settings import (
+    CONFIG_FILE,
+    CONFIG_VARIABLE,
+    REPOSITORY_NAME,
+    Settings,
+    load_settings,
+    settings_from,
+)
 from lakefs_gc.config.sweep import MANUAL, SweepPolicy, SweepSettings
 
 __all__ = [
@@ -31,4 +38,5 @@ __all__ = [
     "load_settings",
     "parse_duration_hours",
     "server_root",
+    "settings_from",
 ]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -192,13 +193,20 @@ def load_settings(file: Path | None = None) -> Settings:
             remedy=f"Create it, or correct --config or {CONFIG_VARIABLE}",
         )
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+        content = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}", remedy="Correct the file") from error
+    return settings_from(content, path)
+
+
+def settings_from(content: Mapping[str, Any], source: object) -> Settings:
+    """Return settings from their values. Raise ``ConfigurationError``, which names ``source`` and each problem."""
+    try:
+        return Settings.model_validate(dict(content))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {_plain(e['type'], e['msg'])}" for e in error.errors())
         raise ConfigurationError(
-            f"{path}: {problems}",
+            f"{source}: {problems}",
             remedy="Correct these settings. The configuration reference in the documentation lists all of them",
         ) from error
 

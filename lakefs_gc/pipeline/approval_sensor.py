@@ -13,7 +13,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from dagster import (
-    AssetKey,
     AssetMaterialization,
     AssetRecordsFilter,
     DagsterInstance,
@@ -32,7 +31,7 @@ from lakefs_gc.engine.run import repository_of
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.pipeline.summaries import approval_metadata
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,6 @@ ReadApprovals = Callable[[str], list[PendingApproval]]
 """Return the pending approvals of a repository. Raise ``LakeFSGCError`` if they cannot be read."""
 
 INTERVAL_SECONDS = 60
-_APPROVAL = AssetKey("sweep_approval")
 _AT_ONCE = 8
 _RECORDS = 100
 """How many recorded approvals of one mark are compared."""
@@ -56,25 +54,26 @@ class Reading(NamedTuple):
     failures: dict[str, str]
 
 
-def approval_sensor(settings: Settings, read: ReadApprovals | None = None) -> SensorDefinition:
+def approval_sensor(settings: Settings, read: ReadApprovals | None = None, names: Names = OWN) -> SensorDefinition:
     """Return the sensor for the repositories of the settings and of the partitions."""
 
     @sensor(
-        name="approvals_in_namespaces",
+        name=names.name("approvals_in_namespaces"),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
         description="Records approvals that were made elsewhere: on the command line of another machine, or in another "
         "Dagster instance. The sensor sweep_after_mark then starts their sweeps.",
     )
     def approvals_in_namespaces(context: SensorEvaluationContext) -> SensorResult:
-        partitions = context.instance.get_dynamic_partitions(str(gc_runs.name))
+        partitions = context.instance.get_dynamic_partitions(str(names.runs.name))
         repositories = sorted({*settings.repositories, *map(repository_of, partitions)})
-        reading = read_all(context.instance, repositories, read or read_namespaces(settings), settings.repositories)
+        reader = read or read_namespaces(settings)
+        reading = read_all(context.instance, repositories, reader, settings.repositories, names)
         run_keys = sorted({approval.run_key for approval in reading.new} - set(partitions))
         return SensorResult(
             skip_reason=_summary(repositories, reading),
-            asset_events=[as_materialization(approval) for approval in reading.new],
-            dynamic_partitions_requests=[gc_runs.build_add_request(run_keys)] if run_keys else [],
+            asset_events=[as_materialization(approval, names) for approval in reading.new],
+            dynamic_partitions_requests=[names.runs.build_add_request(run_keys)] if run_keys else [],
         )
 
     return approvals_in_namespaces
@@ -91,7 +90,11 @@ def read_namespaces(settings: Settings) -> ReadApprovals:
 
 
 def read_all(
-    instance: DagsterInstance, repositories: Collection[str], read: ReadApprovals, configured: Collection[str]
+    instance: DagsterInstance,
+    repositories: Collection[str],
+    read: ReadApprovals,
+    configured: Collection[str],
+    names: Names = OWN,
 ) -> Reading:
     """Read the approvals of each repository, several at once. A repository that fails or hangs does not block others.
 
@@ -105,7 +108,7 @@ def read_all(
     failures: dict[str, str] = {}
     for future, repository in futures.items():
         try:
-            new += _not_recorded(instance, future.result(timeout=0))
+            new += _not_recorded(instance, future.result(timeout=0), names)
         except RepositoryNotFoundError as error:
             if repository in configured:
                 failures[repository] = error.message
@@ -118,22 +121,24 @@ def read_all(
     return Reading(new, failures)
 
 
-def as_materialization(approval: PendingApproval) -> AssetMaterialization:
+def as_materialization(approval: PendingApproval, names: Names = OWN) -> AssetMaterialization:
     """Return the record of an approval that was made elsewhere."""
     return AssetMaterialization(
-        _APPROVAL,
+        names.key("sweep_approval"),
         description="Read from the namespace: the approval was made outside this Dagster instance.",
         partition=approval.run_key,
         metadata=approval_metadata(approval.approval),
     )
 
 
-def _not_recorded(instance: DagsterInstance, approvals: Iterable[PendingApproval]) -> list[PendingApproval]:
-    return [approval for approval in approvals if not _is_recorded(instance, approval)]
+def _not_recorded(
+    instance: DagsterInstance, approvals: Iterable[PendingApproval], names: Names
+) -> list[PendingApproval]:
+    return [approval for approval in approvals if not _is_recorded(instance, approval, names)]
 
 
-def _is_recorded(instance: DagsterInstance, approval: PendingApproval) -> bool:
-    records_filter = AssetRecordsFilter(asset_key=_APPROVAL, asset_partitions=[approval.run_key])
+def _is_recorded(instance: DagsterInstance, approval: PendingApproval, names: Names) -> bool:
+    records_filter = AssetRecordsFilter(asset_key=names.key("sweep_approval"), asset_partitions=[approval.run_key])
     records = instance.fetch_materializations(records_filter, limit=_RECORDS).records
     return any(
         (recorded := record.asset_materialization) is not None

@@ -26,13 +26,10 @@ def check_specs(asset: str) -> list[AssetCheckSpec]:
         ]
 
 
-def check_results(
-    asset: str, checks: tuple[Check, ...], numbers: Mapping[str, Mapping[str, float]]
-) -> list[AssetCheckResult]:
-    """Return the check results of a mark as results of asset checks, with the ``numbers`` of each check."""
+def check_results(checks: tuple[Check, ...], numbers: Mapping[str, Mapping[str, float]]) -> list[AssetCheckResult]:
+    """Return the check results of a mark as results of the checks of its asset, with the ``numbers`` of each check."""
     return [
         AssetCheckResult(
-            asset_key=asset,
             check_name=check.name,
             passed=check.passed,
             severity=AssetCheckSeverity(check.severity.value),

@@ -33,7 +33,7 @@ from lakefs_gc.pipeline.assets import (
     uncommitted,
     unmatched,
 )
-from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_forecast, gc_mark, gc_sweep
+from lakefs_gc.pipeline.jobs import JOBS
 from lakefs_gc.pipeline.metadata import column_schema
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
@@ -67,8 +67,8 @@ def build_definitions(settings: Settings) -> Definitions:
     Raises ``ConfigurationError`` for settings that Dagster does not accept.
     """
     return Definitions(
-        assets=_assets(settings),
-        jobs=[gc_mark, gc_forecast, gc_backup, gc_approve, gc_sweep],
+        assets=build_assets(settings),
+        jobs=list(JOBS),
         schedules=[mark_schedule(settings)],
         sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
         # One process and one Spark session for each run. Dagster's default would start a JVM for every step.
@@ -88,7 +88,8 @@ def build_resources(settings: Settings) -> dict[str, Any]:
     return {"lakefs": lakefs, "settings": configured, "spark": spark, "parquet": parquet, "engine": engine}
 
 
-def _assets(settings: Settings) -> list[AssetsDefinition]:
+def build_assets(settings: Settings) -> list[AssetsDefinition]:
+    """Return the assets. Those that need Spark are jobs on EMR if the settings say so."""
     assets = [_described(asset, settings) for asset in load_assets_from_modules(_MODULES)]
     if settings.emr is None:
         return assets

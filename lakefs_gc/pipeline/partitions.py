@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dagster import DynamicPartitionsDefinition, PartitionedConfig, PartitionsDefinition
+from dagster import PartitionedConfig, PartitionsDefinition
 
 from lakefs_gc.engine.run import repository_of
+from lakefs_gc.pipeline.names import OWN, Names
 
-gc_runs = DynamicPartitionsDefinition(name="gc_runs")
+gc_runs = OWN.runs
 
 REPOSITORY_TAG = "lakefs_gc/repository"
 """Tag of a Dagster run. ``dagster.yaml`` limits runs to one at a time for each of its values."""
@@ -19,9 +20,10 @@ def repository_tags(run_key: str) -> Mapping[str, str]:
     return {REPOSITORY_TAG: repository_of(run_key)}
 
 
-repository_config: PartitionedConfig[PartitionsDefinition[str]] = PartitionedConfig(
-    partitions_def=gc_runs,
-    run_config_for_partition_key_fn=lambda _: {},
-    tags_for_partition_key_fn=repository_tags,
-)
-"""Empty run configuration. It adds the repository's tag to each run of a job."""
+def repository_config(names: Names) -> PartitionedConfig[PartitionsDefinition[str]]:
+    """Return an empty run configuration. It adds the repository's tag to each run of a job."""
+    return PartitionedConfig(
+        partitions_def=names.runs,
+        run_config_for_partition_key_fn=lambda _: {},
+        tags_for_partition_key_fn=repository_tags,
+    )

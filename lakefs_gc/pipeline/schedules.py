@@ -13,16 +13,20 @@ from dagster import (
     SkipReason,
     schedule,
 )
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.jobs import gc_mark
-from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
+from lakefs_gc.pipeline.names import OWN, Names
+from lakefs_gc.pipeline.partitions import repository_tags
 
 
-def mark_schedule(settings: Settings) -> ScheduleDefinition:
-    """Return the schedule that runs ``gc_mark`` for each configured repository. It is stopped by default.
+def mark_schedule(
+    settings: Settings, job: UnresolvedAssetJobDefinition = gc_mark, names: Names = OWN
+) -> ScheduleDefinition:
+    """Return the schedule that runs ``job`` for each configured repository. It is stopped by default.
 
     Raises ``ConfigurationError`` for a cron expression that Dagster cannot read.
     """
@@ -34,14 +38,14 @@ def mark_schedule(settings: Settings) -> ScheduleDefinition:
         # The run is named after the time of the tick, so a tick that is evaluated twice starts one run.
         tick = context.scheduled_execution_time
         run_keys = [new_run_key(repository, tick) for repository in settings.repositories]
-        context.instance.add_dynamic_partitions(str(gc_runs.name), run_keys)
+        context.instance.add_dynamic_partitions(str(names.runs.name), run_keys)
         for run_key in run_keys:
             yield RunRequest(run_key=run_key, partition_key=run_key, tags=dict(repository_tags(run_key)))
 
     try:
         return schedule(
-            name="mark_repositories",
-            job=gc_mark,
+            name=names.name("mark_repositories"),
+            job=job,
             cron_schedule=settings.schedule.cron,
             execution_timezone=settings.schedule.timezone,
             default_status=DefaultScheduleStatus.STOPPED,

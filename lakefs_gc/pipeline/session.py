@@ -6,10 +6,8 @@ The command line and the demo use the Dagster instance of ``DAGSTER_HOME``, or a
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,12 +20,13 @@ from pyspark import SparkContext
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import ConfigurationError, InterruptedRunError, LakeFSGCError
+from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.code_location import build_definitions
+from lakefs_gc.pipeline.instances import configured_instance
 from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
 from lakefs_gc.pipeline.resources.run_lock import process_tags
@@ -36,7 +35,6 @@ from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 Facts = dict[str, Any]
 
 _INTERRUPTIONS = (DagsterExecutionInterruptedError, KeyboardInterrupt)
-_INSTANCE_FILE = "dagster.yaml"
 _JAVA_ENDS_WITHIN_SECONDS = 20
 
 # Stages log through Python's logging. Dagster's own event stream stays in its instance.
@@ -60,14 +58,10 @@ class GCSession:
         both, use an ephemeral instance and a temporary workspace. Raises ``ConfigurationError`` if ``DAGSTER_HOME`` is
         not a folder.
         """
-        if home := os.environ.get("DAGSTER_HOME"):
-            _refuse_unless_folder(home)
-            with DagsterInstance.get() as instance:
-                yield cls(settings, instance)
-        elif Path(_INSTANCE_FILE).exists():
-            with DagsterInstance.from_config(str(Path.cwd())) as instance:
-                yield cls(settings, instance)
-        else:
+        with configured_instance() as configured:
+            if configured is not None:
+                yield cls(settings, configured)
+                return
             with TemporaryDirectory(prefix="lakefs-gc-") as folder, DagsterInstance.ephemeral() as instance:
                 work_url = settings.work_url or f"file://{folder}/work"
                 try:
@@ -158,18 +152,6 @@ class GCSession:
             for event in result.get_asset_materialization_events()
             if event.asset_key is not None
         }
-
-
-def _refuse_unless_folder(home: str) -> None:
-    folder = Path(home).expanduser()
-    if not folder.is_absolute():
-        raise ConfigurationError(
-            f"DAGSTER_HOME is {home!r}, a relative path", remedy="set it to an absolute path, or unset it"
-        )
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"DAGSTER_HOME is {home!r}, which is not a folder", remedy=f"run `mkdir -p {home}`, or unset it"
-        )
 
 
 def _stop_spark() -> None:

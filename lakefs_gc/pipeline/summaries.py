@@ -15,6 +15,7 @@ from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
+from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.report.markdown import list_markdown, next_markdown
 from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.tables import Table, tables
@@ -23,9 +24,9 @@ from lakefs_gc.units import human_bytes
 _BRANCHES_SHOWN = 20
 
 
-def mark_metadata(mark: Mark, page: MarkPage, report_url: str) -> Metadata:
+def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OWN) -> Metadata:
     """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
-    approval = f"ops:\n  sweep_approval:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
+    approval = f"ops:\n  {names.name('sweep_approval')}:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
     if page.next.overrides:
         approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
     shown = {table.name: table for table in tables(page)}

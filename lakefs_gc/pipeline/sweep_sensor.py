@@ -34,6 +34,7 @@ from dagster import (
     SensorResult,
     sensor,
 )
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from lakefs_gc.config import MANUAL, SweepPolicy, SweepSettings
 from lakefs_gc.engine.records.approval import POLICY
@@ -41,13 +42,11 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Clock, utc_now
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.jobs import gc_sweep
-from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
+from lakefs_gc.pipeline.names import OWN, Names
+from lakefs_gc.pipeline.partitions import repository_tags
 
 logger = logging.getLogger(__name__)
 
-_MARK = AssetKey("mark")
-_APPROVAL = AssetKey("sweep_approval")
-_SWEEP = AssetKey("sweep")
 _PAGE = 500
 _INTERVAL_SECONDS = 30
 # Storage order and times may disagree for records of several machines, by at most the allowed clock skew (rule 2).
@@ -155,21 +154,27 @@ class Tick(NamedTuple):
     deleted_partitions: list[str]
 
 
-def sweep_sensor(settings: SweepSettings, clock: Clock = utc_now) -> SensorDefinition:
+def sweep_sensor(
+    settings: SweepSettings,
+    clock: Clock = utc_now,
+    job: UnresolvedAssetJobDefinition = gc_sweep,
+    names: Names = OWN,
+) -> SensorDefinition:
     """Return the sensor for a policy (see ``SweepSettings.policy``).
 
     It is running by default. With the default policy, ``manual``, it starts only approved sweeps.
     """
 
     @sensor(
-        name="sweep_after_mark",
-        job=gc_sweep,
+        name=names.name("sweep_after_mark"),
+        job=job,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
         description=_DESCRIPTIONS[settings.policy].format(hours=settings.delay_hours),
     )
     def sweep_after_mark(context: SensorEvaluationContext) -> SensorResult:
-        tick = evaluate(context.instance, SensorCursor.from_json(context.cursor), settings, clock().timestamp())
+        cursor_before = SensorCursor.from_json(context.cursor)
+        tick = evaluate(context.instance, cursor_before, settings, clock().timestamp(), names)
         cursor = tick.cursor.to_json()
         if tick.requests:
             return SensorResult(run_requests=tick.requests, cursor=cursor)
@@ -196,13 +201,19 @@ def _skip_reason(tick: Tick) -> str:
 
 
 def evaluate(
-    instance: DagsterInstance, cursor: SensorCursor, settings: SweepSettings, now_epoch_seconds: float
+    instance: DagsterInstance,
+    cursor: SensorCursor,
+    settings: SweepSettings,
+    now_epoch_seconds: float,
+    names: Names = OWN,
 ) -> Tick:
     """Evaluate one tick: request the sweeps of marks that are approved, or due by the policy, and not yet swept."""
     requests: list[RunRequest] = []
     # Marks that wait because of a former policy now need a person.
     waiting = list(cursor.waiting) if settings.policy != "manual" else []
-    marks, last_mark = _new_since(Position(cursor.mark_storage_id, cursor.mark_epoch_seconds), instance, _MARK)
+    marks, last_mark = _new_since(
+        Position(cursor.mark_storage_id, cursor.mark_epoch_seconds), instance, names.key("mark")
+    )
     if settings.policy != "manual":
         delay_seconds = settings.policy_delay_hours * 3600
         # An empty mark needs no sweep. A mark that was made under another policy is swept only if both policies permit
@@ -211,21 +222,22 @@ def evaluate(
         new = [WaitingMark.of(mark, max(delay_seconds, mark.delay_seconds)) for mark in by_policy]
         waiting += [mark for mark in new if mark not in cursor.waiting]
     last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
-    approvals, last_approval = _new_since(last_approval, instance, _APPROVAL)
+    approvals, last_approval = _new_since(last_approval, instance, names.key("sweep_approval"))
     for approval in approvals:
         # The decision of a person replaces the policy. That also holds for the part that the person did not approve.
         waiting = [other for other in waiting if other.digest != approval.digest]
-        if not _is_swept(instance, approval, approval.storage_id):
+        if not _is_swept(instance, approval, names, approval.storage_id):
             # Approving again after a failed sweep starts a new sweep, so the key contains the time of the approval.
             time = f"{approval.approved_epoch_seconds:.6f}"
             key = f"{approval.run_key}:{approval.digest}:approval-{time}{approval.only.suffix}"
             if key not in {request.run_key for request in requests}:
                 config = SweepConfig(mark_id=approval.mark_id, only=approval.only)
-                requests.append(_request(approval.run_key, config, key))
+                requests.append(_request(approval.run_key, config, key, names))
     due = [mark for mark in waiting if mark.due_epoch_seconds <= now_epoch_seconds]
-    requests += [_request_by_policy(mark, settings.policy) for mark in due if not _is_swept(instance, mark)]
+    unswept = [mark for mark in due if not _is_swept(instance, mark, names)]
+    requests += [_request_by_policy(mark, settings.policy, names) for mark in unswept]
     left = tuple(mark for mark in waiting if mark not in due)
-    startable, deleted_partitions = _with_partition(instance, requests)
+    startable, deleted_partitions = _with_partition(instance, requests, names)
     next_cursor = SensorCursor(
         mark_storage_id=last_mark.storage_id,
         approval_storage_id=last_approval.storage_id,
@@ -236,12 +248,14 @@ def evaluate(
     return Tick(startable, next_cursor, deleted_partitions)
 
 
-def _with_partition(instance: DagsterInstance, requests: list[RunRequest]) -> tuple[list[RunRequest], list[str]]:
+def _with_partition(
+    instance: DagsterInstance, requests: list[RunRequest], names: Names
+) -> tuple[list[RunRequest], list[str]]:
     """Return the requests whose partition exists, and the partitions of the others.
 
     A request for a deleted partition would fail this tick and each later one, so no repository would be swept.
     """
-    partitions = set(instance.get_dynamic_partitions(str(gc_runs.name))) if requests else set()
+    partitions = set(instance.get_dynamic_partitions(str(names.runs.name))) if requests else set()
     deleted = [str(request.partition_key) for request in requests if request.partition_key not in partitions]
     for run_key in deleted:
         logger.warning(
@@ -316,27 +330,30 @@ def _mark_records(records: Sequence[EventLogRecord], asset: AssetKey) -> list[Ma
     return mark_records
 
 
-def _is_swept(instance: DagsterInstance, mark: MarkRecord | WaitingMark, after_storage_id: int = 0) -> bool:
+def _is_swept(
+    instance: DagsterInstance, mark: MarkRecord | WaitingMark, names: Names, after_storage_id: int = 0
+) -> bool:
     """Return whether a sweep of this mark succeeded after a record, for example on the command line.
 
     For the approval of a part or of the whole mark, the sweep must have been of everything that was approved. For a
     mark that waits for its policy, any sweep counts: then a person has decided what is swept.
     """
-    sweeps = _mark_records(_records_after(after_storage_id, instance, _SWEEP, partitions=[mark.run_key]), _SWEEP)
+    sweep = names.key("sweep")
+    sweeps = _mark_records(_records_after(after_storage_id, instance, sweep, partitions=[mark.run_key]), sweep)
     approved = mark.only if isinstance(mark, MarkRecord) else None
-    return any(sweep.digest == mark.digest and (approved is None or sweep.only.covers(approved)) for sweep in sweeps)
+    return any(record.digest == mark.digest and (approved is None or record.only.covers(approved)) for record in sweeps)
 
 
-def _request_by_policy(mark: WaitingMark, policy: SweepPolicy) -> RunRequest:
+def _request_by_policy(mark: WaitingMark, policy: SweepPolicy, names: Names) -> RunRequest:
     via = f"{POLICY}{policy}"
     config = SweepConfig(mark_id=mark.mark_id, approve_digest=mark.digest, approved_by=_BY_POLICY, approved_via=via)
-    return _request(mark.run_key, config, f"{mark.run_key}:{mark.digest}:policy-{policy}")
+    return _request(mark.run_key, config, f"{mark.run_key}:{mark.digest}:policy-{policy}", names)
 
 
-def _request(partition: str, config: SweepConfig, key: str) -> RunRequest:
+def _request(partition: str, config: SweepConfig, key: str, names: Names) -> RunRequest:
     return RunRequest(
         run_key=key,
         partition_key=partition,
-        run_config=RunConfig(ops={"sweep": config}),
+        run_config=RunConfig(ops={names.name("sweep"): config}),
         tags=dict(repository_tags(partition)),
     )

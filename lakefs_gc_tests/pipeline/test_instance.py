@@ -18,6 +18,8 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.demo.ui import write_settings
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
 
 PACKAGE = Path(str(files("lakefs_gc")))
@@ -50,6 +52,41 @@ def test_instance_behaves_as_the_design_says(home: Path) -> None:
         assert instance.get_runs_count() == 1
     with DagsterInstance.from_ref(InstanceRef.from_dir(str(home))) as again:
         assert again.get_runs_count() == 1
+
+
+def test_doctor_says_what_an_instance_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with configured_instance() as instance:
+        assert instance is None
+    home = tmp_path / "home"
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with pytest.raises(ConfigurationError, match="not a folder"), configured_instance():
+        pass
+    home.mkdir()
+
+    def lacks() -> list[str]:
+        with configured_instance() as instance:
+            assert instance is not None
+            return [trait.remedy for trait in traits(instance) if trait.remedy]
+
+    one_run, monitoring, telemetry = lacks()
+    assert "dagster instance concurrency set <prefix>__runs 1" in one_run
+    assert "run_monitoring" in monitoring
+    assert "telemetry" in telemetry
+    # Another pool, or a greater limit, does not help.
+    with configured_instance() as instance:
+        assert instance is not None
+        instance.event_log_storage.set_concurrency_slots("lakefs_gc__runs", 2)
+        instance.event_log_storage.set_concurrency_slots("database", 1)
+    assert one_run in lacks()
+    with configured_instance() as instance:
+        assert instance is not None
+        instance.event_log_storage.set_concurrency_slots("lakefs_gc__runs", 1)
+    assert lacks() == [monitoring, telemetry]
+    write_settings(home, Settings())
+    assert lacks() == []
+    (home / "dagster.yaml").write_text("run_retries: {enabled: true}\n")
+    assert any("run_retries" in remedy for remedy in lacks())
 
 
 def _run() -> DagsterRun:

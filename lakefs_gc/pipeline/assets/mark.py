@@ -1,6 +1,6 @@
 """Asset ``mark``: the durable decision which objects to delete."""
 
-from dagster import MaterializeResult, asset
+from dagster import AssetExecutionContext, MaterializeResult, asset
 
 from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE
 from lakefs_gc.engine.decide.check_numbers import check_numbers
@@ -15,6 +15,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.pipeline.checks import check_results, check_specs
 from lakefs_gc.pipeline.failures import failures_shown
+from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import mark_metadata
@@ -76,6 +77,7 @@ def mark(
         longest_commit_minutes=settings.safety.longest_commit_minutes,
         first_slice=str(store_listing.manifest.facts.get(FIRST_SLICE) or ""),
     )
+    names = Names.of(AssetExecutionContext.get().asset_key)
     context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     store = context.open_store(run.store)
     contents = overview(store, written)
@@ -83,6 +85,6 @@ def mark(
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)
     return MaterializeResult(
-        metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}"),
-        check_results=check_results("mark", written.checks, check_numbers(evidence, context.safety)),
+        metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}", names),
+        check_results=check_results(written.checks, check_numbers(evidence, context.safety)),
     )

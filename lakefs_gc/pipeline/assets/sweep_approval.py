@@ -10,6 +10,7 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.launches import refuse_mark_of_same_launch
+from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import approval_metadata
@@ -51,7 +52,7 @@ def sweep_approval(
     The approval is void if the mark's digest changes. It is refused while a check of the mark fails, unless you
     override that check by name. Review the mark first, then materialize only this asset.
     """
-    refuse_mark_of_same_launch(context, mark.key)
+    refuse_mark_of_same_launch(context, Names.of(context.asset_key).key("mark"))
     run_context = engine.context()
     settings, server = run_context.settings, run_context.server
     marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
