@@ -9,11 +9,11 @@ from dagster import AssetCheckResult, AssetCheckSeverity, AssetCheckSpec
 from dagster._utils.warnings import PreviewWarning
 
 from lakefs_gc.engine.records.check import CHECKS, Check
-from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.report.meanings import MEANINGS
 
 
-def check_specs(asset: str) -> list[AssetCheckSpec]:
+def check_specs(asset: str, names: Names = OWN) -> list[AssetCheckSpec]:
     """Return the spec of each check. A failed check of severity ERROR blocks the assets downstream in the same run.
 
     The checks have the partitions of the asset: otherwise the UI shows those of the repository that ran last.
@@ -21,7 +21,9 @@ def check_specs(asset: str) -> list[AssetCheckSpec]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PreviewWarning)  # of partitions of checks
         return [
-            AssetCheckSpec(name, asset=asset, description=description, blocking=True, partitions_def=gc_runs)
+            AssetCheckSpec(
+                name, asset=names.key(asset), description=description, blocking=True, partitions_def=names.runs
+            )
             for name, description in CHECKS.items()
         ]
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dagster import (
-    AssetCheckSpec,
     AssetIn,
     AssetsDefinition,
     AssetSelection,
@@ -28,6 +27,7 @@ from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.notify import Notify
 from lakefs_gc.pipeline.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
 from lakefs_gc.pipeline.jobs import JOBS, gc_mark, gc_sweep
 from lakefs_gc.pipeline.names import POOL, Names
@@ -106,10 +106,7 @@ def _embedded_asset(definition: AssetsDefinition, names: Names) -> AssetsDefinit
         io_manager_key=names.name("parquet"),
         partitions_def=names.runs,
         group_name=names.name(str(spec.group_name)),
-        check_specs=[
-            AssetCheckSpec(check.name, asset=names.key(name), description=check.description, blocking=check.blocking)
-            for check in definition.check_specs
-        ],
+        check_specs=check_specs(name, names) if list(definition.check_specs) else None,
         owners=list(spec.owners),
         kinds=set(spec.kinds),
         pool=None if name in _NOT_POOLED else names.name(POOL),

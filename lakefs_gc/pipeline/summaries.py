@@ -26,7 +26,8 @@ _BRANCHES_SHOWN = 20
 
 def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OWN) -> Metadata:
     """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
-    approval = f"ops:\n  {names.name('sweep_approval')}:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
+    op = names.name("sweep_approval")
+    approval = f"ops:\n  {op}:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
     if page.next.overrides:
         approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
     shown = {table.name: table for table in tables(page)}

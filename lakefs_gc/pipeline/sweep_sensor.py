@@ -338,10 +338,10 @@ def _is_swept(
     For the approval of a part or of the whole mark, the sweep must have been of everything that was approved. For a
     mark that waits for its policy, any sweep counts: then a person has decided what is swept.
     """
-    sweep = names.key("sweep")
-    sweeps = _mark_records(_records_after(after_storage_id, instance, sweep, partitions=[mark.run_key]), sweep)
+    key = names.key("sweep")
+    sweeps = _mark_records(_records_after(after_storage_id, instance, key, partitions=[mark.run_key]), key)
     approved = mark.only if isinstance(mark, MarkRecord) else None
-    return any(record.digest == mark.digest and (approved is None or record.only.covers(approved)) for record in sweeps)
+    return any(sweep.digest == mark.digest and (approved is None or sweep.only.covers(approved)) for sweep in sweeps)
 
 
 def _request_by_policy(mark: WaitingMark, policy: SweepPolicy, names: Names) -> RunRequest:
