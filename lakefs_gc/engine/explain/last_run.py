@@ -63,7 +63,10 @@ class LastRun:
         found: dict[str, list[str]] = {}
         for key in files.keys:
             try:
-                source = pa.BufferReader(store.read(key))
+                data = store.read(key)
+                if len(data) != self.manifests[stage].files[key.rpartition("/data/")[2]]:
+                    raise OSError(f"{key} has another size than it was written with")
+                source = pa.BufferReader(data)
                 table = pq.read_table(
                     source,
                     columns=list(dict.fromkeys(["address", column])),
