@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lakefs_gc.api import marks as marks
+from typing import Any
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Load the Python API when it is first used: it loads Arrow, pandas and the lakeFS client, a second."""
+    """Load the Python API when it is first used: it loads Arrow, pandas and the lakeFS client, two seconds."""
     if name == "marks":
         return import_module("lakefs_gc.api").marks
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
