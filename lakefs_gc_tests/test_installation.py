@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).parents[1]
 TIMEOUT_SECONDS = 1200
-ASSETS = 13
+ASSETS = 14
 
 
 @pytest.fixture(scope="module")
