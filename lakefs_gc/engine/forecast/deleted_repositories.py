@@ -8,7 +8,7 @@ these credentials cannot see, may use the folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -69,7 +69,7 @@ def find_unused_namespaces(
             used.add(settings.reach(repository.storage_namespace).folder_url)
         except LakeFSGCError as error:
             not_read[repository.storage_namespace] = error.message
-    suspects = dict(_recorded(workspace, names, settings)) if workspace else {}
+    suspects = _recorded(workspace, names, settings, not_read) if workspace else {}
     for parent in sorted({_parent(url) for url in used} - {""}):
         try:
             folders, _ = open_store(StoreLocation(parent)).list_level()
@@ -96,16 +96,21 @@ def find_unused_namespaces(
     return Findings(found, not_read)
 
 
-def _recorded(workspace: Workspace, names: set[str], settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the namespaces of runs of repositories that do not exist any more, each with how it is known."""
+def _recorded(workspace: Workspace, names: set[str], settings: Settings, not_read: dict[str, str]) -> dict[str, str]:
+    """Return the namespaces of runs of repositories that do not exist any more, each with how it is known."""
+    recorded = {}
     for name in workspace.repositories():
         if name in names or not re.fullmatch(REPOSITORY_NAME, name):
             continue
-        run_key = next(workspace.listed_runs(name), "")
-        if run_key:
-            run = GCRun.of(workspace.manifest(run_key, LISTING))
-            url = settings.reach(run.namespace).folder_url
-            yield url, f"run {run_key} collected repository {name}, which the server does not list"
+        try:
+            run_key = next(workspace.listed_runs(name), "")
+            if run_key:
+                namespace = GCRun.of(workspace.manifest(run_key, LISTING)).namespace
+                reason = f"run {run_key} collected repository {name}, which the server does not list"
+                recorded[settings.reach(namespace).folder_url] = reason
+        except LakeFSGCError as error:
+            not_read[f"the namespace of {name}"] = error.message
+    return recorded
 
 
 def _parent(url: str) -> str:
