@@ -93,7 +93,12 @@ def held_files(
         located = cache.locate(spark, files.withColumn("store_url", F.lit(run.store.folder_url)), cores=cores)
         return located.mapInArrow(_read_files(cache, cores, hold_columns(classes)), schema)
 
-    existing = metaranges.join(metadata.select("range_id"), "range_id", "left_semi")
+    existing = metaranges.join(metadata.select("range_id", "last_modified"), "range_id")
+    if protected_since is not None:
+        # The days also protect a metarange that was written since then for a commit with an older date.
+        age = f"age_{protected_since[0]}"
+        existing = existing.withColumn(age, F.least(age, _days_protected(protected_since[1])))
+    existing = existing.drop("last_modified")
     missing = metaranges.join(metadata.select("range_id"), "range_id", "left_anti")
     visible = read(existing).unionByName(missing.withColumn("unreadable", F.lit(1)))
     output = StageOutput(_merged(visible, classes), began_at)
@@ -122,10 +127,14 @@ def _unnamed(name: str, protected_since: tuple[int, datetime] | None) -> Column:
     if name == "unseen":
         return F.lit(1)
     if protected_since is not None and name == f"age_{protected_since[0]}":
-        since = F.lit(protected_since[1]).cast("double")
-        days = F.floor((since - F.col("last_modified").cast("double")) / 86400).cast("int")
-        return F.when(days < 0, days)
+        return _days_protected(protected_since[1])
     return F.lit(None).cast("int")
+
+
+def _days_protected(since: datetime) -> Column:
+    """Return the age of a file in the class of ``safety.protect.days``; null for a file that is not protected."""
+    days = F.floor((F.lit(since).cast("double") - F.col("last_modified").cast("double")) / 86400).cast("int")
+    return F.when(days < 0, days)
 
 
 def _merged(files: DataFrame, classes: int) -> DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -81,6 +83,48 @@ def test_the_forecast_of_rules_is_the_mark_after_they_are_set(spark: SparkSessio
     assert [branch.idle_days for branch in made.branches] == [25, 1]
     assert [branch.shown for branch in made.branches] == [Total(2, 202), Total(1, 5)]
     assert only_this_branch(made) == {0: Total(2, 202), 1: Total(1, 5)}
+
+
+@pytest.mark.long(40)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.of_ci) for seed in (2, 5))])
+def test_random_histories(seed: int, spark: SparkSession, repository: LakeRepository) -> None:
+    """The rules of a random history get shorter or longer; what is unknown under longer rules may be marked or not."""
+    chance = random.Random(seed)
+    random_history(repository, chance)
+    protect = Protections(
+        tags=chance.choice([(), ("t*",)]), last_commits=chance.choice([0, 2]), days=chance.choice([0, 7])
+    )
+    safety = repository.lake.settings.safety.model_copy(update={"protect": protect})
+    repository.keep_days(chance.choice([3, 12, 60]), b1=chance.choice([0, 25]))
+    collector = Collector(spark, repository, safety=safety)
+    collector.collect(until="kept")
+    made = forecast_with(collector, "main", "b2")
+    rules = GCRules(chance.choice([1, 9, 30]), {name: chance.choice([0, 8, 50]) for name in ("main", "b2")})
+    repository.keep_days(rules.default_retention_days, **rules.branches)
+    marked, expected = candidates(spark, repository, safety), outlook(made, rules)
+    assert expected.total.objects <= marked.objects <= (expected.total + expected.unknown).objects
+    assert expected.total.size_bytes <= marked.size_bytes <= (expected.total + expected.unknown).size_bytes
+    assert made.rules is not None
+    if rules.default_retention_days <= made.rules.default_retention_days:
+        assert expected.unknown == Total()
+
+
+def random_history(repository: LakeRepository, chance: random.Random) -> None:
+    """Commit at random ages on branches that begin anywhere, some of which are merged, deleted or tagged."""
+    branches, size = ["main"], 0
+    for number in range(14):
+        branch = chance.choice(branches)
+        for path in chance.sample(["a", "b", "c"], 2):
+            size += 1
+            repository.put(path, "x" * size, branch=branch)
+        commit = repository.commit(branch=branch, age_days=chance.randint(0, 60))
+        if chance.random() < 0.3 and len(branches) < 4:
+            branches.append(f"b{number}" if number > 1 else "b1")
+            repository.branch(branches[-1], chance.choice([commit, "main"]))
+        if chance.random() < 0.15 and len(branches) > 2:
+            repository.delete_branch(branches.pop())
+        if chance.random() < 0.2:
+            repository.tag(f"t{number}", commit)
 
 
 def test_protections_and_unknown_commits(spark: SparkSession, repository: LakeRepository) -> None:
