@@ -1,134 +1,91 @@
-"""Runs the demo: server, repository, mark, approval, sensor, sweep, verification."""
+"""Runs the demo: a repository, a mark, a refusal, an approval, a sweep, a restore, and the proofs of what it tells."""
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakefs_gc.config import CONFIG_VARIABLE, SafetyParameters, ServerCredentials, Settings
 from lakefs_gc.demo import ui
-from lakefs_gc.demo.story import REPOSITORY, LiveObject, Storyteller
-from lakefs_gc.engine.records.mark import Mark, MarkPaths
-from lakefs_gc.engine.records.mark_parts import overview, read_part
-from lakefs_gc.engine.records.stored_marks import Marked, open_mark, open_namespace
-from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import SafetyError
-from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.demo.stage import LANDING, UNTIL_OLD_ENOUGH_SECONDS, Stage
+from lakefs_gc.demo.story import DAYS_DEFAULT, DAYS_MAIN, KEPT, REPOSITORY, Fate, Version
+from lakefs_gc.engine.records.backup_location import find_backup
+from lakefs_gc.engine.records.ledger import RESURRECTED
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.mark_parts import read_part
+from lakefs_gc.engine.records.stored_marks import Marked, open_namespace
+from lakefs_gc.engine.run import RunContext, new_run_key
+from lakefs_gc.engine.undo.restore import RestoreResult, restore
+from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
+from lakefs_gc.errors import ApprovalError, SafetyError
+from lakefs_gc.pipeline.assets.backup import BackupConfig
+from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.pipeline.session import GCSession
-from lakefs_gc.sandbox.context import SandboxOptions
-from lakefs_gc.sandbox.seaweedfs import SeaweedFS
-from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
 
-_BUCKET = "lakefs-gc-demo"
-# A real server's grace period is a day. The demo can use a second, because no client uploads meanwhile.
-_GRACE_SECONDS = 1
-_MIN_AGE_HOURS = 2 / 3600
-_WAIT_FOR_MIN_AGE_SECONDS = 3
-_LANDING = "landing/prices.csv"
+_REVIVED = "events/day-060/part-00.parquet"
+_RESTORED = "events/day-050/"
 
 
-def play(out: Output, *, store: str, ui_port: int | None) -> None:
+def play(out: Output, *, store: str, ui_port: int | None, compiled: bool = False) -> None:
     """Run the demo with a ``local`` or ``s3`` store. With ``ui_port``, keep Dagster's UI open until interrupted.
 
-    Raises ``SafetyError`` if one of its claims does not hold.
+    ``compiled``: Spark compiles its plans, and Java its code, as in runs of real repositories. Raises ``SafetyError`` if one of its claims does not hold.
     """
     began = time.monotonic()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakefs-gc-demo-")))
-        stage = Stage(folder, stack, store)
-        out.say(
-            f"1. Start a lakeFS-compatible server on {stage.credentials.endpoint_url} with a {store} store in {folder}"
-        )
-        for sentence in stage.storyteller.tell(stage.namespace, stage.lake, _LANDING, stage.landing_url):
-            out.say(f"   {sentence}")
-        time.sleep(_WAIT_FOR_MIN_AGE_SECONDS)
-        with stage.session() as session:
-            act = Act(stage, session, out)
-            act.play()
-            out.say(f"Done in {time.monotonic() - began:.0f} s.")
+        stage = Stage(folder, stack, store, compiled=compiled)
+        with stage.spark_starting():
+            show_beginning(out, stage, store)
+            old_enough_at = time.monotonic() + UNTIL_OLD_ENOUGH_SECONDS
+        with GCSession.open(stage.settings) as session:
+            time.sleep(max(0.0, old_enough_at - time.monotonic()))
+            Act(stage, session, out).play()
+            out.say(f"\nDone in {time.monotonic() - began:.0f} s.")
             if ui_port is None:
                 return
             stage.storyteller.more_garbage()
-            time.sleep(_WAIT_FOR_MIN_AGE_SECONDS)
-            act.mark("5. Make a second mark, for you to approve in the UI")
+            time.sleep(UNTIL_OLD_ENOUGH_SECONDS)
+            with out.progress("marking"):
+                session.mark(new_run_key(REPOSITORY, utc_now()))
+            out.say("A second mark waits for your approval in the UI.")
         ui.serve(out, stage.environment, ui_port)
 
 
-class Stage:
-    """The servers of the demo, and the settings to reach them."""
-
-    def __init__(self, folder: Path, stack: ExitStack, store: str) -> None:
-        location, urls, environment = self._store(folder, stack, store)
-        sandbox = stack.enter_context(
-            SandboxServer(folder / "sandbox", location, options=SandboxOptions(grace_period_seconds=_GRACE_SECONDS))
-        )
-        self.credentials = ServerCredentials(
-            endpoint_url=sandbox.endpoint_url,
-            access_key_id=sandbox.access_key_id,
-            secret_access_key=sandbox.secret_access_key,
-        )
-        self.namespace, self.landing_url = f"{urls}{REPOSITORY}", f"{urls}{_LANDING}"
-        home = folder / "dagster"
-        home.mkdir()
-        mounts = {} if store == "s3" else {urls: location.folder_url}
-        self.settings = Settings(
-            repositories=(REPOSITORY,),
-            mounts=mounts,
-            work_url=f"file://{home}/work",
-            # Only the demo commits, and it waits for its commits.
-            safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS, longest_commit_minutes=0),
-            spark=_SPARK,
-        )
-        self.environment = {
-            **environment,
-            "DAGSTER_HOME": str(home),
-            CONFIG_VARIABLE: str(ui.write_settings(home, self.settings)),
-            "LAKECTL_SERVER_ENDPOINT_URL": self.credentials.endpoint_url,
-            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": self.credentials.access_key_id,
-            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": self.credentials.secret_access_key,
-        }
-        stack.enter_context(_environment(self.environment))
-        self.lake = open_store(location)
-        self.server = LakeFSClient(self.credentials)
-        self.storyteller = Storyteller(self.credentials, folder / "upload")
-
-    @staticmethod
-    def _store(folder: Path, stack: ExitStack, kind: str) -> tuple[StoreLocation, str, Mapping[str, str]]:
-        """Return the location of the objects, the URL prefix of namespaces, and the environment variables they need."""
-        if kind == "s3":
-            weed = stack.enter_context(SeaweedFS(folder / "s3"))
-            weed.client().create_bucket(Bucket=_BUCKET)
-            stack.enter_context(_environment(weed.environment))
-            return StoreLocation(f"s3://{_BUCKET}/"), f"s3://{_BUCKET}/", weed.environment
-        objects = folder / "objects"
-        objects.mkdir()
-        return StoreLocation(f"file://{objects}/"), "local://", {}
-
-    @contextmanager
-    def session(self) -> Iterator[GCSession]:
-        """Open a session whose runs the UI shows later."""
-        with GCSession.open(self.settings) as session:
-            yield session
-
-    def open(self, mark_id: str) -> Marked:
-        """Open a mark of the demo's repository."""
-        return open_mark(REPOSITORY, mark_id, self.server, self.settings)
+def show_beginning(out: Output, stage: Stage, store: str) -> None:
+    """Build the repository, and show what happened on each branch."""
+    where = {"local": "files", "s3": "an S3 server"}[store]
+    out.say(f"A lakeFS-compatible server, {stage.credentials.endpoint_url}, on {where} in {stage.folder}")
+    out.heading(f"1. A data lake: main retains {DAYS_MAIN} days, other branches {DAYS_DEFAULT} days")
+    branches = stage.storyteller.tell(stage.namespace, stage.lake, LANDING, stage.landing_url)
+    out.show_table(("branch", "what happened"), list(branches))
 
 
-# Small data needs few partitions and little memory.
-_SPARK = {"spark.sql.shuffle.partitions": "4", "spark.driver.memory": "1g"}
+@dataclass
+class Proofs:
+    """The claims of the demo, each checked in the repository."""
+
+    rows: list[tuple[str, str, int, int]] = field(default_factory=list)
+
+    def add(self, claim: str, holding: int, total: int) -> None:
+        """Add a claim that holds for ``holding`` of ``total`` things, and must hold for all, and for at least one."""
+        self.rows.append(("✓" if holding == total > 0 else "✗", claim, holding, total))
+
+    @property
+    def broken(self) -> list[str]:
+        """Return the claims that do not hold."""
+        return [claim for tick, claim, _, _ in self.rows if tick != "✓"]
 
 
 class Act:
@@ -136,85 +93,157 @@ class Act:
 
     def __init__(self, stage: Stage, session: GCSession, out: Output) -> None:
         self._stage, self._session, self._out = stage, session, out
+        self._story, self._proofs = stage.storyteller, Proofs()
+        self._store = open_namespace(REPOSITORY, stage.server, stage.settings).store
 
     def play(self) -> None:
-        """Mark, approve, have the sensor start the sweep, and verify the result."""
-        story = self._stage.storyteller
-        history = story.addresses_in_history()
-        live = list(story.live_objects())
-        store = open_namespace(REPOSITORY, self._stage.server, self._stage.settings).store
-        before_bytes = _stored_bytes(store)
-        marked = self.mark("2. Mark: list the store, read all references, and record the unreferenced objects")
-        self._out.show_overview(overview(marked.store, marked.mark))
-        self._out.say("3. Approve the mark. The sensor finds the approval and starts the sweep")
-        run_key = marked.mark.run_key
-        self._session.approve(
-            run_key, ApprovalConfig(mark_id=marked.mark.mark_id, digest=marked.mark.digest, approved_by="the demo")
-        )
-        with self._out.progress("sweeping"):
-            self._session.sweep_approved()
-        outcomes = self._outcomes(marked)
-        self._out.show_outcomes(outcomes)
-        self._out.say("4. Verify")
-        self._verify(live, history, marked, before_bytes - _stored_bytes(store))
+        """Mark, be refused, approve, sweep and restore. Then show the proofs, all of which must hold."""
+        fates = self._story.fates()
+        marked = self._mark(fates)
+        self._refuse(marked)
+        revived = self._approve(marked)
+        swept = self._sweep(marked, revived)
+        self._verify(fates, revived, swept)
+        self._restore(marked, [version for version in swept if version.path.startswith(_RESTORED)])
+        self._out.heading("6. Proofs: all of this was checked after it happened")
+        rows = [(tick, claim, f"{holding:,} of {total:,}") for tick, claim, holding, total in self._proofs.rows]
+        self._out.show_table(("", "claim", "holds for"), rows)
+        if self._proofs.broken:
+            raise SafetyError(
+                f"The demo could not verify: {'; '.join(self._proofs.broken)}",
+                remedy="Report this with the output above",
+            )
 
-    def mark(self, headline: str) -> Marked:
-        """Make a mark, and show it."""
-        self._out.say(headline)
+    def _mark(self, fates: list[Fate]) -> Marked:
+        self._out.heading("2. The mark: what may be deleted, and why")
         with self._out.progress("marking"):
             facts = self._session.mark(new_run_key(REPOSITORY, utc_now()))
         marked = self._stage.open(facts["mark_id"])
-        self._out.show_mark(marked.mark)
+        sizes, reasons = _marked_objects(marked)
+        rows, right = [], 0
+        for fate in fates:
+            keys = [self._key(version) for version in fate.versions]
+            decided = [reasons.get(key, KEPT) for key in keys]
+            right += sum(decision == fate.decision for decision in decided)
+            decision = ", ".join(sorted({"keep" if reason == KEPT else "delete" for reason in decided}))
+            size = human_bytes(sum(sizes.get(key, 0) for key in keys)) if decision == "delete" else ""
+            rows.append((decision, fate.paths, len(keys), size, fate.why))
+        self._out.show_table(("decision", "path", "objects", "size", "why"), rows)
+        mark, uploads = marked.mark, sum(len(fate.versions) for fate in fates)
+        size = human_bytes(mark.candidate_bytes or 0)
+        self._out.say(f"Marked: {mark.candidates:,} objects, {size}. Nothing is deleted yet. Mark {mark.mark_id}")
+        self._proofs.add("each uploaded object is marked or kept as the table says", right, uploads)
+        expected = {self._key(version) for fate in fates if fate.decision != KEPT for version in fate.versions}
+        self._proofs.add("each marked object is in the table", len(expected & reasons.keys()), len(reasons))
         return marked
 
-    def _outcomes(self, marked: Marked) -> dict[str, dict[str, int]]:
-        content = json.loads(marked.store.read(MarkPaths.of(marked.mark.mark_id).sweep_summary))
-        outcomes: dict[str, dict[str, int]] = content["outcomes"]
-        return outcomes
+    def _refuse(self, marked: Marked) -> None:
+        self._out.heading("3. A sweep that nobody approved is refused")
+        refused = ""
+        with self._out.progress("sweeping"):
+            try:
+                self._session.sweep(marked.mark.run_key, SweepConfig(mark_id=marked.mark.mark_id))
+            except ApprovalError as error:
+                refused = error.message
+        self._out.say(f"Refused: {refused}." if refused else "The sweep was not refused.")
+        remaining = self._existing(self._key(v) for fate in self._story.fates() for v in fate.versions)
+        stored = sum(version.address.startswith(self._stage.namespace) for version in self._versions())
+        self._proofs.add("the sweep without an approval was refused", int(bool(refused)), 1)
+        self._proofs.add("after the refusal every object is still in the store", len(remaining), stored)
 
-    def _verify(
-        self, live: list[LiveObject], history: Mapping[str, tuple[str, str]], marked: Marked, freed_bytes: int
-    ) -> None:
-        story = self._stage.storyteller
-        unchanged = sum(story.checksum(o.ref, o.path) == o.sha256 for o in live)
-        self._claim(unchanged == len(live), f"{unchanged} of {len(live)} live objects are readable and unchanged")
-        swept = _addresses(marked.mark, marked.store)
-        expired = [where for address, where in history.items() if address.removeprefix(self._prefix) in swept]
-        gone = sum(story.is_gone(commit, path) for commit, path in expired)
-        self._claim(
-            gone == len(expired) > 0,
-            f"lakeFS's API answers 410 Gone for {gone} of {len(expired)} deleted paths of expired commits",
+    def _approve(self, marked: Marked) -> tuple[Version, ...]:
+        self._out.heading("4. Backup, approval, sweep")
+        mark = marked.mark
+        with self._out.progress("backing up"):
+            self._session.backup(mark.run_key, BackupConfig(mark_id=mark.mark_id))
+        self._out.say(f"Backup:   {mark.candidates:,} objects copied and verified")
+        config = ApprovalConfig(mark_id=mark.mark_id, digest=mark.digest, approved_by="the demo")
+        self._session.approve(mark.run_key, config)
+        self._out.say(f"Approval: by the demo, of the content with the digest {mark.digest[:19]}…")
+        revived = self._story.branch_from_oldest("audit", _REVIVED)
+        self._out.say(
+            f"Then:     a colleague creates the branch audit from an old commit with {len(revived)} marked objects"
         )
-        remaining = marked.store.stat_many(sorted(swept))
-        self._claim(not remaining, f"{len(swept)} deleted objects are no longer in the store")
-        expected = marked.mark.candidate_bytes or 0
-        self._claim(freed_bytes == expected, f"{human_bytes(freed_bytes)} were freed, as the mark predicted")
+        return revived
 
-    @property
-    def _prefix(self) -> str:
-        return self._stage.namespace + "/"
+    def _sweep(self, marked: Marked, revived: tuple[Version, ...]) -> list[Version]:
+        """Have the sensor start the sweep, and return what was deleted."""
+        before = _stored_bytes(self._store)
+        with self._out.progress("sweeping"):
+            self._session.sweep_approved()
+        freed = before - _stored_bytes(self._store)
+        outcomes = json.loads(marked.store.read(MarkPaths.of(marked.mark.mark_id).sweep_summary))["outcomes"]
+        deleted, kept = outcomes["deleted"], outcomes[RESURRECTED]
+        self._out.say(
+            f"Sweep:    {deleted['objects']:,} objects deleted, {human_bytes(deleted['size_bytes'])} freed; "
+            f"{kept['objects']:,} kept, because the second look saw the branch audit"
+        )
+        spared = {version.address for version in revived}
+        _, reasons = _marked_objects(marked)
+        swept = [v for v in self._versions() if self._key(v) in reasons and v.address not in spared]
+        self._proofs.add(
+            "each deleted object is gone from the store",
+            len(swept) - len(self._existing(map(self._key, swept))),
+            deleted["objects"],
+        )
+        self._proofs.add("each byte that was freed is one that the sweep counted", freed, deleted["size_bytes"])
+        return swept
 
-    def _claim(self, holds: bool, claim: str) -> None:
-        self._out.say(f"   {'✓' if holds else '✗'} {claim}")
-        if not holds:
-            raise SafetyError(f"the demo could not verify: {claim}", remedy="please report this with the output above")
+    def _verify(self, fates: list[Fate], revived: tuple[Version, ...], swept: list[Version]) -> None:
+        places = self._story.places()
+        kept = [v for fate in fates if fate.decision == KEPT for v in fate.versions]
+        for claim, versions in (
+            ("each kept object reads through lakeFS as it was uploaded", kept),
+            ("each object of the branch audit reads as it was uploaded", list(revived)),
+        ):
+            self._proofs.add(claim, self._unchanged(versions, places), len(versions))
+        shown = [places[version.address] for version in swept if version.address in places]
+        gone = sum(self._story.is_gone(*place) for place in shown)
+        self._proofs.add("old commits answer 410 Gone for deleted objects", gone, len(shown))
+
+    def _restore(self, marked: Marked, versions: list[Version]) -> None:
+        self._out.heading(f"5. Undo: {_RESTORED} was needed after all")
+        with self._out.progress("restoring"):
+            result = self._restored(marked)
+        restored = result.objects["restored"]
+        self._out.say(f"Restored: {restored:,} objects from the backup; the old commits show them again")
+        self._proofs.add(
+            "each restored object reads as it was uploaded", self._unchanged(versions, self._story.places()), restored
+        )
+
+    def _restored(self, marked: Marked) -> RestoreResult:
+        settings, location = self._stage.settings, StoreLocation(self._stage.settings.backup.url)
+        context = RunContext(
+            compute=SparkResource(spark_config=dict(settings.spark)),
+            connect=lambda: self._stage.server,
+            settings=settings,
+            workspace=Workspace(settings.resolved_work_url(), utc_now),
+            clock=utc_now,
+            open_store=open_store,
+        )
+        backup = find_backup(open_store(location), marked.mark.mark_id, REPOSITORY)
+        run_key = new_run_key(REPOSITORY, utc_now()) + "-restore"
+        return restore(context, backup, location, marked.store.location, run_key=run_key, prefix=_RESTORED)
+
+    def _versions(self) -> list[Version]:
+        return [version for fate in self._story.fates() for version in fate.versions]
+
+    def _key(self, version: Version) -> str:
+        return version.address.removeprefix(self._stage.namespace + "/")
+
+    def _existing(self, keys: Iterable[str]) -> set[str]:
+        return set(self._store.stat_many(sorted(key for key in keys if key.startswith("data/"))))
+
+    def _unchanged(self, versions: list[Version], places: dict[str, tuple[str, str]]) -> int:
+        found = (version for version in versions if version.address in places)
+        return sum(self._story.checksum(*places[version.address]) == version.sha256 for version in found)
 
 
-def _addresses(mark: Mark, store: ObjectStore) -> set[str]:
-    return {address for part in mark.parts for address in read_part(store, part)["address"].to_pylist()}
+def _marked_objects(marked: Marked) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the size and the reason of each marked object."""
+    rows = [row for part in marked.mark.parts for row in read_part(marked.store, part).to_pylist()]
+    return {row["address"]: row["size"] for row in rows}, {row["address"]: row["reason"] for row in rows}
 
 
 def _stored_bytes(store: ObjectStore) -> int:
     return sum(sum(batch.column("size").to_pylist()) for batch in store.list("data/"))
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for this process and its child processes, and restore the former values at the end."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -16,11 +16,33 @@ from lakefs_gc.config import ServerCredentials
 from lakefs_gc.storage.base import ObjectStore
 
 REPOSITORY = "lake"
-_DAYS_MAIN, _DAYS_DEFAULT = 21, 7
+DAYS_MAIN, DAYS_DEFAULT = 21, 7
 _PARTITIONS_A_DAY = 12
 _OBJECT_BYTES = 40_000
 
 _GONE = 410
+
+
+@dataclass(frozen=True)
+class Version:
+    """An uploaded object: its physical address (a URL), and the checksum of its content."""
+
+    path: str
+    address: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Objects that must be decided alike, and why. ``decision`` is ``KEPT`` or the reason of a mark."""
+
+    paths: str
+    versions: tuple[Version, ...]
+    decision: str
+    why: str
+
+
+KEPT, EXPIRED, NEVER_COMMITTED = "kept", "expired", "never_committed"
 
 
 @dataclass(frozen=True)
@@ -52,9 +74,10 @@ class Storyteller:
         self._imports = lakefs_sdk.ImportApi(self._client)
         self._scratch = scratch
         self._serial = 0
+        self._versions: dict[str, list[Version]] = {}
 
-    def tell(self, namespace: str, lake: ObjectStore, landing_key: str, landing_url: str) -> Iterator[str]:
-        """Build the repository in ``namespace``, and yield a sentence for each step.
+    def tell(self, namespace: str, lake: ObjectStore, landing_key: str, landing_url: str) -> Iterator[tuple[str, str]]:
+        """Build the repository in ``namespace``, and yield the name of each branch with what happened on it.
 
         ``landing_key`` is the key of external data in ``lake``, a store above the namespaces. ``landing_url`` is its
         URL.
@@ -62,23 +85,66 @@ class Storyteller:
         self._repositories.create_repository(
             lakefs_sdk.RepositoryCreation(name=REPOSITORY, storage_namespace=namespace, default_branch="main")
         )
-        rules = [lakefs_sdk.GarbageCollectionRule(branch_id="main", retention_days=_DAYS_MAIN)]
+        rules = [lakefs_sdk.GarbageCollectionRule(branch_id="main", retention_days=DAYS_MAIN)]
         self._repositories.set_gc_rules(
             REPOSITORY,
-            lakefs_sdk.GarbageCollectionRules(default_retention_days=_DAYS_DEFAULT, branches=rules),
+            lakefs_sdk.GarbageCollectionRules(default_retention_days=DAYS_DEFAULT, branches=rules),
         )
-        yield f"retention rules: {_DAYS_MAIN} days for main, {_DAYS_DEFAULT} days for all other branches"
         self._history_of_main()
-        yield "branch main: two months of events, a report that is overwritten daily, old events that are deleted"
+        yield "main", "60 days of events, of which old days are deleted; reports/daily.csv overwritten by each commit"
         self._branch_that_was_merged()
-        yield "branch backfill: rewrites events, is merged, and is deleted"
+        yield "backfill", "rewrote events/day-010, was merged into main and deleted"
         self._branch_that_was_abandoned()
-        yield "branch experiment: a large table, committed a month ago. The branch is deleted, its objects remain"
+        yield "experiment", "committed the large table features/ 30 days ago; the branch was deleted"
         self._unfinished_work()
-        yield "branch draft: uploads that are overwritten, deleted or reset, a copy, and uploads that are still staged"
-        lake.put(landing_key, self._content())
-        self._import(landing_url)
-        yield "branch vendor: imports data from outside the namespace, which is never deleted"
+        yield "draft", "nothing committed: model/weights.bin uploaded 4 times and copied, model/notes.txt deleted"
+        yield "mistake", "uploaded wrong/, then was reset"
+        self._import(lake, landing_key, landing_url)
+        yield "vendor", "imported vendor/prices.csv from outside the namespace"
+
+    def fates(self) -> list[Fate]:
+        """Return what must happen to each object that was uploaded, by the retention rules."""
+        old, current = slice(3), slice(-1, None)
+        recent, long_ago = f"less than {DAYS_MAIN} days ago", f"more than {DAYS_MAIN} days ago"
+        days_20_to_40 = self._of("events/day-020", "events/day-030", "events/day-040")
+        heads = self._of("events/day-003", "events/day-010", "reports/", which=current)
+        replaced = self._of("events/day-010", which=slice(1))
+        overwritten = "reports/daily.csv, overwritten"
+        return [
+            Fate(
+                "events/day-050, events/day-060",
+                self._of("events/day-050", "events/day-060"),
+                EXPIRED,
+                f"deleted from main {long_ago}",
+            ),
+            Fate(overwritten, self._of("reports/", which=old), EXPIRED, f"overwritten on main {long_ago}"),
+            Fate("features/", self._of("features/"), EXPIRED, f"on a deleted branch, over {DAYS_DEFAULT} days old"),
+            Fate(
+                "model/weights.bin, overwritten", self._of("model/weights", which=old), NEVER_COMMITTED, "uncommitted"
+            ),
+            Fate("model/notes.txt", self._of("model/notes"), NEVER_COMMITTED, "uncommitted, deleted from draft"),
+            Fate("wrong/", self._of("wrong/"), NEVER_COMMITTED, "uncommitted, branch mistake was reset"),
+            Fate("events/day-020 to day-040", days_20_to_40, KEPT, f"deleted from main {recent}"),
+            Fate("events/day-010, before the merge", replaced, KEPT, f"replaced on main {recent}"),
+            Fate(overwritten, self._of("reports/", which=slice(3, -1)), KEPT, f"overwritten on main {recent}"),
+            Fate("events/, reports/, current", heads, KEPT, "on the head of main"),
+            Fate("model/weights.bin, current", self._of("model/weights", which=current), KEPT, "staged on draft"),
+            Fate("vendor/prices.csv", self._of("vendor/"), KEPT, "outside the namespace, never listed"),
+        ]
+
+    def _of(self, *prefixes: str, which: slice = slice(None)) -> tuple[Version, ...]:
+        """Return the uploads of paths with these prefixes: of each path all, or those that ``which`` selects."""
+        return tuple(v for path, uploads in self._versions.items() if path.startswith(prefixes) for v in uploads[which])
+
+    def branch_from_oldest(self, name: str, path: str) -> tuple[Version, ...]:
+        """Create a branch from the oldest commit that shows a path. Return the uploads that it shows."""
+        commits = self._refs.log_commits(REPOSITORY, "main", amount=1000).results
+        shown = {commit.id: dict(self._shown(commit.id)) for commit in commits}
+        oldest = min(
+            (commit for commit in commits if path in shown[commit.id].values()), key=lambda commit: commit.creation_date
+        )
+        self._branches.create_branch(REPOSITORY, lakefs_sdk.BranchCreation(name=name, source=oldest.id))
+        return tuple(v for uploads in self._versions.values() for v in uploads if v.address in shown[oldest.id])
 
     def more_garbage(self) -> None:
         """Create unreferenced objects for a second mark."""
@@ -98,12 +164,21 @@ class Storyteller:
 
     def addresses_in_history(self) -> dict[str, tuple[str, str]]:
         """Return (commit, path) by physical address, for every object of every commit that a branch reaches."""
-        addresses: dict[str, tuple[str, str]] = {}
+        branches = self._branches.list_branches(REPOSITORY, amount=1000).results
+        logs = (self._refs.log_commits(REPOSITORY, branch.id, amount=1000).results for branch in branches)
+        commits = dict.fromkeys(commit.id for log in logs for commit in log)
+        return {address: (commit, path) for commit in commits for address, path in self._shown(commit)}
+
+    def places(self) -> dict[str, tuple[str, str]]:
+        """Return (ref, path) by physical address, for every object that a commit or a staging area shows."""
+        places = self.addresses_in_history()
         for branch in self._branches.list_branches(REPOSITORY, amount=1000).results:
-            for commit in self._refs.log_commits(REPOSITORY, branch.id, amount=1000).results:
-                for stats in self._objects.list_objects(REPOSITORY, commit.id, amount=1000).results:
-                    addresses[stats.physical_address] = (commit.id, stats.path)
-        return addresses
+            places |= {address: (branch.id, path) for address, path in self._shown(branch.id)}
+        return places
+
+    def _shown(self, ref: str) -> list[tuple[str, str]]:
+        objects = self._objects.list_objects(REPOSITORY, ref, amount=1000).results
+        return [(stats.physical_address, stats.path) for stats in objects]
 
     def is_gone(self, ref: str, path: str) -> bool:
         """Return whether lakeFS answers 410 Gone: the object was deleted permanently."""
@@ -155,7 +230,10 @@ class Storyteller:
             self._upload("mistake", f"wrong/part-{part:02}.parquet")
         self._branches.reset_branch(REPOSITORY, "mistake", lakefs_sdk.ResetCreation(type="reset"))
 
-    def _import(self, landing_url: str) -> None:
+    def _import(self, lake: ObjectStore, landing_key: str, landing_url: str) -> None:
+        content = self._content()
+        lake.put(landing_key, content)
+        self._record("vendor/prices.csv", landing_url, content)
         self._branch("vendor")
         started = self._imports.import_start(
             REPOSITORY,
@@ -173,8 +251,13 @@ class Storyteller:
 
     def _upload(self, branch: str, path: str, factor: int = 1) -> None:
         # The SDK uploads a file, given its name.
-        self._scratch.write_bytes(self._content(factor))
-        self._objects.upload_object(REPOSITORY, branch, path, content=str(self._scratch))
+        content = self._content(factor)
+        self._scratch.write_bytes(content)
+        stats = self._objects.upload_object(REPOSITORY, branch, path, content=str(self._scratch))
+        self._record(path, stats.physical_address, content)
+
+    def _record(self, path: str, address: str, content: bytes) -> None:
+        self._versions.setdefault(path, []).append(Version(path, address, hashlib.sha256(content).hexdigest()))
 
     def _delete(self, branch: str, path: str) -> None:
         self._objects.delete_object(REPOSITORY, branch, path)

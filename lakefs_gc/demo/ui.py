@@ -34,6 +34,7 @@ def write_settings(home: Path, settings: Settings) -> Path:
                 "[safety]",
                 f"min_age_hours = {settings.safety.min_age_hours}",
                 f"longest_commit_minutes = {settings.safety.longest_commit_minutes}",
+                *_toml_table("backup", {"url": settings.backup.url}),
                 *_toml_table("mounts", settings.mounts),
                 *_toml_table("spark", settings.spark),
             ]

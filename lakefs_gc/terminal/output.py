@@ -58,6 +58,10 @@ class Output:
         """Print a line for people."""
         self._people.print(text, markup=False)
 
+    def heading(self, text: str) -> None:
+        """Print a line above a section, in bold on a terminal."""
+        self._people.print(f"\n{text}", style="bold", markup=False)
+
     def say_error(self, text: str) -> None:
         """Print a line on standard error, or log it if the log is JSON."""
         if self._log_json:

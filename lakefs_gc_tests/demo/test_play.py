@@ -38,7 +38,10 @@ def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -
     )
     assert played.returncode == 0, played.stdout + played.stderr
     assert "✗" not in played.stdout
-    assert played.stdout.count("✓") == 4
+    assert played.stdout.count("✓") == 10
+    assert "Refused: The sweep of mark" in played.stdout
+    assert "computing" not in played.stdout + played.stderr, "lines of the engine"
+    assert len(played.stdout.splitlines()) < 60, "one page"
     assert list(tmp_path.glob("*/*.parquet")) == []
 
 

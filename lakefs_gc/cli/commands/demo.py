@@ -16,6 +16,7 @@ def demo(
     store: Annotated[str, typer.Option(help="Where the objects are: local, or s3 (SeaweedFS from PyPI).")] = "local",
     ui: Annotated[bool, typer.Option("--ui", help="Keep Dagster's UI open afterwards.")] = False,
     port: Annotated[int, typer.Option(help="Port of the UI.")] = 3000,
+    compiled: Annotated[bool, typer.Option("--compiled", hidden=True, help="For `warm-up`.")] = False,
 ) -> None:
     """Run the whole pipeline on an embedded lakeFS-compatible server, with a repository made for it."""
     if store not in ("local", "s3"):
@@ -23,7 +24,7 @@ def demo(
     require_demo_extra("demo")
     from lakefs_gc.demo.play import play  # needs the extra; loads Dagster and Spark
 
-    play(OPTIONS.output(), store=store, ui_port=port if ui else None)
+    play(OPTIONS.output(), store=store, ui_port=port if ui else None, compiled=compiled)
 
 
 def sandbox(

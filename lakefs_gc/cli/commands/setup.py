@@ -66,7 +66,7 @@ def warm_up(json: AsJSON = False) -> None:
 
     out = OPTIONS.output(json)
     with out.progress("recording Java's cache"):
-        cache = record_java_cache("from lakefs_gc.cli.main import main; main()", "demo")
+        cache = record_java_cache("from lakefs_gc.cli.main import main; main()", "demo", "--compiled")
     size_bytes = cache.stat().st_size
     out.result({"cache": str(cache), "size_bytes": size_bytes}, lambda: out.say(f"{cache}: {human_bytes(size_bytes)}"))
 
