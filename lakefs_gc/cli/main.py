@@ -70,7 +70,7 @@ _INTERRUPTED = InterruptedRunError.exit_code
 def _global_options(
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: lakefs-gc.toml.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what each stage does.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:

@@ -40,7 +40,9 @@ _RESTORED = "events/day-050/"
 def play(out: Output, *, store: str, ui_port: int | None, compiled: bool = False) -> None:
     """Run the demo with a ``local`` or ``s3`` store. With ``ui_port``, keep Dagster's UI open until interrupted.
 
-    ``compiled``: Spark compiles its plans, and Java its code, as in runs of real repositories. Raises ``SafetyError`` if one of its claims does not hold.
+    ``compiled``: Spark compiles its plans, and Java its code, as in runs of real repositories.
+
+    Raises ``SafetyError`` if one of its claims does not hold.
     """
     began = time.monotonic()
     with ExitStack() as stack:

@@ -71,8 +71,8 @@ class Snapshot:
     """What a run is doing at one moment.
 
     ``done`` of ``total`` are in ``unit``; ``total`` is None if it is unknown. ``running`` is the number that the Spark
-    tasks in progress share. ``counted_seconds`` have passed since the first count. ``seconds_left`` is None unless the
-    duration of the step is fixed.
+    tasks in progress share. ``counted_seconds`` have passed since the first count, which was ``counted_from``.
+    ``seconds_left`` is None unless the duration of the step is fixed.
     """
 
     step: str
@@ -82,6 +82,7 @@ class Snapshot:
     total: int | None = None
     running: int = 0
     is_total_known: bool = True
+    counted_from: int = 0
     counted_seconds: float = 0.0
     tasks: Tasks | None = None
     seconds_left: float | None = None
@@ -105,7 +106,7 @@ class Snapshot:
             of = "" if self.total is None else f" of {'' if self.is_total_known else 'about '}{self.total:,}"
             parts.append(f"{about}{self.estimate:,}{of} {self.unit}")
             if self.counted_seconds >= _MIN_SECONDS_FOR_RATE:
-                rate = self.estimate / self.counted_seconds
+                rate = (self.estimate - self.counted_from) / self.counted_seconds
         if rate >= 1:
             parts.append(f"{rate:,.0f} per second")
         if rate and self.total is not None and self.total > self.estimate:
@@ -127,6 +128,7 @@ class _Step:
     running: int = 0
     is_total_known: bool = True
     count_began: float = 0.0
+    count_from: int = 0
     lasts_seconds: float | None = None
 
 
@@ -159,7 +161,8 @@ class Progress:
     def count(self, unit: str, done: int = 0, *, total: int | None = None, running: int = 0) -> None:
         """Set the counts of the innermost step. Without ``total`` the former total stays."""
         for step in self._steps[-1:]:
-            step.count_began = step.count_began or self.clock()
+            if not step.count_began:
+                step.count_began, step.count_from = self.clock(), done
             step.unit, step.done, step.running = unit, done, running
             if total is not None:
                 step.total = total
@@ -191,6 +194,7 @@ class Progress:
             total=counted.total,
             running=counted.running,
             is_total_known=counted.is_total_known,
+            counted_from=counted.count_from,
             counted_seconds=now - counted.count_began,
             tasks=self._tasks(),
             seconds_left=None if last.lasts_seconds is None else last.began + last.lasts_seconds - now,

@@ -42,17 +42,18 @@ def test_a_listing_is_compared_with_the_last_one(progress: Progress, clock: Cloc
     assert str(progress.snapshot()) == "None"
     with progress.step("store_listing"):
         assert progress.expect("objects", lambda: 9_000) == 9_000
+        progress.count("objects")
         clock.now += 4
         assert str(progress.snapshot()) == "listing the store (4 s): 0 of about 9,000 objects"
         progress.count("objects", 1_200)
         clock.now += 4
         progress.tasks = lambda: Tasks(3, 10)
         assert str(progress.snapshot()) == (
-            "listing the store (8 s): 1,200 of about 9,000 objects, 300 per second, about 26 s left, 3 of 10 tasks"
+            "listing the store (8 s): 1,200 of about 9,000 objects, 150 per second, about 52 s left, 3 of 10 tasks"
         )
         progress.count("objects", 1_200, running=7_800)
         assert str(progress.snapshot()) == (
-            "listing the store (8 s): about 3,540 of about 9,000 objects, 885 per second, about 6 s left"
+            "listing the store (8 s): about 3,540 of about 9,000 objects, 442 per second, about 12 s left"
         )
     assert progress.snapshot() is None
 
@@ -74,6 +75,12 @@ def test_a_sweep_shows_what_it_has_deleted_during_its_second_looks(progress: Pro
             clock.now += 10
             assert str(progress.snapshot()).startswith("deleting objects (10 s): about 50,000 of 1,000,000 objects")
         progress.count("objects", 100_000, total=1_000_000)
+        with progress.step("sweep_deletes"):
+            progress.count("objects", 100_000, total=1_000_000, running=100_000)
+            clock.now += 10
+            assert "about 150,000 of 1,000,000 objects, 5,000 per second, about 2 min 50 s left" in str(
+                progress.snapshot()
+            )
         progress.tasks = lambda: None
         with progress.step("look_2_committed"):
             assert str(progress.snapshot()) == (

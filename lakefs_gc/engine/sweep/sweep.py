@@ -265,6 +265,7 @@ class _Passes:
     def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
         """Split ``objects`` (columns ``_MARKED``) into parts of about ``objects_per_look``: one for each round."""
         self._total = self._done + count
+        RUN_PROGRESS.count("objects", self._done, total=self._total)
         rounds = -(-count // self._settings.objects_per_look)
         number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
         output = StageOutput(

@@ -63,6 +63,7 @@ def list_in_rounds(
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
     followed = {_DATA, *skipped}
     written: list[Row] = []
+    RUN_PROGRESS.count("objects")
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
         table = pa.Table.from_pylist([asdict(key_range) for key_range in waiting], schema=_RANGE)
