@@ -179,6 +179,10 @@ class LakeFSClient:
             known[commit_id] = str(commit.meta_range_id)
         return known[commit_id]
 
+    def committer_of(self, repository: str, commit_id: str) -> str:
+        """Return who made a commit."""
+        return str(self._call(f"read commit {commit_id}", self._commits.get_commit, repository, commit_id).committer)
+
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Return each commit id with its metarange id, as ``metarange_of`` returns it, in any order."""
         return map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), commit_ids, _CALLS_AT_ONCE)

@@ -11,7 +11,7 @@ from lakefs_gc.config import SafetyParameters, Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.decide.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFERENCED, UNREFERENCED_BYTES
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkFacts
+from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkedPaths, MarkFacts
 from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -40,6 +40,7 @@ def gather_facts(
     listing: Dataset,
     kept: Dataset,
     candidates: Dataset,
+    paths: MarkedPaths | None = None,
 ) -> MarkFacts:
     """Return the facts beside a mark, from the stages that it was made from."""
     facts, settings = candidates.manifest.facts, context.settings
@@ -60,6 +61,7 @@ def gather_facts(
         objects_per_request=settings.sweep.objects_per_request,
         largest_prefixes=contents.largest_prefixes,
         sample=contents.sample,
+        paths=paths,
     )
 
 

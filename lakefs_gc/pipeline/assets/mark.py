@@ -7,6 +7,7 @@ from lakefs_gc.engine.decide.check_numbers import check_numbers
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.gather_facts import gather_facts
+from lakefs_gc.engine.decide.marked_paths import marked_paths
 from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.mark_facts import report_key, write_facts
 from lakefs_gc.engine.records.mark_parts import overview
@@ -81,7 +82,10 @@ def mark(
     context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     store = context.open_store(run.store)
     contents = overview(store, written)
-    facts = gather_facts(context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates)
+    paths = marked_paths(context, run, candidates, active_ranges)
+    facts = gather_facts(
+        context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, paths=paths
+    )
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)
     return MaterializeResult(

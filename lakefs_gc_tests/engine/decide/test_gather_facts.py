@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters, Settings
 from lakefs_gc.engine.decide.gather_facts import gather_facts, lowered_settings
+from lakefs_gc.engine.decide.marked_paths import marked_paths
 from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts, write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.scope import Scope
@@ -19,10 +22,17 @@ def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scop
     collector = Collector(spark, repository, safety=safety)
     collector.only = only
     mark = collector.collect_and_mark()
-    stages = {name: collector.dataset(stage) for name, stage in (("listing", "store_listing"), ("kept", "kept"))}
-    contents = overview(repository.store, mark)
-    candidates = collector.dataset("candidates")
-    facts = gather_facts(collector.context, collector.run, mark, contents, **stages, candidates=candidates)
+    candidates, context = collector.dataset("candidates"), collector.context
+    facts = gather_facts(
+        context,
+        collector.run,
+        mark,
+        overview(repository.store, mark),
+        listing=collector.dataset("store_listing"),
+        kept=collector.dataset("kept"),
+        candidates=candidates,
+        paths=marked_paths(context, collector.run, candidates, collector.dataset("active_ranges")),
+    )
     write_facts(repository.store, facts)
     assert read_facts(repository.store, mark) == facts
     return facts
@@ -35,10 +45,11 @@ def total(funnel: Funnel) -> Amount:
 
 @pytest.mark.long(40)
 def test_every_listed_object_is_in_one_class(spark: SparkSession, repository: LakeRepository) -> None:
-    for path, content in (("expired/1", "x" * 100), ("expired/2", "x" * 200), ("audit/1", "x" * 50)):
+    expired = {"sales/day=1/a.parquet": "x" * 100, "sales/day=2/<b>|.parquet": "x" * 200, "audit/1": "x" * 50}
+    for path, content in expired.items():
         repository.put(path, content)
-    repository.commit(age_days=30)
-    for path in ("expired/1", "expired/2", "audit/1"):
+    commit = repository.commit(age_days=30)
+    for path in expired:
         repository.delete(path)
     repository.put("live/1", "x" * 7)
     repository.commit(age_days=20)
@@ -59,6 +70,14 @@ def test_every_listed_object_is_in_one_class(spark: SparkSession, repository: La
     assert funnel.listed == total(funnel) == Amount(7, 392)
     assert facts.earlier is None
     assert (sum(facts.marked_by_age.values()), sum(facts.never_committed_by_age.values())) == (330, 30)
+
+    assert facts.paths is not None
+    (group,) = facts.paths.groups
+    assert (group.folder, group.objects, group.size_bytes, group.commit_id) == ("sales/", 2, 300, commit)
+    assert (group.branch, group.rule, group.committer) == ("main", "default: 10 days", "admin")
+    # The next commit is 20 days old, and the rule keeps its parent for 10 days.
+    assert group.expired_on == f"{facts.started_at - timedelta(days=10):%Y-%m-%d}"
+    assert facts.paths.unknown == "1 marked objects were never committed, so they have no path."
 
     part = facts_of(spark, repository, Scope.expired).funnel
     assert part is not None

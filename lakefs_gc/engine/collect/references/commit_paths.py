@@ -52,12 +52,16 @@ def paths_in_commits(
     folders: tuple[str, ...],
     commits: Mapping[str, str],
     addresses: DataFrame,
+    *,
+    skipped: DataFrame | None = None,
+    most_ranges: int | None = None,
 ) -> DataFrame:
     """Return every path at which ``commits`` show one of ``addresses`` (column ``address``). Columns: ``COMMIT_PATHS``.
 
     ``commits`` is the result of ``commits_of``, and ``folders`` has the prefixes of full addresses in the namespace.
     The result has one row for each address and path, with one commit, and one row for each damaged or missing file:
-    files of expired commits may be missing. Reads each metarange and each range once.
+    files of expired commits may be missing. Reads each metarange and each range once, but none of ``skipped`` (column
+    ``range_id``), and of more than ``most_ranges`` a sample.
     """
     cores = compute.cores
     frame = local_rows(compute.session, list(commits.items()), "metarange_id string, commit_id string")
@@ -67,6 +71,10 @@ def paths_in_commits(
         .groupBy("range_id", "unreadable")
         .agg(F.min("commit_id").alias("commit_id"))
     )
+    if skipped is not None:
+        ranges = ranges.join(skipped.select("range_id"), "range_id", "left_anti").select(*ranges.columns)
+    if most_ranges is not None:
+        ranges = ranges.orderBy(F.xxhash64("range_id"), "range_id").limit(most_ranges)
     entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), COMMIT_PATHS)
     wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
     return (

@@ -1,0 +1,156 @@
+"""The folders of the repository that lose objects, for the person who reviews a mark. No decision is made from them.
+
+Expired objects have paths in commits that the rules no longer retain. Reading all of their ranges can cost as much as
+the mark itself, so a part of them is read: the result states how many objects it explains. ``lakefs-gc explain`` finds
+the paths of any object.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import chain
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.collect.references.commit_paths import paths_in_commits
+from lakefs_gc.engine.records.mark_facts import Amount, MarkedPaths, PathGroup
+from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.formats.gc_rules import GCRules, rules_from_record
+from lakefs_gc.lakefs.active_commits import Commit
+from lakefs_gc.lakefs.retained_until import Retained, retained_until
+
+logger = logging.getLogger(__name__)
+
+_MOST_COMMITS = 20_000
+"""Commits that are read: 20 requests to the server."""
+_MOST_METARANGES = 1_000
+_MOST_RANGES = 200
+"""Up to 20 MB each. Ten million entries take two cores about ten seconds."""
+_MOST_FOLDERS = 20
+_OTHERS = "(other folders)"
+_HIVE_PARTITIONS = r"(^|/)[^/=]+=[^/]*/.*$"
+"""The partitions of a table: the folder of the table is what people know."""
+_FOLDERS_OF_TABLES = r"(^|/)(_delta_log|metadata)/$"
+
+
+def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> MarkedPaths:
+    """Return the folders with the most bytes of marked objects. What cannot be read is stated, and fails nothing."""
+    expired = Amount(candidates.manifest.facts["expired"], candidates.manifest.facts["expired_bytes"])
+    rules = rules_from_record(active_ranges.manifest.facts.get("rules"))
+    if not expired.objects or rules is None:
+        return MarkedPaths((), Amount(), "No object of this mark was ever committed, so none has a path.")
+    try:
+        return _read_paths(context, run, candidates, active_ranges, rules, expired)
+    except LakeFSGCError as error:
+        logger.warning("the paths of the marked objects are unknown: %s", error.message)
+        return MarkedPaths((), Amount(), f"The paths are unknown: {error.message}")
+
+
+def _read_paths(
+    context: RunContext,
+    run: GCRun,
+    candidates: Dataset,
+    active_ranges: Dataset,
+    rules: GCRules,
+    expired: Amount,
+) -> MarkedPaths:
+    server, repository = context.server, run.repository
+    heads = dict(server.branch_heads(repository))
+    graph = CommitGraph(min(context.safety.max_commits, _MOST_COMMITS))
+    graph.add_history_of(server, repository, chain(heads.values(), dict(server.tags(repository)).values()))
+    if not graph.complete:
+        why = f"the repository has more than {graph.max_commits:,} commits"
+        return MarkedPaths((), Amount(), f"The paths were not looked up, because {why}.")
+    retained = retained_until(graph.commits.values(), heads, rules)
+    newest = sorted(_expired(graph, retained, run), key=lambda commit: (commit.creation_date, commit.id), reverse=True)
+    # The least number is the last commit.
+    numbers: dict[str, str] = {}
+    for number, commit in enumerate(newest):
+        numbers.setdefault(commit.meta_range_id, f"{number:09d}")
+    metaranges = dict(list(numbers.items())[:_MOST_METARANGES])
+    objects = candidates.dataframe.where(F.col("reason") == schemas.EXPIRED)
+    paths = paths_in_commits(
+        context.compute,
+        run.store,
+        run.folders,
+        metaranges,
+        objects,
+        skipped=active_ranges.dataframe,
+        most_ranges=_MOST_RANGES,
+    ).where(F.col("address").isNotNull())
+    last = paths.groupBy("address").agg(F.min(F.struct("commit_id", "path")).alias("last"))
+    by_folder = (
+        objects.join(last, "address")
+        .withColumn("folder", _folder(F.col("last.path")))
+        .groupBy("folder")
+        .agg(
+            F.count("*").alias("objects"),
+            F.sum("size").alias("size"),
+            F.min("last").alias("last"),
+        )
+    )
+    with driver_errors():
+        rows = by_folder.orderBy(F.desc("size"), "folder").limit(_MOST_FOLDERS + 1).collect()
+        (total,) = by_folder.agg(F.sum("objects").alias("objects"), F.sum("size").alias("size")).collect()
+    with_path = Amount(total["objects"] or 0, total["size"] or 0)
+    groups = []
+    for row in rows[:_MOST_FOLDERS]:
+        commit = newest[int(row["last"]["commit_id"])]
+        until = retained.get(commit.id)
+        groups.append(
+            PathGroup(
+                folder=row["folder"] or "/",
+                objects=row["objects"],
+                size_bytes=row["size"],
+                example=row["last"]["path"],
+                commit_id=commit.id,
+                committer=server.committer_of(repository, commit.id),
+                committed_at=commit.creation_date,
+                branch=until.branch if until else "",
+                rule=_rule(until, rules),
+                expired_on=f"{until.until:%Y-%m-%d}" if until else "",
+            )
+        )
+    if len(rows) > _MOST_FOLDERS:
+        rest = with_path - sum((Amount(group.objects, group.size_bytes) for group in groups), Amount())
+        groups.append(PathGroup(_OTHERS, rest.objects, rest.size_bytes, "", "", "", None, "", "", ""))
+    return MarkedPaths(tuple(groups), with_path, _unknown(expired, with_path, candidates.manifest.rows))
+
+
+def _expired(graph: CommitGraph, retained: dict[str, Retained], run: GCRun) -> list[Commit]:
+    return [
+        commit
+        for commit in graph.commits.values()
+        if commit.meta_range_id and (commit.id not in retained or retained[commit.id].until <= run.started_at)
+    ]
+
+
+def _folder(path: Column) -> Column:
+    """Return the folder of a path; for a file of a table that of the table."""
+    folder = F.regexp_replace(path, r"[^/]*$", "")
+    return F.regexp_replace(F.regexp_replace(folder, _HIVE_PARTITIONS, "$1"), _FOLDERS_OF_TABLES, "$1")
+
+
+def _rule(retained: Retained | None, rules: GCRules) -> str:
+    if retained is None:
+        return "on no branch"
+    name = retained.branch if retained.branch in rules.branches else "default"
+    return f"{name}: {retained.retention_days} days"
+
+
+def _unknown(expired: Amount, with_path: Amount, marked: int) -> str:
+    sentences = []
+    if missing := expired.objects - with_path.objects:
+        sentences.append(
+            f"The paths of {missing:,} of {expired.objects:,} expired objects are not shown: only deleted branches had "
+            "them, or their metadata was not read."
+        )
+    if never := marked - expired.objects:
+        sentences.append(f"{never:,} marked objects were never committed, so they have no path.")
+    return " ".join(sentences)
