@@ -8,14 +8,17 @@ from typing import Any
 
 from lakefs_gc.cli.mark_reports import find_mark, show_facts
 from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.engine.forecast.outlook import curve
+from lakefs_gc.engine.forecast.stored_runs import stored_forecast
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, overview, read_part
 from lakefs_gc.engine.records.stored_marks import list_marks, open_namespace
+from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.current import current_page
 from lakefs_gc.report.html import as_html
-from lakefs_gc.report.page import MarkPage
+from lakefs_gc.report.page import CurvePoint, MarkPage
 from lakefs_gc.report.text import as_text
 
 
@@ -33,8 +36,17 @@ def text(settings: Settings, mark: Mark) -> str:
 
 
 def html(settings: Settings, repository: str, mark_id: str) -> str:
-    """Return the page of a mark as HTML."""
-    return as_html(current_page(settings, find_mark(settings, repository, mark_id)))
+    """Return the page of a mark as HTML, with the curve of the forecast of its run, if this machine has one."""
+    marked = find_mark(settings, repository, mark_id)
+    return as_html(current_page(settings, marked, forecast=_curve(settings, marked.mark)))
+
+
+def _curve(settings: Settings, mark: Mark) -> list[CurvePoint]:
+    work_url = settings.resolved_work_url()
+    if work_url.startswith("file://") and not Path(work_url.removeprefix("file://")).exists():
+        return []  # opening the workspace would create it
+    forecast = stored_forecast(Workspace(work_url), mark.run_key)
+    return [CurvePoint(days, total.size_bytes) for days, total in curve(forecast)] if forecast else []
 
 
 def latest_mark(settings: Settings, repository: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from lakefs_gc.config import Settings
@@ -17,7 +18,7 @@ from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.report.build import NO_OVERVIEW, Extras, mark_page
 from lakefs_gc.report.html import as_html
 from lakefs_gc.report.next_step import BackupState, Standing
-from lakefs_gc.report.page import MarkPage, RunRow
+from lakefs_gc.report.page import CurvePoint, MarkPage, RunRow
 from lakefs_gc.storage.open import open_store
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,13 @@ logger = logging.getLogger(__name__)
 _LAST_RUNS = 5
 
 
-def current_page(settings: Settings, marked: Marked, contents: Overview | None = None) -> MarkPage:
+def current_page(
+    settings: Settings, marked: Marked, contents: Overview | None = None, forecast: Sequence[CurvePoint] = ()
+) -> MarkPage:
     """Return the page of a mark as it is now, with the last marks of its repository.
 
-    ``contents`` is its overview; default: that of its facts, or else all parts are read.
+    ``contents`` is its overview; default: that of its facts, or else all parts are read. ``forecast`` is the curve of
+    the forecast of its run, if there is one.
     """
     mark, store = marked.mark, marked.store
     facts, state = read_facts(store, mark), state_of(store, mark)
@@ -43,7 +47,8 @@ def current_page(settings: Settings, marked: Marked, contents: Overview | None =
         backup=_backup_state(settings, mark),
     )
     runs = history_of(store, mark.repository, mark.namespace, limit=_LAST_RUNS)
-    return mark_page(mark, facts, contents, standing, Extras(state.get("outcomes", {}), tuple(map(_run_row, runs))))
+    extras = Extras(state.get("outcomes", {}), tuple(map(_run_row, runs)), forecast)
+    return mark_page(mark, facts, contents, standing, extras)
 
 
 def write_report(settings: Settings, marked: Marked, facts: MarkFacts | None = None) -> MarkPage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -100,5 +101,9 @@ def _curve(points: Sequence[CurvePoint]) -> str:
     if len(points) < 2:
         return ""
     days, most = max(point.days for point in points) or 1, max(point.size_bytes for point in points) or 1
-    placed = ((_CURVE_WIDTH * point.days / days, _CURVE_HEIGHT * (1 - point.size_bytes / most)) for point in points)
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+    placed = [(_CURVE_WIDTH * point.days / days, _CURVE_HEIGHT * (1 - point.size_bytes / most)) for point in points]
+    # Each value holds until the next point.
+    corners = placed[:1]
+    for (_, y_before), point in pairwise(placed):
+        corners += [(point[0], y_before), point]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in corners)
