@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from itertools import chain
 
-from pyspark.sql import Column
+from pyspark.sql import Column, Observation
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
@@ -95,10 +95,11 @@ def _read_paths(
             F.min("last").alias("last"),
         )
     )
+    total = Observation()
+    folders = by_folder.observe(total, *(F.sum(name).alias(name) for name in ("objects", "size")))
     with driver_errors():
-        rows = by_folder.orderBy(F.desc("size"), "folder").limit(_MOST_FOLDERS + 1).collect()
-        (total,) = by_folder.agg(F.sum("objects").alias("objects"), F.sum("size").alias("size")).collect()
-    with_path = Amount(total["objects"] or 0, total["size"] or 0)
+        rows = folders.orderBy(F.desc("size"), "folder").limit(_MOST_FOLDERS + 1).collect()
+    with_path = Amount(total.get["objects"] or 0, total.get["size"] or 0)
     groups = []
     for row in rows[:_MOST_FOLDERS]:
         commit = newest[int(row["last"]["commit_id"])]

@@ -1,0 +1,98 @@
+"""Make the screenshots of the documentation: ``python -m lakefs_gc_tests.docs.screenshots [FOLDER]``.
+
+Runs the demo with Dagster's UI, and takes each picture with headless Chromium at two widths: the wide ones are on the
+pages of the documentation, the narrow ones (``*-narrow.png``) only show whether a page fits a small window. Default
+folder: ``docs/pictures``, without the narrow ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from lakefs_gc_tests.docs.generate import DOCS
+
+_PORT = 3987
+_WIDTHS = {"": 1400, "-narrow": 480}
+_PATIENCE_SECONDS = 600
+_LOAD_MILLISECONDS = 20_000
+_PARTITIONS = (
+    '{assetNodeOrError(assetKey:{path:["mark"]}){... on AssetNode{assetMaterializations(limit:1){partition}}}}'
+)
+
+
+def take(folder: Path, *, narrow: bool) -> None:
+    """Write the pictures to a folder."""
+    with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
+        ui = f"http://127.0.0.1:{_PORT}/assets/mark?view="
+        pages = {
+            "mark-page": (f"{ui}partitions&partition={quote(partition, safe='')}", 2000),
+            "mark-checks": (f"{ui}checks&checkDetail=share_of_objects", 1000),
+            "mark-report": (max(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 2000),
+        }
+        for name, (url, height) in pages.items():
+            for suffix, width in _WIDTHS.items():
+                if narrow or not suffix:
+                    picture(url, folder / f"{name}{suffix}.png", width, height)
+
+
+def picture(url: str, file: Path, width: int, height: int) -> None:
+    """Take a picture of a page with headless Chromium."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        raise SystemExit("Chromium is not installed")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}"]
+    options += [f"--virtual-time-budget={_LOAD_MILLISECONDS}", f"--screenshot={file}"]
+    subprocess.run([chromium, *options, url], check=True, capture_output=True, timeout=180)
+
+
+def _reports(place: Path) -> Iterator[Path]:
+    return place.glob("lakefs-gc-demo-*/objects/**/lakefs-gc/report.html")
+
+
+@contextmanager
+def _demo(place: Path) -> Iterator[str]:
+    """Run the demo until its UI shows a mark. Give the partition of the mark that waits for an approval."""
+    command = [sys.executable, "-m", "lakefs_gc", "demo", "--ui", "--port", str(_PORT)]
+    environment = {**os.environ, "TMPDIR": str(place)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until = time.monotonic() + _PATIENCE_SECONDS
+        partition = ""
+        while not partition:
+            if time.monotonic() > until or process.poll() is not None:
+                raise SystemExit("the demo did not start its UI")
+            time.sleep(2)
+            with suppress(OSError, LookupError, TypeError, ValueError):  # the UI is not ready
+                partition = _newest_partition()
+        yield partition
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(60)
+
+
+def _newest_partition() -> str:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{_PORT}/graphql",
+        json.dumps({"query": _PARTITIONS}).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        [newest] = json.load(answer)["data"]["assetNodeOrError"]["assetMaterializations"]
+    return str(newest["partition"])
+
+
+if __name__ == "__main__":
+    given = [Path(argument) for argument in sys.argv[1:]]
+    take(given[0] if given else DOCS / "pictures", narrow=bool(given))
