@@ -64,6 +64,7 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         "digest": mark.digest,
         "sweep_policy": mark.sweep_policy,
         "sweep_delay_hours": mark.sweep_delay_hours,
+        **({"ready_at": MetadataValue.timestamp(page.ready_at)} if page.ready_at else {}),
         "location": MetadataValue.text(mark.location),
     }
 

@@ -71,6 +71,8 @@ class MarkRecord:
     """For an approval: its time. Two records of one approval are one request."""
     only: Scope = Scope.all
     """For an approval or a sweep: what it is of, the whole mark or one part."""
+    ready_epoch_seconds: float = 0.0
+    """For a mark or an approval: when a sweep may delete (``stored_marks.ready_at``). 0 if unknown: the sweep waits."""
 
     @classmethod
     def of(cls, record: EventLogRecord) -> MarkRecord | None:
@@ -85,7 +87,7 @@ class MarkRecord:
         only = metadata.get("only", Scope.all)
         if only not in list(Scope):
             return None
-        approved_at = metadata.get("approved_at")
+        approved_at, ready_at = metadata.get("approved_at"), metadata.get("ready_at")
         rows, delay_hours = metadata.get("dagster/row_count"), metadata.get("sweep_delay_hours")
         return cls(
             storage_id=record.storage_id,
@@ -98,6 +100,7 @@ class MarkRecord:
             delay_seconds=delay_hours * 3600 if isinstance(delay_hours, int | float) else 0.0,
             approved_epoch_seconds=approved_at if isinstance(approved_at, float) else record.timestamp,
             only=Scope(str(only)),
+            ready_epoch_seconds=ready_at if isinstance(ready_at, float) else 0.0,
         )
 
 
@@ -112,8 +115,9 @@ class WaitingMark:
 
     @classmethod
     def of(cls, mark: MarkRecord, delay_seconds: float) -> WaitingMark:
-        """Return a mark that is due ``delay_seconds`` after it was made."""
-        return cls(mark.run_key, mark.mark_id, mark.digest, mark.epoch_seconds + delay_seconds)
+        """Return a mark that is due ``delay_seconds`` after it was made, and not before it is ready."""
+        due_epoch_seconds = max(mark.epoch_seconds + delay_seconds, mark.ready_epoch_seconds)
+        return cls(mark.run_key, mark.mark_id, mark.digest, due_epoch_seconds)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class SensorCursor:
     mark_epoch_seconds: float = 0.0
     approval_epoch_seconds: float = 0.0
     waiting: tuple[WaitingMark, ...] = field(default=())
+    postponed: tuple[MarkRecord, ...] = field(default=())
+    """Approvals of marks that are not ready: their sweeps would only wait, and each would hold a slot."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -136,7 +142,9 @@ class SensorCursor:
             return cls()
         content = json.loads(text)
         content["waiting"] = tuple(WaitingMark(**waiting) for waiting in content["waiting"])
-        return cls(**content)
+        postponed = content.pop("postponed", ())  # an older version has none
+        records = (MarkRecord(**record | {"only": Scope(record["only"])}) for record in postponed)
+        return cls(**content, postponed=tuple(records))
 
 
 class Position(NamedTuple):
@@ -193,11 +201,16 @@ _DESCRIPTIONS = {
 def _skip_reason(tick: Tick) -> str:
     deleted = ", ".join(tick.deleted_partitions)
     reason = f"Skipped because the partition was deleted: {deleted}" if deleted else "No new approval"
-    waiting = tick.cursor.waiting
-    if not waiting:
-        return f"{reason}."
-    due = datetime.fromtimestamp(min(mark.due_epoch_seconds for mark in waiting), UTC)
-    return f"{reason}. Marks that wait for their delay: {len(waiting)}. The next is due at {due:%Y-%m-%d %H:%M} UTC."
+    due = [mark.due_epoch_seconds for mark in tick.cursor.waiting]
+    ready = [approval.ready_epoch_seconds for approval in tick.cursor.postponed]
+    for times, what in (
+        (due, "Marks that wait for their delay"),
+        (ready, "Approved marks that wait for commits to end"),
+    ):
+        if times:
+            following = datetime.fromtimestamp(min(times), UTC)
+            reason += f". {what}: {len(times)}. The next is due at {following:%Y-%m-%d %H:%M} UTC"
+    return f"{reason}."
 
 
 def evaluate(
@@ -223,10 +236,13 @@ def evaluate(
         waiting += [mark for mark in new if mark not in cursor.waiting]
     last_approval = Position(cursor.approval_storage_id, cursor.approval_epoch_seconds)
     approvals, last_approval = _new_since(last_approval, instance, names.key("sweep_approval"))
-    for approval in approvals:
+    postponed: list[MarkRecord] = []
+    for approval in (*cursor.postponed, *approvals):
         # The decision of a person replaces the policy. That also holds for the part that the person did not approve.
         waiting = [other for other in waiting if other.digest != approval.digest]
-        if not _is_swept(instance, approval, names, approval.storage_id):
+        if approval.ready_epoch_seconds > now_epoch_seconds:
+            postponed += [approval] if approval not in postponed else []
+        elif not _is_swept(instance, approval, names, approval.storage_id):
             # Approving again after a failed sweep starts a new sweep, so the key contains the time of the approval.
             time = f"{approval.approved_epoch_seconds:.6f}"
             key = f"{approval.run_key}:{approval.digest}:approval-{time}{approval.only.suffix}"
@@ -244,6 +260,7 @@ def evaluate(
         mark_epoch_seconds=last_mark.epoch_seconds,
         approval_epoch_seconds=last_approval.epoch_seconds,
         waiting=left,
+        postponed=tuple(postponed),
     )
     return Tick(startable, next_cursor, deleted_partitions)
 

@@ -90,6 +90,7 @@ def mark_page(
         files=tuple(_files(mark)),
         facts=tuple(_facts(mark)),
         created_at=mark.created_at,
+        ready_at=facts.ready_at if facts else None,
         outcomes=tuple(OutcomeRow(name, Amount(o["objects"], o["size_bytes"])) for name, o in extras.outcomes.items()),
         last_runs=tuple(extras.last_runs),
         forecast=tuple(extras.forecast),
@@ -114,12 +115,12 @@ def _funnel_steps(funnel: Funnel, mark: Mark) -> Iterator[FunnelStep]:
         shares = _share(amount.objects, whole.objects), _share(amount.size_bytes, whole.size_bytes)
         return FunnelStep(name, label, amount, *shares, is_detail)
 
-    yield step("listed", "in the store", funnel.listed)
-    yield step("live", "live: something references them", funnel.live)
-    yield step("newer", "unreferenced, but newer than the cutoff", funnel.newer)
+    yield step("listed", "listed", funnel.listed)
+    yield step("live", "live, because something references them", funnel.live)
+    yield step("newer", "newer than the cutoff, and unreferenced", funnel.newer)
     if funnel.not_lakefs.objects:
         yield step("not_lakefs", "names that lakeFS did not generate, never marked", funnel.not_lakefs)
-    yield step("kept", "unreferenced, but kept", funnel.kept)
+    yield step("kept", "kept, and unreferenced", funnel.kept)
     for why, amount in funnel.kept_because.items():
         yield step(why, f"of these: {_KEPT.get(why, why)}", amount, is_detail=True)
     if mark.only.is_part:
@@ -210,7 +211,7 @@ def _backup(mark: Mark, standing: Standing) -> str:
 
 
 def _timing(mark: Mark, facts: MarkFacts | None) -> Iterator[Fact]:
-    if facts and facts.ready_at:
+    if facts and facts.ready_at and facts.ready_at > mark.created_at:
         yield Fact("earliest delete", f"{at(facts.ready_at)}, when every commit of the time of the mark has ended")
     if mark.sweep_policy != "manual":
         delay = f", {mark.sweep_delay_hours:g} h after the mark" if mark.sweep_delay_hours else ""

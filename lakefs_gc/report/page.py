@@ -159,6 +159,8 @@ class MarkPage:
     files: tuple[Fact, ...]
     facts: tuple[Fact, ...]
     created_at: datetime
+    ready_at: datetime | None
+    """The time from which a sweep deletes; None if unknown."""
     outcomes: tuple[OutcomeRow, ...] = ()
     last_runs: tuple[RunRow, ...] = ()
     forecast: tuple[CurvePoint, ...] = field(default=())

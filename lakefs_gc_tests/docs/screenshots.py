@@ -28,7 +28,7 @@ _WIDTHS = {"": 1400, "-narrow": 480}
 _PATIENCE_SECONDS = 600
 _LOAD_MILLISECONDS = 20_000
 _PARTITIONS = (
-    '{assetNodeOrError(assetKey:{path:["mark"]}){... on AssetNode{assetMaterializations(limit:1){partition}}}}'
+    '{assetNodeOrError(assetKey:{path:["mark"]}){... on AssetNode{assetMaterializations(limit:9){partition}}}}'
 )
 
 
@@ -37,9 +37,9 @@ def take(folder: Path, *, narrow: bool) -> None:
     with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
         ui = f"http://127.0.0.1:{_PORT}/assets/mark?view="
         pages = {
-            "mark-page": (f"{ui}partitions&partition={quote(partition, safe='')}", 2000),
-            "mark-checks": (f"{ui}checks&checkDetail=share_of_objects", 1000),
-            "mark-report": (max(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 2000),
+            "mark-page": (f"{ui}partitions&partition={quote(partition, safe='')}", 1900),
+            "mark-checks": (f"{ui}checks&checkDetail=share_of_objects", 950),
+            "mark-report": (min(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 1900),
         }
         for name, (url, height) in pages.items():
             for suffix, width in _WIDTHS.items():
@@ -63,7 +63,7 @@ def _reports(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _demo(place: Path) -> Iterator[str]:
-    """Run the demo until its UI shows a mark. Give the partition of the mark that waits for an approval."""
+    """Run the demo until its UI shows its marks. Give the partition of the first mark, which has expired objects."""
     command = [sys.executable, "-m", "lakefs_gc", "demo", "--ui", "--port", str(_PORT)]
     environment = {**os.environ, "TMPDIR": str(place)}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -75,22 +75,22 @@ def _demo(place: Path) -> Iterator[str]:
                 raise SystemExit("the demo did not start its UI")
             time.sleep(2)
             with suppress(OSError, LookupError, TypeError, ValueError):  # the UI is not ready
-                partition = _newest_partition()
+                partition = _first_partition()
         yield partition
     finally:
         os.killpg(process.pid, signal.SIGINT)
         process.wait(60)
 
 
-def _newest_partition() -> str:
+def _first_partition() -> str:
     request = urllib.request.Request(
         f"http://127.0.0.1:{_PORT}/graphql",
         json.dumps({"query": _PARTITIONS}).encode(),
         {"content-type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
-        [newest] = json.load(answer)["data"]["assetNodeOrError"]["assetMaterializations"]
-    return str(newest["partition"])
+        newest_first = json.load(answer)["data"]["assetNodeOrError"]["assetMaterializations"]
+    return str(newest_first[-1]["partition"])
 
 
 if __name__ == "__main__":

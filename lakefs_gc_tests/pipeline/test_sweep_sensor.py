@@ -331,6 +331,33 @@ def test_cursor_of_an_older_version_goes_on(instance: DagsterInstance, caplog: p
     assert swept(evaluate(instance, cursor, MANUAL, now())[0]) == [OTHER]
 
 
+def test_a_sweep_that_would_wait_for_commits_is_started_when_it_can_delete(instance: DagsterInstance) -> None:
+    """A run that waits holds a slot. The cursor of one tick is that of the next, as Dagster stores it."""
+    digest = record_mark(instance, FIRST, policy="manual")
+    record_approval(instance, FIRST, digest, "expired", ready_at=in_hours(0.3))
+    record_approval(instance, SECOND, record_mark(instance, SECOND, policy="manual"), ready_at=now() - 1)
+    requests, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    assert swept(requests) == [SECOND]
+    cursor = SensorCursor.from_json(cursor.to_json())
+    requests, cursor, _ = evaluate(instance, cursor, MANUAL, in_hours(0.2))
+    assert requests == []
+    result = tick(instance, MANUAL, cursor.to_json(), datetime.now(UTC))
+    assert "Approved marks that wait for commits to end: 1" in str(result.skip_reason)
+    requests, cursor, _ = evaluate(instance, SensorCursor.from_json(cursor.to_json()), MANUAL, in_hours(0.4))
+    assert swept(requests) == [FIRST]
+    assert config_of(requests[0])["only"] == "expired"
+    assert evaluate(instance, cursor, MANUAL, in_hours(0.5))[0] == [], "once"
+
+
+def test_a_postponed_sweep_that_ran_is_not_started(instance: DagsterInstance) -> None:
+    digest = record_mark(instance, FIRST, policy="manual")
+    record_approval(instance, FIRST, digest, ready_at=in_hours(0.3))
+    _, cursor, _ = evaluate(instance, SensorCursor(), MANUAL, now())
+    record_sweep(instance, FIRST, digest)  # by the command line, which waits itself
+    requests, cursor, _ = evaluate(instance, cursor, MANUAL, in_hours(0.4))
+    assert (requests, cursor.postponed) == ([], ())
+
+
 def materialize(instance: DagsterInstance, run_key: str, *names: str) -> str:
     """A run that makes a mark and approves it, as far as the sensor can see; its id."""
     metadata: dict[str, Any] = {"mark_id": mark_id_of(run_key), "digest": f"sha256:{run_key}", "dagster/row_count": 3}

@@ -31,9 +31,12 @@ def record_mark(
     return digest
 
 
-def record_approval(instance: DagsterInstance, run_key: str, digest: str, only: str = "") -> None:
-    """Record a materialization of ``sweep_approval``; without ``only`` as versions before parts of marks did."""
-    metadata = {"mark_id": mark_id_of(run_key), "digest": digest} | ({"only": only} if only else {})
+def record_approval(
+    instance: DagsterInstance, run_key: str, digest: str, only: str = "", ready_at: float | None = None
+) -> None:
+    """Record a materialization of ``sweep_approval``; without ``only`` and ``ready_at`` as earlier versions did."""
+    metadata: dict[str, str | int | float] = {"mark_id": mark_id_of(run_key), "digest": digest}
+    metadata |= ({"only": only} if only else {}) | ({} if ready_at is None else {"ready_at": ready_at})
     _record(instance, "sweep_approval", run_key, metadata)
 
 

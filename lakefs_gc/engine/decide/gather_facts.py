@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from pyspark.sql import functions as F
 
@@ -13,7 +12,7 @@ from lakefs_gc.engine.decide.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkedPaths, MarkFacts
 from lakefs_gc.engine.records.mark_parts import Overview
-from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark
+from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark, ready_at
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
@@ -57,18 +56,12 @@ def gather_facts(
         earlier=_earlier(context.open_store(run.store), mark),
         lowered=tuple(lowered_settings(settings, run)),
         backup_url=settings.backup.url,
-        ready_at=mark.created_at + _wait(mark, settings.safety),
+        ready_at=ready_at(mark, settings.safety),
         objects_per_request=settings.sweep.objects_per_request,
         largest_prefixes=contents.largest_prefixes,
         sample=contents.sample,
         paths=paths,
     )
-
-
-def _wait(mark: Mark, safety: SafetyParameters) -> timedelta:
-    """Return how old the mark must be before its sweep deletes (``sweep.wait_for_commits``)."""
-    minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
-    return timedelta(minutes=minutes) + safety.two_clocks_apart if minutes else timedelta()
 
 
 def _funnel(mark: Mark, listing: Dataset, kept: Dataset, candidates: Dataset) -> Funnel | None:

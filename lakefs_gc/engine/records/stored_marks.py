@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.records.client_mark import read_client_mark, read_summary
@@ -169,6 +169,15 @@ class MarkAge:
 
     least: timedelta
     most: timedelta
+
+
+def ready_at(mark: Mark, safety: SafetyParameters) -> datetime:
+    """Return the time, on the store's clock, by which every commit that was in progress at the mark has ended.
+
+    The wait is that of ``sweep.wait_for_commits``, which measures the age of the mark again.
+    """
+    minutes = max(safety.longest_commit_minutes, mark.longest_commit_minutes)
+    return mark.created_at + (timedelta(minutes=minutes) + safety.two_clocks_apart if minutes else timedelta())
 
 
 def age_of(store: ObjectStore, mark: Mark, safety: SafetyParameters) -> MarkAge:

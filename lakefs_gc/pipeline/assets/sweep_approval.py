@@ -1,10 +1,10 @@
 """Asset ``sweep_approval``: a person approves the sweep of a mark."""
 
-from dagster import AssetExecutionContext, Config, MaterializeResult, asset
+from dagster import AssetExecutionContext, Config, MaterializeResult, MetadataValue, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER, approve
-from lakefs_gc.engine.records.stored_marks import age_of, mark_of_run, refuse_unfit
+from lakefs_gc.engine.records.stored_marks import age_of, mark_of_run, ready_at, refuse_unfit
 from lakefs_gc.engine.run import ServerIdentity
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.pipeline.assets.mark import mark
@@ -72,4 +72,5 @@ def sweep_approval(
     )
     size = human_bytes(marked.mark.bytes_of(config.only) or 0)
     objects = marked.mark.objects_of(config.only)
-    return MaterializeResult(metadata=approval_metadata(approval) | {"objects": objects, "size": size})
+    ready = {"ready_at": MetadataValue.timestamp(ready_at(marked.mark, settings.safety))}
+    return MaterializeResult(metadata=approval_metadata(approval) | ready | {"objects": objects, "size": size})
