@@ -19,7 +19,6 @@ LOGGER = __name__
 """The logger of the lines that say what a run is doing."""
 logger = logging.getLogger(LOGGER)
 
-_LOG_EVERY_SECONDS = 10.0
 _MIN_SECONDS_FOR_RATE = 2.0
 
 _TITLES = {
@@ -139,6 +138,7 @@ class Progress:
     clock: Callable[[], float] = time.monotonic
     tasks: Callable[[], Tasks | None] = lambda: None
     """Returns the tasks of the Spark stages in progress. ``spark.tasks`` sets it."""
+    log_every_seconds: float = 10.0
     _steps: list[_Step] = field(default_factory=list)
     _logs: int = 0
 
@@ -208,12 +208,14 @@ class Progress:
             return None
 
     @contextmanager
-    def logged(self, every_seconds: float = _LOG_EVERY_SECONDS) -> Iterator[None]:
-        """Log what the run is doing every few seconds while the block runs. An inner block changes nothing."""
+    def logged(self) -> Iterator[None]:
+        """Log what the run is doing every ``log_every_seconds`` while the block runs. An inner block adds nothing."""
         self._logs += 1
         ended = threading.Event()
         if self._logs == 1:
-            threading.Thread(target=self._log, args=(ended, every_seconds), name="progress", daemon=True).start()
+            threading.Thread(
+                target=self._log, args=(ended, self.log_every_seconds), name="progress", daemon=True
+            ).start()
         try:
             yield
         finally:

@@ -109,7 +109,8 @@ def test_an_error_of_the_progress_ends_nothing(progress: Progress, caplog: pytes
         broken.emit = lambda record: fail()  # type: ignore[method-assign]
         logging.getLogger("lakefs_gc.engine.progress").addHandler(broken)
         try:
-            with progress.logged(0.01):
+            progress.log_every_seconds = 0.01
+            with progress.logged():
                 [thread] = (each for each in threading.enumerate() if each.name == "progress")
                 thread.join(0.2)
                 assert thread.is_alive()
@@ -129,9 +130,12 @@ def test_the_log_has_a_line_from_time_to_time(progress: Progress, caplog: pytest
         return counted()
 
     progress.snapshot = snapshot  # type: ignore[method-assign, assignment]
-    with progress.logged(3600), progress.logged(0.001):
-        assert not logged.wait(0.05), "only the outermost block logs"
-    with progress.step("missing"), progress.logged(0.01):
+    progress.log_every_seconds = 3600
+    with progress.logged():
+        progress.log_every_seconds = 0.01
+        with progress.logged():
+            assert not logged.wait(0.05), "only the outermost block logs"
+    with progress.step("missing"), progress.logged():
         assert logged.wait(5)
         logged.clear()
         assert logged.wait(5)

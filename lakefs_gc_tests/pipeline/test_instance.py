@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
 import sys
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, asset, materialize
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.demo.ui import write_settings
+from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
 
@@ -52,6 +56,22 @@ def test_instance_behaves_as_the_design_says(home: Path) -> None:
         assert instance.get_runs_count() == 1
     with DagsterInstance.from_ref(InstanceRef.from_dir(str(home))) as again:
         assert again.get_runs_count() == 1
+
+
+def test_the_log_of_a_run_says_what_it_is_doing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RUN_PROGRESS, "log_every_seconds", 0.1)
+
+    @asset
+    @failures_shown()
+    def committed() -> None:
+        RUN_PROGRESS.count("ranges", 3, total=6_000)
+        time.sleep(1)
+
+    with DagsterInstance.from_ref(InstanceRef.from_dir(str(home))) as instance:
+        run = materialize([committed], instance=instance)
+        lines = [entry for entry in instance.all_logs(run.run_id) if "3 of 6,000 ranges" in entry.user_message]
+        assert {(line.step_key, line.level) for line in lines} == {("committed", logging.INFO)}
+        assert lines[0].user_message.startswith("reading committed data (")
 
 
 def test_doctor_says_what_an_instance_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
