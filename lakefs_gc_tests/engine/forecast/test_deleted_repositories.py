@@ -36,6 +36,7 @@ def find(folder: Path, workspace: Workspace | None = None) -> Findings:
 def test_folders_beside_namespaces(tmp_path: Path) -> None:
     put(tmp_path / "lake/_lakefs/a", tmp_path / "team/deep/dummy", tmp_path / "team/other/dummy")
     put(tmp_path / "old/_lakefs/b", tmp_path / "old/data/x/y", tmp_path / "lake-2/dummy", tmp_path / "photos/p.jpg")
+    put(tmp_path / "team/dummy")  # a folder around a namespace is in use
     found = find(tmp_path)
     assert found.not_read == {}
     assert {space.url.removeprefix(tmp_path.as_uri()): space.objects for space in found.namespaces} == {
