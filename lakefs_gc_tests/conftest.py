@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
 
 from lakefs_gc.config import load_server_credentials
-from lakefs_gc.engine.spark.session import start_spark
+from lakefs_gc.engine.spark.scale import SMALL, is_small
+from lakefs_gc.engine.spark.session import scale_session, start_spark
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
@@ -110,6 +111,8 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         "spark.sql.shuffle.partitions": "4",
         # What assets take for the number of cores: few tasks for little data.
         "spark.default.parallelism": "1",
+        # What tests of the engine are about is the work of executors. Runs without this configuration are small ones.
+        SMALL: "false",
         # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -128,6 +131,15 @@ def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
     session = start_spark(spark_config)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _scale_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Scale the session of all tests back after a test with a small run."""
+    yield
+    session = SparkSession.getActiveSession()
+    if session is not None and is_small(session):
+        scale_session(session, request.getfixturevalue("spark_config"), small=False)
 
 
 @pytest.fixture

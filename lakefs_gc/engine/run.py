@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.compute import Compute
+from lakefs_gc.engine.spark.scale import IS_SMALL
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Clock, Workspace
 from lakefs_gc.errors import (
@@ -239,6 +240,7 @@ def continue_run(context: RunContext, listing: DatasetManifest) -> GCRun:
     """
     run = GCRun.of(listing)
     checked_store_time(context.open_store(run.store), context.safety, context.clock)
+    context.compute.scale(bool(listing.facts.get(IS_SMALL)))
     return run
 
 

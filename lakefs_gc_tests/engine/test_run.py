@@ -55,6 +55,11 @@ class NoSpark:
     def cores(self) -> int:
         raise AssertionError("Spark was started")
 
+    is_small = False
+
+    def scale(self, small: bool) -> None:
+        """Scale nothing: a session that is not started is not scaled."""
+
 
 def context(
     lake: Lake, server: LakeFSClient, *, safety: SafetyParameters | None = None, clock: Clock = utc_now

@@ -26,10 +26,14 @@ def mark(
     json: AsJSON = False,
 ) -> None:
     """Decide which objects may be deleted, and write the mark. Deletes nothing."""
+    from lakefs_gc.cli.early_start import start_spark_early
+
+    out, settings, min_age_hours = OPTIONS.output(json), OPTIONS.settings(), _hours(min_age)
+    start_spark_early(settings, repository)
+
     from lakefs_gc.cli import mark_pages, mark_reports, mark_runs
 
-    out, settings = OPTIONS.output(json), OPTIONS.settings()
-    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
+    marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only))
     out.result(mark_reports.mark_facts(marked), lambda: out.say(mark_pages.text(settings, marked)))
 
 

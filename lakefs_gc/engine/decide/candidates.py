@@ -23,6 +23,7 @@ from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, not_marked_facts, unr
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -90,12 +91,9 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
         active_ranges.dataframe.select("range_id"), "range_id", "left_anti"
     )
     files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
-    once_committed = (
-        cache.locate(spark, files, cores=cores)
-        .mapInArrow(_read_inactive(run.folders, cache, cores), schemas.UNCOMMITTED)
-        .distinct()
-        .withColumn("reason", F.lit(schemas.EXPIRED))
-    )
+    located = cache.locate(spark, files, cores=cores)
+    read = in_arrow(located, _read_inactive(run.folders, cache, cores), schemas.UNCOMMITTED)
+    once_committed = read.distinct().withColumn("reason", F.lit(schemas.EXPIRED))
     return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
 
 

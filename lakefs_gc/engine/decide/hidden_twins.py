@@ -40,6 +40,7 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -170,7 +171,7 @@ def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> D
     read = _read_paths(
         search.context.workspace.range_cache, search.context.cores, wanted, search.any_size, search.max_lookups
     )
-    return located.mapInArrow(read, _PATHS)
+    return in_arrow(located, read, _PATHS)
 
 
 @worker
@@ -236,11 +237,8 @@ def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
 
 def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``_CONTENTS``."""
-    return (
-        unreferenced.select("address", "size")
-        .repartition(search.context.cores * _TASKS_PER_CORE)
-        .mapInArrow(_ask_for_md5(search.run.store), _CONTENTS)
-    )
+    asked = spread(unreferenced.select("address", "size"), search.context.cores * _TASKS_PER_CORE)
+    return in_arrow(asked, _ask_for_md5(search.run.store), _CONTENTS)
 
 
 @worker

@@ -21,6 +21,7 @@ from lakefs_gc.engine.records.restore_log import RESTORED
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 
 _TASKS_PER_CORE = 4
@@ -58,9 +59,8 @@ def missing(
             .groupBy("address")
             .agg(F.min("found_in").alias("found_in"))
         )
-        absent = expected.repartition(cores * _TASKS_PER_CORE).mapInArrow(
-            only_absent(run.store), "address string, found_in string"
-        )
+        asked = spread(expected, cores * _TASKS_PER_CORE)
+        absent = in_arrow(asked, only_absent(run.store), "address string, found_in string")
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(

@@ -15,6 +15,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, m
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
 from lakefs_gc.formats.sstable.reader import read_properties
@@ -36,12 +37,9 @@ def protected_paths(context: RunContext, run: GCRun, unreferenced: DataFrame) ->
     spark, prefixes = context.spark, context.safety.protect.path_prefixes
     if not prefixes:
         return local_rows(spark, [], schemas.KEPT)
-    addresses = (
-        metadata_files(spark, run.store)
-        .select("range_id")
-        .repartition(context.cores * _TASKS_PER_CORE)
-        .mapInArrow(_read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes)), schemas.UNCOMMITTED)
-    )
+    files = spread(metadata_files(spark, run.store).select("range_id"), context.cores * _TASKS_PER_CORE)
+    read = _read_below(run.store, run.known_folders, tuple(p.encode() for p in prefixes))
+    addresses = in_arrow(files, read, schemas.UNCOMMITTED)
     return unreferenced.join(addresses, "address", "left_semi").select(
         "address", "size", F.lit(schemas.PROTECTED).alias("why")
     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from lakefs_gc.engine.spark.scale import collect_in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker
 
 # Values are hashed to 2**24 bits (2 MiB): with a million different sizes, one size in 17 passes although it is not
@@ -59,7 +60,7 @@ def filter_of(rows: DataFrame) -> ValueFilter | None:
 
     Reads the rows once and brings 2 MiB for each of their partitions to the driver.
     """
-    bitmaps = [bytes(row["bitmap"]) for row in rows.mapInArrow(_bitmap(), "bitmap binary").collect()]
+    bitmaps = [bytes(row["bitmap"]) for row in collect_in_arrow(rows, _bitmap(), "bitmap binary")]
     if not bitmaps:
         return None
     bits = reduce(np.bitwise_or, (np.frombuffer(bitmap, np.uint8) for bitmap in bitmaps)).tobytes()

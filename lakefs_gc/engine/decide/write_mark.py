@@ -29,7 +29,8 @@ from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
 from lakefs_gc.engine.records.mark_parts import part_content
 from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.spark.scale import collect_in_arrow
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
@@ -181,11 +182,9 @@ def _write_parts(store: StoreLocation, paths: MarkPaths, candidates: Dataset) ->
         return (_write_empty_part(open_store(store), paths),)
     # Sorted, so that a part of the mark covers few slices: the sweep can list them instead of one HEAD per object.
     ordered = candidates.dataframe.repartitionByRange(count, "address").sortWithinPartitions("address")
-    with driver_errors():
-        rows = ordered.mapInArrow(
-            _write_part(store, paths),
-            "key string, objects long, size_bytes long, sha256 string, first string",
-        ).collect()
+    rows = collect_in_arrow(
+        ordered, _write_part(store, paths), "key string, objects long, size_bytes long, sha256 string, first string"
+    )
     rows.sort(key=lambda row: row["first"])
     return tuple(MarkPart(row["key"], row["objects"], row["size_bytes"], row["sha256"]) for row in rows)
 

@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.formats.report import MARKS_FOLDER
@@ -144,8 +145,8 @@ def read_ledger(spark: SparkSession, store: StoreLocation, folder: str, cores: i
     ``outcome`` is ``intent`` for an object whose delete began and whose result is unknown. With ``after``, only files
     whose keys sort after it count.
     """
-    files = spark.range(1, numPartitions=1).mapInArrow(_list_files(store, folder, after), "file string")
-    records = files.repartition(cores).mapInArrow(_read_files(store), _LEDGER)
+    files = in_arrow(spark.range(1, numPartitions=1), _list_files(store, folder, after), "file string")
+    records = in_arrow(spread(files, cores), _read_files(store), _LEDGER)
     rank = F.coalesce(*(F.when(F.col("outcome") == o, F.lit(rank)) for o, rank in _FINAL.items()), F.lit(0))
     best = F.max_by(F.struct("outcome", "error"), F.struct(rank, F.col("recorded")))
     # Not every record has the size: some marks do not record it, and a deleted object cannot be looked up.
@@ -184,9 +185,9 @@ def recorded_by_sweeps(spark: SparkSession, store: StoreLocation, cores: int, *,
     Columns: ``address``, ``outcome`` (of a ledger, or ``restore_log.RESTORED``), ``mark_id``, ``recorded_at``.
     """
     begin = spark.range(1, numPartitions=1)
-    files = begin.mapInArrow(_list_all_records(store, since), "file string, recorded_at timestamp")
+    files = in_arrow(begin, _list_all_records(store, since), "file string, recorded_at timestamp")
     records = "address string, outcome string, mark_id string, recorded_at timestamp"
-    return files.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_all_records(store), records)
+    return in_arrow(spread(files, cores * _TASKS_PER_CORE), _read_all_records(store), records)
 
 
 @worker

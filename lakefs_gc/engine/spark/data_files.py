@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakefs_gc.engine.spark.local_rows import arrow_schema, struct_of
 from lakefs_gc.errors import CorruptFileError
+from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -31,6 +33,16 @@ def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str,
     strict = spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     urls = (f"{folder_url}/{name}" for name in names)
     return strict.option("basePath", folder_url).schema(schema).parquet(*urls)
+
+
+def read_table(store: ObjectStore, keys: Iterable[str], schema: StructType | str) -> pa.Table:
+    """Return Parquet files with the columns of ``schema``, in the driver.
+
+    Raise ``ObjectNotFoundError`` and ``CorruptFileError``.
+    """
+    fields = arrow_schema(struct_of(schema))
+    read = [read_columns(store.read(key), fields, key) for key in keys]
+    return pa.concat_tables(read) if read else fields.empty_table()
 
 
 def data_files(store: ObjectStore, folder: str) -> dict[str, int]:

@@ -16,8 +16,22 @@ def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
 
     ``createDataFrame`` starts a Python worker for a list of rows. Two rows take 87 ms, and 12 ms here, through Arrow.
     """
-    struct = cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    columns = zip(*rows, strict=True) if rows else ([] for _ in struct)
-    fields = to_arrow_schema(struct, timezone="UTC")
+    fields = arrow_schema(struct_of(schema))
+    columns = zip(*rows, strict=True) if rows else ([] for _ in fields)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
-    return spark.createDataFrame(pa.table(arrays, schema=fields), struct)
+    return rows_of(spark, pa.table(arrays, schema=fields), schema)
+
+
+def rows_of(spark: SparkSession, table: pa.Table, schema: StructType | str) -> DataFrame:
+    """Return an Arrow table, whose columns are those of ``arrow_schema``, as a DataFrame."""
+    return spark.createDataFrame(table, struct_of(schema))
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow's. Times are in UTC."""
+    return to_arrow_schema(struct, timezone="UTC")
+
+
+def struct_of(schema: StructType | str) -> StructType:
+    """Return a schema, parsed if it is DDL."""
+    return cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema

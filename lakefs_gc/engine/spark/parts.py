@@ -70,8 +70,12 @@ def write_parts(batches: Iterable[pa.RecordBatch], folder: PartsFolder) -> Itera
         yield _write(held, folder)
 
 
-def _write(batches: list[pa.RecordBatch], folder: PartsFolder) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches, LISTING_SCHEMA)
+def write_table(table: pa.Table, folder: PartsFolder) -> list[str]:
+    """Write a table of any columns as one file, and return its name; nothing for a table without rows."""
+    return [_write_file(table, folder)] if table.num_rows else []
+
+
+def _write_file(table: pa.Table, folder: PartsFolder) -> str:
     sink = pa.BufferOutputStream()
     # Addresses are all different, and no reader filters by them, so dictionaries and statistics are useless.
     pq.write_table(
@@ -79,5 +83,11 @@ def _write(batches: list[pa.RecordBatch], folder: PartsFolder) -> pa.RecordBatch
     )
     file = f"part-{uuid.uuid4().hex}.parquet"
     worker_store(folder.store).put(folder.folder + file, sink.getvalue().to_pybytes())
+    return file
+
+
+def _write(batches: list[pa.RecordBatch], folder: PartsFolder) -> pa.RecordBatch:
+    table = pa.Table.from_batches(batches, LISTING_SCHEMA)
+    file = _write_file(table, folder)
     size_bytes = pc.sum(table["size"], min_count=0).as_py()
     return pa.RecordBatch.from_pylist([{"file": file, "rows": table.num_rows, "size_bytes": size_bytes}], schema=_PART)

@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes
@@ -105,15 +106,16 @@ class RangeCache:
         tasks = cores * _TASKS_PER_CORE
         if not packs:
             no_position = (F.lit(None).cast(column.dataType).alias(column.name) for column in _POSITION)
-            return files.select("*", *no_position).repartition(tasks)
-        names = local_rows(spark, [(pack,) for pack in packs], "pack string")
-        index = names.repartition(min(cores, len(packs))).mapInArrow(_read_indexes(self.location), _INDEX)
+            return spread(files.select("*", *no_position), tasks)
+        names = spread(local_rows(spark, [(pack,) for pack in packs], "pack string"), min(cores, len(packs)))
+        index = in_arrow(names, _read_indexes(self.location), _INDEX)
         if existing is not None:
             index = index.join(existing.select("range_id"), "range_id", "left_semi")
         # Two concurrent runs may both have cached a file.
         once = index.groupBy(*_KEY).agg(F.max(F.struct(*_POSITION.names)).alias("position")).select(*_KEY, "position.*")
         # All files of a pack go to one task, which reads the pack once.
-        located = files.join(once, list(_KEY), "left").repartition(tasks, F.coalesce("pack", "range_id"))
+        located = files.join(once, list(_KEY), "left")
+        located = spread(located, tasks, F.coalesce("pack", "range_id"))
         return located.sortWithinPartitions("pack")
 
     def prune(self) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.spark.data_files import data_files, read_parquet, rows_in
-from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles
+from lakefs_gc.engine.spark.data_files import data_files, read_parquet, read_table, rows_in
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
+from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, write_table
+from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest, MarkOfRun
 from lakefs_gc.engine.workspace.range_cache import RangeCache
@@ -144,6 +145,9 @@ class Workspace:
         if output.only_counted is not None:
             observed = observed.where(is_written)
         with driver_errors():
+            if is_small(observed.sparkSession) and not output.partition_by:
+                written = write_table(observed.toArrow(), self.parts_folder(run_key, stage))
+                return dict(observation.get), written
             writer = observed.write.mode("overwrite")
             if output.partition_by:
                 writer = writer.partitionBy(output.partition_by)
@@ -201,8 +205,17 @@ class Workspace:
             )
         if not manifest.rows:
             return Dataset(local_rows(spark, [], schema), manifest)
-        folder_url = f"{self.folder(run_key, stage)}/data"
-        return Dataset(read_parquet(spark, schema, folder_url, manifest.files), manifest)
+        return Dataset(self.rows_of_files(spark, run_key, stage, schema, manifest.files), manifest)
+
+    def rows_of_files(
+        self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str, names: Iterable[str]
+    ) -> DataFrame:
+        """Return files of a stage, in a small run as rows of the driver. A missing or damaged file is an error."""
+        names = sorted(names)
+        if is_small(spark) and not any("/" in name for name in names):
+            folder = f"{run_key}/{stage}/data/"
+            return rows_of(spark, read_table(self._store(), [folder + name for name in names], schema), schema)
+        return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", names)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """Return the manifest of a stage, without looking at its data. Raise ``InputOrderError`` if it has none."""

@@ -8,7 +8,8 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.spark.session import parallel_tasks, start_spark
+from lakefs_gc.engine.spark.scale import SMALL
+from lakefs_gc.engine.spark.session import parallel_tasks, scale_session, start_spark
 from lakefs_gc.engine.spark.tasks import follow_tasks
 
 
@@ -21,10 +22,11 @@ class SparkResource(LazyPySparkResource):
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field
 
     _cores: int = PrivateAttr(default=0)
+    _is_small: bool = PrivateAttr(default=True)  # until the listing shows the number of objects
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = start_spark(self.spark_config)
+            self._spark_session = start_spark(self.spark_config, small=self.is_small)
             follow_tasks(self._spark_session)
 
     @property
@@ -39,3 +41,15 @@ class SparkResource(LazyPySparkResource):
         if not self._cores:
             self._cores = parallel_tasks(self.session)
         return self._cores
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether the current run is small: as configured, or as the last call of ``scale`` said."""
+        configured = self.spark_config.get(SMALL)
+        return self._is_small if configured is None else str(configured) == "true"
+
+    def scale(self, small: bool) -> None:
+        """Prepare the session for a small run, or for one of any size, except for what the configuration sets."""
+        self._is_small = small
+        if self._spark_session is not None:
+            scale_session(self.session, self.spark_config, small=self.is_small)

@@ -12,6 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark.java import ensure_java
+from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, is_small
 from lakefs_gc.engine.spark.session import (
     DEFAULT_SPARK_CONFIG,
     _java_options,
@@ -55,6 +56,36 @@ def test_java_optimizes_late_unless_configured_otherwise() -> None:
     for configured in ("-XX:TieredStopAtLevel=1", "-XX:-TieredCompilation", "-XX:Tier3DelayOn=7", "-Xint"):
         assert "Tier4" not in _java_options(configured)
         assert _java_options(configured).endswith(configured)
+
+
+def test_java_optimizes_nothing_for_a_small_run_unless_configured_otherwise() -> None:
+    small = _java_options("-Xss4m", small=True).split()
+    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(small)
+    assert not any("Tier4" in option or "Parallel" in option for option in small)
+    configured = "-XX:TieredStopAtLevel=3 -XX:+UseZGC"
+    assert _java_options(configured, small=True).endswith(configured)
+    assert "Level=1" not in _java_options(configured, small=True)
+
+
+def test_a_session_is_scaled_and_back_except_for_what_is_configured(
+    spark: SparkSession, spark_config: dict[str, str]
+) -> None:
+    configured = {"spark.sql.shuffle.partitions": "4", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    resource = SparkResource(spark_config=configured)
+    resource.scale(True)
+    assert resource.session.conf.get(SMALL) == "true"
+    assert {name: spark.conf.get(name) for name in SMALL_CONFIG} == SMALL_CONFIG | configured
+    resource.scale(False)
+    assert not is_small(spark)
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+
+
+def test_a_configured_scale_is_not_changed(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    resource = SparkResource(spark_config=spark_config)
+    resource.scale(True)
+    assert not resource.is_small
+    assert not is_small(resource.session)
 
 
 _SUBMITTED = """

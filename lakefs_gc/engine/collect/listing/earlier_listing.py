@@ -24,6 +24,7 @@ from lakefs_gc.engine.records.ledger import recorded_by_sweeps
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS, in_arrow, spread
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import InputOrderError
 from lakefs_gc.formats.ids import is_shard, is_slice_id, reversed_id_time
@@ -68,7 +69,7 @@ class EarlierListing:
         gone = recorded.where(F.col("outcome").isin(ledger.DELETED, ledger.ALREADY_GONE)).select("address")
         # A killed sweep has recorded no outcome for these, so their existence is checked in the store.
         begun = recorded.where(F.col("outcome") == ledger.INTENT).select("address").distinct()
-        absent = begun.repartition(cores * _TASKS_PER_CORE).mapInArrow(only_absent(store), "address string")
+        absent = in_arrow(spread(begun, cores * _TASKS_PER_CORE), only_absent(store), "address string")
         rows = in_slices.join(gone.union(absent), "address", "left_anti")
         return rows.select(*schemas.STORE_LISTING.names)
 
@@ -84,6 +85,10 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
     if not earlier_key:
         return "no earlier run exists"
     try:
+        if settings.mode != OPTIMIZED and context.compute.is_small:
+            objects = workspace.manifest(earlier_key, "store_listing").rows
+            if objects <= SMALL_RUN_OBJECTS:
+                return f"run {earlier_key} listed {objects:,} objects, and a full listing of so few takes no longer"
         listing = workspace.read(context.spark, earlier_key, "store_listing", schemas.STORE_LISTING)
     except InputOrderError as error:
         return error.message

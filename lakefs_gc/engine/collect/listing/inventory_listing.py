@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.collect.listing.listing_rounds import Report
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.spark.scale import collect_in_arrow
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, SafetyError
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.inventory import Inventory, newest_inventory
@@ -43,7 +45,7 @@ def find_inventory(location: StoreLocation, namespace: str, now: datetime, max_a
 
 def read_inventory(
     spark: SparkSession, location: StoreLocation, inventory: Inventory, namespace: str, folder: PartsFolder
-) -> list[Row]:
+) -> list[Report]:
     """Have the workers read and verify the files of a report, and write the objects that may be candidates.
 
     Returns the written files (columns of ``parts.PART``, and the counts of unrecognized names). Raises
@@ -52,8 +54,7 @@ def read_inventory(
     if inventory.files:
         numbers = spark.createDataFrame(pa.table({"number": range(len(inventory.files))}, schema=_NUMBER))
         tasks = numbers.repartition(len(inventory.files))
-        with driver_errors():
-            reports = tasks.mapInArrow(_read_files(location, inventory, namespace, folder), _REPORT).collect()
+        reports = collect_in_arrow(tasks, _read_files(location, inventory, namespace, folder), _REPORT)
     else:
         reports = []
     records = sum(report["records"] for report in reports)

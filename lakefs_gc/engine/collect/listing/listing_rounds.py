@@ -12,22 +12,26 @@ import itertools
 import logging
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row
 
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
-from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
+from lakefs_gc.engine.spark.scale import collect_in_arrow, work_here
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.key_ranges import KeyRange
 from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
+
+Report = dict[str, Any]
+"""A file that was written, or a range that remains."""
 
 _DATA = "data/"
 _RANGE = pa.schema(
@@ -41,6 +45,9 @@ _COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES)
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
 # Ranges differ in length. With several tasks for each core, the cores finish at about the same time.
 _TASKS_PER_CORE = 4
+_SMALL_ROUNDS = 2
+_SMALL_PAGES = 4
+"""The driver alone lists the first rounds, up to this many pages of a folder. If more remains, the run is not small."""
 _GROWTH = 4
 """The factor by which the page limit of a range grows in each round. A root with a billion objects takes few rounds."""
 
@@ -53,7 +60,7 @@ def list_in_rounds(
     *,
     skipped: Collection[str] = (),
     expected: int = 0,
-) -> list[Row]:
+) -> list[Report]:
     """List every object that may be a candidate (rule 4): ``data/`` at any depth, and one level of the root.
 
     Returns the written files (columns of ``parts.PART``, and the counts of unrecognized names). Folders of ``data/`` in
@@ -62,15 +69,20 @@ def list_in_rounds(
     """
     waiting = [KeyRange("", one_level=True), KeyRange(_DATA, one_level=True)]
     followed = {_DATA, *skipped}
-    written: list[Row] = []
+    written: list[Report] = []
     RUN_PROGRESS.count("objects")
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
+        if compute.is_small and not _fits_here(store, limits, number):
+            compute.scale(False)
         table = pa.Table.from_pylist([asdict(key_range) for key_range in waiting], schema=_RANGE)
-        ranges = compute.session.createDataFrame(table)
-        ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
-        with driver_errors():
-            reports = ranges.mapInArrow(_list_ranges(store, folder, in_round), _REPORT).collect()
+        if compute.is_small:
+            in_round = replace(limits, cut_after_pages=_SMALL_PAGES, pages_per_range=_SMALL_PAGES)
+            reports = work_here(table.to_batches(), _list_ranges(store, folder, in_round), _REPORT_SCHEMA).to_pylist()
+        else:
+            ranges = compute.session.createDataFrame(table)
+            ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
+            reports = collect_in_arrow(ranges, _list_ranges(store, folder, in_round), _REPORT)
         written += [report for report in reports if report["file"] is not None]
         objects = sum(row["rows"] for row in written)
         logger.debug(
@@ -84,7 +96,12 @@ def list_in_rounds(
     raise AssertionError("unreachable")
 
 
-def _remaining(reports: list[Row], followed: set[str]) -> Iterator[KeyRange]:
+def _fits_here(store: StoreLocation, limits: ListingLimits, number: int) -> bool:
+    """Return whether the driver may list the round of a small run: only where it can stop after some pages."""
+    return number < _SMALL_ROUNDS and limits.cut_after_pages > 0 and worker_store(store).lists_by_page
+
+
+def _remaining(reports: list[Report], followed: set[str]) -> Iterator[KeyRange]:
     """Yield the ranges of the next round. A folder that two ranges reported is listed once."""
     for report in reports:
         if report["file"] is not None:

@@ -9,20 +9,22 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Column, Row, SparkSession
+import pyarrow.compute as pc
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
-from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
+from lakefs_gc.engine.collect.listing.listing_rounds import Report, list_in_rounds
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
+from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_METADATA_BYTES, SMALL_RUN_OBJECTS
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
@@ -39,7 +41,7 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
     Unlike other stages, this one does its work at once, because each round of a listing depends on the round before.
     ``began_at`` of a listing from an inventory is the time at which the store began to write the report.
     """
-    spark, workspace, listing = context.spark, context.workspace, context.settings.listing
+    workspace, listing = context.workspace, context.settings.listing
     parts = workspace.parts_folder(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
@@ -47,8 +49,9 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
         began_at = inventory.began_at
         facts |= {"inventory": inventory.manifest, "inventory_began_at": began_at.isoformat()}
-        written = read_inventory(spark, location, inventory, run.namespace, parts)
+        written = read_inventory(context.spark, location, inventory, run.namespace, parts)
     else:
+        context.compute.scale(True)  # until the listing shows more objects
         earlier = find_earlier_listing(context, run)
         limits = ListingLimits(listing.requests_at_once, listing.cut_after_pages, listing.pages_per_range)
         began_at = context.clock()
@@ -62,12 +65,13 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         facts |= {"mode": CLEAN, "mode_because": earlier}
         expected = RUN_PROGRESS.expect("objects", lambda: _listed_before(context, run))
         written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)
-    folder = f"{workspace.folder(run.run_key, _STAGE)}/data"
+        facts[IS_SMALL] = _is_small(context, run, written)
+        context.compute.scale(facts[IS_SMALL])
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
-        dataframe=local_rows(spark, reports, PART),
+        dataframe=local_rows(context.spark, reports, PART),
         began_at=began_at,
-        facts=facts | _unrecognized(written) | _measured(spark, run, folder, written),
+        facts=facts | _unrecognized(written) | _measured(context, run, written),
         in_parts=True,
     )
 
@@ -86,10 +90,11 @@ def _optimized(
     new_slices, skipped = f"{_STAGE}_young", frozenset(earlier.slices)
     parts = context.workspace.parts_folder(run.run_key, new_slices)
     written = list_in_rounds(context.compute, run.store, parts, limits, skipped=skipped)
+    context.compute.scale(False)
     rows = earlier.rows(context, run.store)
     if written:
-        folder = f"{context.workspace.folder(run.run_key, new_slices)}/data"
-        listed = read_parquet(context.spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+        names = [row["file"] for row in written]
+        listed = context.workspace.rows_of_files(context.spark, run.run_key, new_slices, schemas.STORE_LISTING, names)
         rows = rows.unionByName(listed)
     return StageOutput(
         dataframe=rows,
@@ -107,7 +112,20 @@ def _optimized(
     )
 
 
-def _unrecognized(written: list[Row]) -> dict[str, int]:
+def _is_small(context: RunContext, run: GCRun, written: list[Report]) -> bool:
+    """Return whether few objects and little metadata are in the store, so that the driver can do all work (``scale``).
+
+    Only the first page of the metadata is read. How fast a run is depends on the answer, and nothing else.
+    """
+    if not context.compute.is_small or sum(row["rows"] for row in written) > SMALL_RUN_OBJECTS:
+        return False
+    pages = context.open_store(run.store).pages(METADATA_FOLDER, one_level=True)
+    page, another = next(pages, None), next(pages, None)
+    size_bytes = pc.sum(page.objects["size"], min_count=0).as_py() if page else 0
+    return another is None and size_bytes <= SMALL_RUN_METADATA_BYTES
+
+
+def _unrecognized(written: list[Report]) -> dict[str, int]:
     return {name: sum(row[name] for row in written) for name in (UNRECOGNIZED, UNRECOGNIZED_BYTES)}
 
 
@@ -124,11 +142,12 @@ def _measures(run: GCRun) -> dict[str, Column]:
     return {**age_measures(run.started_at), FIRST_SLICE: F.element_at(F.split(first, "/"), 2)}
 
 
-def _measured(spark: SparkSession, run: GCRun, folder: str, written: list[Row]) -> dict[str, Any]:
+def _measured(context: RunContext, run: GCRun, written: list[Report]) -> dict[str, Any]:
     """Return the values of ``_measures`` for the written files."""
     measures = {name: column.alias(name) for name, column in _measures(run).items()}
     if not written:
         return dict.fromkeys(measures, 0)
-    rows = read_parquet(spark, schemas.STORE_LISTING, folder, (row["file"] for row in written))
+    names = [row["file"] for row in written]
+    rows = context.workspace.rows_of_files(context.spark, run.run_key, _STAGE, schemas.STORE_LISTING, names)
     measured = rows.agg(*measures.values()).collect()[0].asDict()
     return {name: value or 0 for name, value in measured.items()}

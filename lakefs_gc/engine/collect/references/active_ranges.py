@@ -22,6 +22,7 @@ from lakefs_gc.engine.collect.references.own_commits import own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
@@ -85,7 +86,7 @@ def active_ranges(
     # The list may omit a head that moved meanwhile.
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
-    listed = csv.mapInArrow(_read_commits(run.store, heads), _COMMITS)
+    listed = in_arrow(csv, _read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(context, run, rules, listed, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"] = protections
@@ -128,7 +129,7 @@ def _all_metadata(spark: SparkSession, run: GCRun, named: dict[str, str], *, mus
     metaranges = local_rows(spark, list(named.items()), "range_id string, commit_id string")
     joined = files.join(metaranges, "range_id", "full_outer")
     if must_exist:
-        joined = joined.mapInArrow(_refuse_missing(), "range_id string, entries long")
+        joined = in_arrow(joined, _refuse_missing(), "range_id string, entries long")
     return joined.select("range_id", "entries")
 
 
@@ -151,7 +152,7 @@ def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime
 
     Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null.
     """
-    return spark.range(1, numPartitions=1).mapInArrow(_list_metadata(store, since), schemas.ACTIVE_RANGES)
+    return in_arrow(spark.range(1, numPartitions=1), _list_metadata(store, since), schemas.ACTIVE_RANGES)
 
 
 def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
@@ -161,7 +162,7 @@ def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame
     """
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return (
-        metaranges.mapInArrow(_read_metaranges(cache, cores), "range_id string, entries long")
+        in_arrow(metaranges, _read_metaranges(cache, cores), "range_id string, entries long")
         .groupBy("range_id")
         .agg(F.max("entries").alias("entries"))
     )

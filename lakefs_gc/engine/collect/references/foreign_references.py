@@ -24,6 +24,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -60,6 +61,8 @@ _FOUND = "address string, repository string, lost string"
 """A reference. Without an address: a range that a metarange of the repository names but that does not exist."""
 _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
 _READS_AT_ONCE = 8  # up to 20 MB each
+_FEW_FILES = 200
+"""The most files of other repositories that a small run reads in its own process."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,9 @@ def foreign_references(
     if switched_off:
         return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
     readable = others.readable
-    repositories = local_rows(spark, readable, _REPOSITORY).repartition(max(1, min(len(readable), cores)))
+    repositories = spread(local_rows(spark, readable, _REPOSITORY), max(1, min(len(readable), cores)))
     listed = workspace.write(
-        spark, run.run_key, name, StageOutput(repositories.mapInArrow(_list_files(), FILE), began_at)
+        spark, run.run_key, name, StageOutput(in_arrow(repositories, _list_files(), FILE), began_at)
     )
     files = workspace.read(spark, run.run_key, name, FILE).dataframe
     if seen is not None:
@@ -128,7 +131,8 @@ def foreign_references(
     cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
     read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
-    output = StageOutput(located.mapInArrow(read, _FOUND).distinct(), began_at, measures={"lost": F.count("lost")})
+    found = in_arrow(located, read, _FOUND, few=listed.rows <= _FEW_FILES)
+    output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
         for repository, error in _missing_ranges(results.dataframe).items():

@@ -21,6 +21,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.data_files import rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
@@ -67,8 +68,8 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
     server_seconds = round((clock() - requested_at).total_seconds(), 1)
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
-    paths = local_rows(spark, [(file,) for file in files], "file string").repartition(max(1, len(files)))
-    addresses = paths.mapInArrow(_read_files(run.store, run.namespace), schemas.UNCOMMITTED)
+    paths = spread(local_rows(spark, [(file,) for file in files], "file string"), max(1, len(files)))
+    addresses = in_arrow(paths, _read_files(run.store, run.namespace), schemas.UNCOMMITTED)
     # The list of a server with a local store omits the objects that were linked by its own folder.
     branches = (heads.keys() if len(run.folders) > 1 else set()) | _forgotten(server, run.repository, prepared)
     if branches:

@@ -1,0 +1,83 @@
+"""Runs the work of Python workers in this process where it is small.
+
+Two workers need 5 s of processor time to start, and each stage that they write or read takes Spark several jobs. For a
+repository of 200 objects that is most of a mark. So a small run (``Compute.scale``) calls the same functions in this
+process, keeps its rows as Arrow tables, and lets Spark interpret its plans: compiling each of them takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakefs_gc.engine.spark.local_rows import arrow_schema, rows_of, struct_of
+from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors
+from lakefs_gc.errors import LakeFSGCError
+
+SMALL = "spark.lakefsGc.small"
+"""Whether the current run is small. If the configuration sets it, every run is, or none."""
+
+SMALL_CONFIG = {
+    SMALL: "true",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Settings of a session while its run is small."""
+
+SMALL_RUN_OBJECTS = 20_000
+SMALL_RUN_METADATA_BYTES = 16 * 1024**2
+"""The most objects in the store, and bytes of ranges and metaranges, of a small run."""
+
+IS_SMALL = "is_small"
+"""Fact of a store listing: whether its run is small."""
+
+Work = Callable[[Batches], Batches]
+
+
+def is_small(session: SparkSession) -> bool:
+    """Return whether the current run of a session is small."""
+    return session.conf.get(SMALL, "false") == "true"
+
+
+def in_arrow(rows: DataFrame, work: Work, schema: StructType | str, *, few: bool = True) -> DataFrame:
+    """Return ``rows.mapInArrow(work, schema)``; in a small run computed at once, in this process, if ``few``."""
+    if not (few and is_small(rows.sparkSession)):
+        return rows.mapInArrow(work, schema)
+    return rows_of(rows.sparkSession, _done_here(rows, work, schema), schema)
+
+
+def collect_in_arrow(rows: DataFrame, work: Work, schema: StructType | str) -> list[dict[str, Any]]:
+    """Return ``in_arrow`` as rows of the driver. Raise the errors of ``work``."""
+    if is_small(rows.sparkSession):
+        done: list[dict[str, Any]] = _done_here(rows, work, schema).to_pylist()
+        return done
+    with driver_errors():
+        return [row.asDict() for row in rows.mapInArrow(work, schema).collect()]
+
+
+def spread(rows: DataFrame, tasks: int, *columns: Any) -> DataFrame:
+    """Return ``rows.repartition(tasks, ...)``; the rows as they are in a small run, which has one task."""
+    return rows if is_small(rows.sparkSession) else rows.repartition(tasks, *columns)
+
+
+def work_here(batches: Iterable[pa.RecordBatch], work: Work, fields: pa.Schema) -> pa.Table:
+    """Call a function of workers in this process. Raise its errors. Needs no Spark."""
+    try:
+        done = [batch.select(fields.names) for batch in work(iter(batches))]
+    except WorkerError as error:
+        if isinstance(error.__cause__, LakeFSGCError):
+            raise error.__cause__ from None
+        raise
+    return pa.Table.from_batches(done).cast(fields) if done else fields.empty_table()
+
+
+def _done_here(rows: DataFrame, work: Work, schema: StructType | str) -> pa.Table:
+    with driver_errors():
+        table = rows.toArrow()
+    return work_here(table.to_batches(), work, arrow_schema(struct_of(schema)))
