@@ -115,15 +115,19 @@ def run(
     json: AsJSON = False,
 ) -> None:
     """Mark, show the decision, ask, back up where the settings require it, and sweep."""
-    from lakefs_gc.cli import backup_runs, mark_pages, mark_reports, mark_runs
+    from lakefs_gc.cli.early_start import start_spark_early
 
-    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    out, settings, min_age_hours = OPTIONS.output(json), OPTIONS.settings(), _hours(min_age)
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError(
             "Cannot ask for confirmation: standard input is not a terminal",
             remedy="pass --yes, or run `mark` and `sweep` separately",
         )
-    marked = mark_runs.mark(settings, out, repository, _hours(min_age), unsafe_min_age, scope_of(only))
+    start_spark_early(settings, repository)
+
+    from lakefs_gc.cli import backup_runs, mark_pages, mark_reports, mark_runs
+
+    marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only))
     out.say(mark_pages.text(settings, marked))
     not_swept = {**mark_reports.mark_facts(marked), "swept": False}
     if not marked.candidates:
