@@ -1,0 +1,79 @@
+"""Copies of an object beside the object itself: versions in a real bucket, and backups."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc.config import BackupSettings
+from lakefs_gc.engine.explain.remaining_copies import find_backups, find_versions
+from lakefs_gc.errors import AccessDeniedError
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+
+@pytest.fixture
+def versioned(s3_server: SeaweedFS, s3_namespace: StoreLocation) -> StoreLocation:
+    """A folder in a bucket that keeps versions."""
+    bucket = f"copies-{uuid.uuid4().hex[:12]}"
+    client = s3_server.client()
+    client.create_bucket(Bucket=bucket)
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    return StoreLocation(f"s3://{bucket}/repository")
+
+
+KEYS = ("data/s/once", "data/s/twice", "data/s/deleted", "data/s/erased", "data/s/never")
+
+
+def test_versions_remain_behind_a_delete_marker(versioned: StoreLocation, s3_server: SeaweedFS) -> None:
+    store = open_store(versioned)
+    for key in ("data/s/once", "data/s/twice", "data/s/twice", "data/s/deleted", "data/s/erased", "data/s/erased-too"):
+        store.put(key, key.encode())
+    store.delete_many(["data/s/deleted", "data/s/erased"])
+    bucket, _, root = versioned.folder_url.removeprefix("s3://").partition("/")
+    client = s3_server.client()
+    listed = client.list_object_versions(Bucket=bucket, Prefix=root + "data/s/erased")["Versions"]
+    [version] = [each for each in listed if each["Key"] == root + "data/s/erased"]
+    client.delete_object(Bucket=bucket, Key=root + "data/s/erased", VersionId=version["VersionId"])
+
+    found = find_versions(store, KEYS)
+    assert found.unread == ()
+    counts = {key: [text.partition(" in ")[0] for text in texts] for key, texts in found.of.items() if texts}
+    # Of the erased object only the delete marker is left, which has no content.
+    assert counts == {"data/s/twice": ["1 version"], "data/s/deleted": ["1 version"]}
+
+
+def test_a_bucket_without_versions_has_none(s3_namespace: StoreLocation) -> None:
+    store = open_store(s3_namespace)
+    store.put("data/s/once", b"1")
+    assert find_versions(store, KEYS).of == {key: [] for key in KEYS}
+
+
+def test_what_may_be_kept_and_cannot_be_listed_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    monkeypatch.setattr(store, "space_not_freed", lambda: "soft delete keeps blobs for 7 days")
+    assert "soft delete keeps blobs for 7 days" in find_versions(store, KEYS).unread[0]
+
+    def denied() -> str:
+        raise AccessDeniedError("access denied for s3:GetBucketVersioning")
+
+    monkeypatch.setattr(store, "space_not_freed", denied)
+    assert "access denied" in find_versions(store, KEYS).unread[0]
+
+
+def test_each_backup_with_a_copy_is_named(tmp_path: Path) -> None:
+    store = open_store(StoreLocation(tmp_path.as_uri()))
+    store.put("lake/m1/objects/data/s/once", b"")
+    store.put("lake/m2/objects/data/s/once", b"")  # incomplete: it has no manifest, but a copy all the same
+    store.put("lake/m2/objects/data/s/twice", b"")
+    store.put("other/m3/objects/data/s/never", b"")
+    found = find_backups(BackupSettings(url=tmp_path.as_uri()), "lake", KEYS)
+    assert found.unread == ()
+    marks = {key: [text.split()[3] for text in texts] for key, texts in found.of.items() if texts}
+    assert marks == {"data/s/once": ["m1", "m2"], "data/s/twice": ["m2"]}
+    assert find_backups(BackupSettings(), "lake", KEYS).unread
+    missing = BackupSettings(url=(tmp_path / "not-mounted").as_uri())
+    assert "not-mounted" in find_backups(missing, "lake", KEYS).unread[0]
