@@ -39,6 +39,7 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         **({"failed_checks": _table_of(failed)} if failed else {}),
         "size": human_bytes(mark.candidate_bytes or 0),
         **{name: _table_of(shown_table) for name, shown_table in shown.items()},
+        **({"folders_note": page.groups_note} if page.groups_note else {}),
         "report": report_link(mark, report_url),
         **({"what_else_changes": MetadataValue.md("\n\n".join(page.consequences))} if page.consequences else {}),
         **({"why_empty": page.why_empty} if page.why_empty else {}),

@@ -24,7 +24,8 @@ from urllib.parse import quote
 from lakefs_gc_tests.docs.generate import DOCS
 
 _PORT = 3987
-_WIDTHS = {"": 1400, "-narrow": 480}
+_UI_WIDTHS = {"": 1650, "-narrow": 1000}
+_REPORT_WIDTHS = {"": 1200, "-narrow": 480}
 _PATIENCE_SECONDS = 600
 _LOAD_MILLISECONDS = 20_000
 _PARTITIONS = (
@@ -42,7 +43,7 @@ def take(folder: Path, *, narrow: bool) -> None:
             "mark-report": (min(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 1900),
         }
         for name, (url, height) in pages.items():
-            for suffix, width in _WIDTHS.items():
+            for suffix, width in (_UI_WIDTHS if url.startswith(ui) else _REPORT_WIDTHS).items():
                 if narrow or not suffix:
                     picture(url, folder / f"{name}{suffix}.png", width, height)
 

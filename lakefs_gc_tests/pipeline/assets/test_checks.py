@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from dagster import AssetKey
 
 from lakefs_gc.config import Protections
 from lakefs_gc.engine.decide.checks import protections_from_json
@@ -14,7 +15,7 @@ from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc_tests.support.code_location import RUN, CodeLocation, failure_of, materialized, values
-from lakefs_gc_tests.support.collector import LakeRepository
+from lakefs_gc_tests.support.collector import STAGES, LakeRepository
 from lakefs_gc_tests.support.former_records import former_mark
 
 
@@ -39,6 +40,14 @@ def test_a_failed_check_keeps_the_mark_from_being_swept(
     assert "--override live_objects_exist" in failure["what_to_do"]
     assert location.sweeps_by_sensor() == []
     assert repository.objects() == before
+    for name in (*STAGES, "mark"):
+        done = location.instance.get_materialized_partitions(AssetKey(name))
+        assert done == {RUN}, "a refusal leaves what was collected and decided as it was"
+    assert "Blocked by 1 failed check: live\\_objects\\_exist" in mark["what_now"]
+    assert "overrides: [live_objects_exist]" in mark["what_now"]
+    assert [record.data["check"] for record in mark["failed_checks"].records] == ["live_objects_exist"]
+    assert {check.partition for check in marked.get_asset_check_evaluations()} == {RUN}
+    assert checks["live_objects_exist"].metadata["missing"].value == 1
 
     # By its former name, which one release still accepts.
     config = {"overrides": ["live_objects_are_there"], "why": "lost in May, known"}
