@@ -10,7 +10,9 @@ from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
 
@@ -32,6 +34,8 @@ class KnownHistory:
     commits: dict[str, str] = field(default_factory=dict)
     swept: Mark | None = None
     waiting: Mark | None = None
+    index: tuple[str, dict[str, list[int]]] = ("", {})
+    """The folder of the index that the run wrote, and the fingerprints in it, by range."""
 
     @classmethod
     def of(cls, lake: Lake, spark: SparkSession, backups: Backups) -> KnownHistory:
@@ -49,7 +53,10 @@ class KnownHistory:
             run_key=new_run_key("lake", utc_now()),
             prefix=ERASED["restored"],
         )
-        history.waiting = Collector(spark, history.repository).collect_and_mark()
+        marking = Collector(spark, history.repository)
+        history.waiting = marking.collect_and_mark()
+        index = HistoryIndex.read(open_store(marking.workspace.range_cache.location), marking.run.known_folders)
+        history.index = (index.folder, {range_id: prints.tolist() for range_id, prints in index.prints.items()})
         return history
 
     def _tell(self) -> None:

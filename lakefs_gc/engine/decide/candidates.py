@@ -25,9 +25,12 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker
+from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
+from lakefs_gc.formats.addresses import is_local
+from lakefs_gc.lakefs.known_folders import KnownFolders
 
 logger = logging.getLogger(__name__)
 
@@ -92,24 +95,29 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
     )
     files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
     located = cache.locate(spark, files, cores=cores)
-    read = in_arrow(located, _read_inactive(run.folders, cache, cores), schemas.UNCOMMITTED)
+    read = in_arrow(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED)
     once_committed = read.distinct().withColumn("reason", F.lit(schemas.EXPIRED))
     return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
 
 
 @worker
-def _read_inactive(batches: Batches, folders: tuple[str, ...], cache: RangeCache, cores: int) -> Batches:
+def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int) -> Batches:
+    index = RunIndex(cache, known)
+
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
-            return list(live_addresses(data, file, folders, None))
+            return list(live_addresses(data, file, known.folders, None))
         except CorruptRangeError as error:
             # No live object depends on this file. Objects that it alone refers to count as never committed.
             logger.warning("skipped a range of no active commit that cannot be parsed: %s", error)
             return None
 
     def addresses() -> Batches:
-        for _, entries in read_through(batches, cache, cores, decode):
+        for row, entries in read_through(batches, cache, cores, decode):
+            if not is_local(known.namespace):  # there, the addresses in other folders of the server are not read
+                index.add(row, entries)
             for rows in entries:
                 yield rows.select(["address"])
+        index.write()
 
     yield from without_repeats(addresses())

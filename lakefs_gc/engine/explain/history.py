@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.explain.history_index import HistoryIndex, Prints, fingerprints
+from lakefs_gc.engine.workspace.history_index import HistoryIndex, Prints, fingerprints
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range

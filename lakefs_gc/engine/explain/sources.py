@@ -13,9 +13,9 @@ from itertools import islice
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.explain.history import History
-from lakefs_gc.engine.explain.history_index import HistoryIndex
 from lakefs_gc.engine.explain.last_run import LastRun
 from lakefs_gc.engine.records.stored_marks import open_namespace
+from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.addresses import is_local, spellings

@@ -12,8 +12,10 @@ from lakefs_gc.engine.explain.answers import Explanation, KeptBy, State
 from lakefs_gc.engine.explain.explain import explain
 from lakefs_gc.engine.explain.sources import Sources, open_sources
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.workspace.history_index import fingerprints
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.known_history import ERASED, KnownHistory
 
@@ -132,6 +134,18 @@ def test_what_deleted_an_object(history: KnownHistory, answers: dict[str, Explan
         assert (mark.restored_at is not None) == (name == "restored")
         assert len(answers[name].copies) == 1
         assert history.swept.mark_id in answers[name].copies[0]
+
+
+def test_the_run_has_indexed_the_active_ranges(history: KnownHistory, open_: Open) -> None:
+    """So the first question after a run reads few ranges."""
+    read = open_().history
+    folder, prints_of = history.index
+    assert folder == read.index.folder
+    active = [range_id for range_id in read.ranges if range_id in prints_of]
+    assert len(active) == 5  # of 8: the others are of expired commits
+    for range_id in active:
+        entries = read.known.entries(read_range(read.store.read(f"_lakefs/{range_id}"), range_id))
+        assert prints_of[range_id] == fingerprints(entries.column("address")).tolist()
 
 
 def test_the_ways_to_name_an_object(history: KnownHistory, open_: Open) -> None:

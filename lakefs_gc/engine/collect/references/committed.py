@@ -18,6 +18,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
 from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
@@ -82,6 +83,7 @@ def _write_ranges(
 ) -> Batches:
     named: dict[str, int] = {}
     known = run.known_folders
+    index = RunIndex(cache, known)
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         if row["entries"] is None:
@@ -92,9 +94,11 @@ def _write_ranges(
 
     def addresses() -> Batches:
         nonlocal entries
-        for _, decoded in read_through(batches, cache, cores, decode):
+        for row, decoded in read_through(batches, cache, cores, decode):
             entries += sum(rows.num_rows for rows in decoded)
+            index.add(row, decoded)
             yield from decoded
+        index.write()
         for rows in _not_listed(named, listed, run):
             entries += rows.num_rows
             yield rows

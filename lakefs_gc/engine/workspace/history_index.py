@@ -4,8 +4,8 @@ It has two kinds of rows, in Parquet files below ``_history_index/v1/<key>/``: f
 each of its addresses; for a metarange, the ids of its ranges. Both describe files that never change. A fingerprint can
 only cost a read: a range whose fingerprints have that of an address is read, and the address is compared.
 
-The first question reads what is not in the index, and adds it. The index may be removed at any time. A file of it that
-is damaged is ignored, and what it described is read again.
+The tasks of a run add the ranges that they read from the store, and a question adds what is still missing. The index
+may be removed at any time. A file of it that is damaged is ignored, and what it described is read again.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakefs_gc.engine.spark.workers import worker_store
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row
 from lakefs_gc.errors import StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
 from lakefs_gc.formats.parquet import parquet_bytes
@@ -33,7 +35,7 @@ _MOST_FILES = 12
 """More files than these are merged into one, without what the history no longer has."""
 _READ_BYTES = 16  # the end of an address differs most
 _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-_SCHEMA = pa.schema([("file_id", pa.string()), ("prints", pa.binary()), ("range_ids", pa.list_(pa.string()))])
+_SCHEMA = pa.schema([("file_id", pa.string()), ("prints", pa.large_binary()), ("range_ids", pa.list_(pa.string()))])
 
 Prints = np.ndarray
 """The fingerprints of the addresses of a range: 32-bit numbers."""
@@ -54,9 +56,7 @@ class HistoryIndex:
     @classmethod
     def read(cls, store: ObjectStore, known: KnownFolders) -> HistoryIndex:
         """Read the index of a namespace from the workspace. It is empty if the workspace cannot be read."""
-        # How addresses are read decides which fingerprints a range has.
-        meaning = repr((known.store.folder_url, known.folders, known.mounts, ADDRESS_READING))
-        index = cls(store, f"{_FOLDER}{hashlib.sha256(meaning.encode()).hexdigest()[:32]}/")
+        index = cls(store, _folder_of(known))
         try:
             keys = [key for batch in store.list(index.folder) for key in batch.column("address").to_pylist()]
             for key, content in store.read_many(keys):
@@ -97,32 +97,69 @@ class HistoryIndex:
 
     def write(self, existing: Collection[str]) -> None:
         """Write what was added. ``existing`` are the metadata files of the namespace. A failure is only logged."""
-        if not (self._new_prints or self._new_ranges):
-            return
         merges = len(self._files) >= _MOST_FILES
+        if not (self._new_prints or self._new_ranges or merges):
+            return
         prints, ranges_of = self._new_prints, self._new_ranges
         if merges:
             kept = set(existing)
             prints = {file_id: each for file_id, each in self.prints.items() if file_id in kept}
             ranges_of = {file_id: each for file_id, each in self.ranges_of.items() if file_id in kept}
-        columns = [
-            pa.array([*prints, *ranges_of], pa.string()),
-            pa.array([*(each.tobytes() for each in prints.values()), *(None for _ in ranges_of)], pa.binary()),
-            pa.array([*(None for _ in prints), *ranges_of.values()], _SCHEMA.field("range_ids").type),
-        ]
-        content = parquet_bytes(
-            pa.record_batch(columns, schema=_SCHEMA),
-            compression="none",
-            write_page_checksum=True,
-            use_dictionary=["range_ids.list.element"],
-        )
         try:
-            self.store.put(f"{self.folder}{uuid.uuid4().hex}.parquet", content)
+            _write(self.store, self.folder, prints, ranges_of)
             if merges:
                 self.store.delete_many(self._files)
         except StorageError as error:
             logger.warning("the index of the history cannot be written: %s", error.message)
         self._new_prints, self._new_ranges = {}, {}
+
+
+class RunIndex:
+    """Collects, in a task of a run, the fingerprints of the ranges that it reads from the store, not from the cache.
+
+    What is in the cache is in the index, too. Without a cache nothing is collected: each run would add every range.
+    """
+
+    def __init__(self, cache: RangeCache, known: KnownFolders) -> None:
+        self._cache, self._known = cache, known
+        self._prints: dict[str, Prints] = {}
+
+    def add(self, row: Row, entries: Iterable[pa.RecordBatch]) -> None:
+        """Add a file of ``read_through``; ``entries`` have every address that it has in the namespace."""
+        if not row["pack"] and self._cache.max_bytes:
+            found = [fingerprints(rows.column("address")) for rows in entries]
+            self._prints[row["range_id"]] = np.concatenate(found) if found else np.empty(0, np.uint32)
+
+    def write(self) -> None:
+        """Write what was added. A failure is only logged: the next question reads these ranges again."""
+        if self._prints:
+            try:
+                _write(worker_store(self._cache.location), _folder_of(self._known), self._prints, {})
+            except StorageError as error:
+                logger.warning("the index of the history cannot be written: %s", error.message)
+
+
+def _folder_of(known: KnownFolders) -> str:
+    # How addresses are read decides which fingerprints a range has.
+    meaning = repr((known.store.folder_url, known.folders, known.mounts, ADDRESS_READING))
+    return f"{_FOLDER}{hashlib.sha256(meaning.encode()).hexdigest()[:32]}/"
+
+
+def _write(store: ObjectStore, folder: str, prints: Mapping[str, Prints], ranges_of: Mapping[str, list[str]]) -> None:
+    columns = [
+        pa.array([*prints, *ranges_of], pa.string()),
+        pa.array(
+            [*(each.tobytes() for each in prints.values()), *(None for _ in ranges_of)], _SCHEMA.field("prints").type
+        ),
+        pa.array([*(None for _ in prints), *ranges_of.values()], _SCHEMA.field("range_ids").type),
+    ]
+    content = parquet_bytes(
+        pa.record_batch(columns, schema=_SCHEMA),
+        compression="none",
+        write_page_checksum=True,
+        use_dictionary=["range_ids.list.element"],
+    )
+    store.put(f"{folder}{uuid.uuid4().hex}.parquet", content)
 
 
 def fingerprints(addresses: pa.StringArray) -> Prints:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakefs_gc.engine.explain import history_index
 from lakefs_gc.engine.explain.history import History
-from lakefs_gc.engine.explain.history_index import HistoryIndex, fingerprints
+from lakefs_gc.engine.workspace import history_index
+from lakefs_gc.engine.workspace.history_index import HistoryIndex, RunIndex, fingerprints
+from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.addresses import spellings
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
@@ -137,3 +138,20 @@ def test_a_fingerprint_depends_on_the_address_alone(addresses: list[str]) -> Non
     together = pa.array([*addresses, "z" * 30], pa.string())
     assert fingerprints(together)[:-1].tolist() == alone
     assert fingerprints(together.slice(1))[:-1].tolist() == alone[1:]
+
+
+def test_a_task_adds_what_it_read_from_the_store_alone(index_store: ObjectStore, repository: LakeRepository) -> None:
+    known = KnownFolders(repository.namespace, repository.location, (repository.namespace,), (), ())
+    rows = [pa.record_batch([pa.array(addresses)], names=["address"]) for addresses in (["data/a/b"], ["c" * 20])]
+    for max_bytes in (0, 1):
+        task = RunIndex(RangeCache(index_store.location, max_bytes), known)
+        task.add({"range_id": "cached", "pack": "p"}, rows)
+        task.add({"range_id": "read", "pack": None}, rows)
+        task.add({"range_id": "metarange", "pack": None}, [])
+        task.write()
+        index = HistoryIndex.read(index_store, known)
+        assert index.prints.keys() == ({"read", "metarange"} if max_bytes else set())
+    assert index.may_have("read", fingerprints(pa.array(["c" * 20])))
+    assert index.may_have("cached", fingerprints(pa.array(["other"])))
+    assert not index.may_have("read", fingerprints(pa.array(["other"])))
+    assert not index.may_have("metarange", fingerprints(pa.array([f"other-{number}" for number in range(9)])))
