@@ -1,0 +1,83 @@
+"""A small run, whose work this process does, decides what executors decide, in few jobs and without Python workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import IS_SMALL
+from lakefs_gc.engine.workspace.workspace import Workspace
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
+from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
+from lakefs_gc_tests.support.lake_fixtures import name_server
+
+_RUN, _LARGE_RUN = "lake/small", "lake/large"
+_MOST_JOBS = 60
+"""46 were counted; as many as 66 if executors do the work."""
+
+
+@pytest.fixture
+def lake_in_s3(tmp_path: Path, s3_namespace: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    with Lake(tmp_path / "lake", s3_namespace) as lake:
+        name_server(lake, monkeypatch)
+        yield lake
+
+
+def _with_everything(lake: Lake) -> LakeRepository:
+    """A repository with expired, staged and deleted objects, hidden twins, and an import by another repository."""
+    repository = lake.repository()
+    repository.keep_days(5)
+    for number in range(3):
+        repository.put(f"old/{number}")
+    repository.commit(age_days=30)
+    for number in range(3):
+        repository.delete(f"old/{number}")
+    repository.put("live/ä b")
+    repository.commit(age_days=2)
+    repository.put("live/now")
+    repository.commit()
+    repository.put("staged/one")
+    repository.put_stray("data/garbage-1")
+    used = repository.put_stray("data/garbage-2")
+    other = lake.repository("other")
+    other.put("of another repository")
+    other.stage("a/link", repository.namespace + used, size_bytes=5)
+    other.commit()
+    time.sleep(1.2)  # S3 dates objects by the second: these are older than the cutoff
+    return repository
+
+
+def test_a_small_run_marks_what_executors_mark(
+    lake_in_s3: Lake, spark: SparkSession, spark_config: dict[str, str], instance: DagsterInstance
+) -> None:
+    _with_everything(lake_in_s3)
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+    small = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": {}}), instance)
+    large = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": spark_config}), instance)
+    first_job = scheduler.nextJobId()
+    in_process = materialized(small.run("gc_mark", _RUN, store_listing={"min_age_hours": 0, "unsafe_min_age": True}))
+    jobs = scheduler.nextJobId() - first_job
+    by_executors = materialized(
+        large.run("gc_mark", _LARGE_RUN, store_listing={"min_age_hours": 0, "unsafe_min_age": True})
+    )
+
+    workspace = Workspace(lake_in_s3.settings.work_url)
+    assert workspace.manifest(_RUN, "store_listing").facts[IS_SMALL]
+    assert not workspace.manifest(_LARGE_RUN, "store_listing").facts[IS_SMALL]
+    assert jobs <= _MOST_JOBS
+    one, other = values(in_process["mark"]), values(by_executors["mark"])
+    assert one["dagster/row_count"] == other["dagster/row_count"] == 4
+    for stage in STAGES:
+        assert _rows(workspace, spark, _RUN, stage) == _rows(workspace, spark, _LARGE_RUN, stage), stage
+
+
+def _rows(workspace: Workspace, spark: SparkSession, run: str, stage: str) -> set[tuple[object, ...]]:
+    """Return the rows of a stage. ``committed`` may repeat an address, and other runs add metadata of marks."""
+    return {tuple(row) for row in workspace.read(spark, run, stage, schemas.BY_STAGE[stage]).dataframe.collect()}
