@@ -40,7 +40,7 @@ def _with_everything(lake: Lake) -> LakeRepository:
     for number in range(3):
         repository.delete(f"old/{number}")
     repository.put("live/ä b")
-    repository.commit(age_days=2)
+    repository.commit(age_days=20)
     repository.put("live/now")
     repository.commit()
     repository.put("staged/one")
@@ -54,6 +54,7 @@ def _with_everything(lake: Lake) -> LakeRepository:
     return repository
 
 
+@pytest.mark.long(25)
 def test_a_small_run_marks_what_executors_mark(
     lake_in_s3: Lake, spark: SparkSession, spark_config: dict[str, str], instance: DagsterInstance
 ) -> None:
