@@ -51,6 +51,7 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         ),
         **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
         **({"sample": table([_sample_row(row) for row in page.sample])} if page.sample else {}),
+        **({"why_an_object": page.explain_command} if page.sample else {}),
         "bytes": mark.candidate_bytes or 0,
         "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         **not_lakefs_metadata(mark),

@@ -164,3 +164,8 @@ class MarkPage:
     outcomes: tuple[OutcomeRow, ...] = ()
     last_runs: tuple[RunRow, ...] = ()
     forecast: tuple[CurvePoint, ...] = field(default=())
+
+    @property
+    def explain_command(self) -> str:
+        """The command that explains an object of the mark."""
+        return f"lakefs-gc explain {self.repository} ADDRESS"

@@ -28,6 +28,7 @@ def _lines(page: MarkPage) -> Iterator[str]:
         rows = [(str(row["address"]), str(row.get("last_modified", ""))[:19]) for row in page.sample]
         yield from ("", "Sample")
         yield from _aligned(("address", "last modified"), rows, frozenset())
+        yield f"  Why an object is in this mark, and what would keep it: {page.explain_command}"
     if page.consequences:
         yield from ("", "What else changes", *(f"  {line}" for line in page.consequences))
 

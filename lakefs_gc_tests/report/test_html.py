@@ -59,6 +59,7 @@ def test_what_the_store_names_is_text() -> None:
     read = Read(html)
     assert {tag for tag, _ in read.tags} & {"script", "a", "img", "link", "iframe", "object", "form"} == set()
     assert any(HOSTILE in text for text in read.texts)
+    assert any(f"lakefs-gc explain {HOSTILE} ADDRESS" in text for text in read.texts)
 
 
 def test_nothing_is_loaded_and_nothing_runs() -> None:
