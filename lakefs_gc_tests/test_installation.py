@@ -150,6 +150,7 @@ def test_the_wheel_contains_the_collector_and_no_rejected_design(wheel: Path) ->
         names = set(archive.namelist())
     assert {"lakefs_gc/definitions.py", "lakefs_gc/dagster.yaml", "lakefs_gc/workspace.yaml"} <= names
     assert {"lakefs_gc/py.typed", "lakefs_gc/engine/spark/log4j2.properties"} <= names
+    assert "lakefs_gc/report/templates/mark.html.j2" in names
     assert [name for name in names if name.startswith(("lakefs_gc/hard_delete", "lakefs_gc_tests"))] == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def _page_facts(page: MarkPage) -> dict[str, Any]:
         ],
         "bytes_by_age": {row.name: {"listed": row.listed_bytes, "marked": row.marked_bytes} for row in page.ages},
         "folders": [
-            {"folder": group.folder, "objects": group.objects, "size_bytes": group.size_bytes} for group in page.groups
+            {name: value for name, value in asdict(group).items() if name != "committed_at"} for group in page.groups
         ],
+        "folders_note": page.groups_note,
     }

@@ -37,7 +37,7 @@ def tables(page: MarkPage) -> Iterator[Table]:
         _lists("in_force", "In force", [(f.name, f.value) for f in page.in_force]),
         _lowered(page),
         _lists("timing", "Timing", [(f.name, f.value) for f in page.timing]),
-        _lists("files", "The whole list", [(f.name, f.value) for f in page.files]),
+        _lists("files", "The whole list of objects", [(f.name, f.value) for f in page.files]),
     ):
         if table.rows:
             yield table

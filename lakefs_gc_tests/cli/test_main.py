@@ -47,6 +47,8 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     classes = {step["name"]: step["objects"] for step in shown["funnel"] if not step["part_of_previous"]}
     assert classes.pop("listed") == made["listed"] == sum(classes.values())
     assert (classes["live"], classes["marked"]) == (made["listed"] - made["candidates"], made["candidates"])
+    assert all(folder["commit_id"] and folder["expired_on"] for folder in shown["folders"])
+    assert 0 < sum(folder["objects"] for folder in shown["folders"]) <= shown["reasons"]["expired"]["objects"]
     text = run("show", REPOSITORY, "--mark", made["mark_id"]).out
     assert text.startswith("Ready for approval")
     assert "safety.longest_commit_minutes" in text
