@@ -247,7 +247,6 @@ def _files(mark: Mark) -> Iterator[Fact]:
     yield Fact("as CSV", f"lakefs-gc report {mark.repository} {mark.mark_id} --list FILE")
     yield Fact("as text, one address a line", f"{mark.location}deleted.text/")
     yield Fact("as Parquet", f"{mark.location}deleted/")
-    yield Fact("why an object is marked", f"lakefs-gc explain {mark.repository} ADDRESS")
 
 
 def _facts(mark: Mark) -> Iterator[Fact]:
