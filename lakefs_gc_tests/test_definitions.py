@@ -119,7 +119,7 @@ def test_definitions_are_valid_for_an_instance() -> None:
     ("settings", "message"),
     [
         (Settings(owner="data platform"), "owner is 'data platform'"),
-        (Settings(schedule=ScheduleSettings(cron="61 3 * * *")), r"schedule\.cron is '61 3 \* \* \*'"),
+        (Settings(schedule=ScheduleSettings(cron="0 3 * * funday")), r"schedule\.cron is '0 3 \* \* funday'"),
     ],
 )
 def test_what_dagster_does_not_take_is_said_by_name(settings: Settings, message: str) -> None:

@@ -18,6 +18,7 @@ Results go to standard output, progress and logs to standard error.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -25,7 +26,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lakefs_gc import __version__
-from lakefs_gc.cli.commands import backups, demo, designs, explain, forecast, marks, setup
+from lakefs_gc.cli.commands import backups, demo, designs, explain, forecast, marks, setup, start
 from lakefs_gc.cli.options import OPTIONS
 from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 
@@ -50,6 +51,8 @@ for _command in (
     explain.prove_erased,
     forecast.forecast,
     forecast.branches,
+    start.init,
+    start.ui,
     setup.doctor,
     demo.demo,
     demo.sandbox,
@@ -64,6 +67,7 @@ for _command in (
 app.add_typer(designs.app, name="designs")
 
 _INTERRUPTED = InterruptedRunError.exit_code
+_PIPE_CLOSED = 141  # as shells report a program that SIGPIPE ended
 
 
 @app.callback(invoke_without_command=True)
@@ -94,6 +98,10 @@ def main() -> None:
         _interrupted()
     except KeyboardInterrupt:
         _interrupted()
+    except BrokenPipeError:
+        # The reader has ended, as `| head` does. Python must not flush into the pipe again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_PIPE_CLOSED)
 
 
 def _interrupted(text: str = "Interrupted. Run the command again: it continues with the unfinished work.") -> NoReturn:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lakefs_gc.config import Settings, load_settings
+from lakefs_gc.config import REPOSITORY_NAME, Settings, load_settings
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.terminal.output import Output
 
-Repository = Annotated[str, typer.Argument(help="Name of the repository.")]
+
+def _repository(name: str) -> str:
+    """Return the name of a repository, or raise ``ConfigurationError``: the server would answer that it is unknown."""
+    if re.fullmatch(REPOSITORY_NAME, name):
+        return name
+    inside = re.fullmatch(rf"(?:lakefs://)?({REPOSITORY_NAME})(?:/.*)?", name)
+    raise ConfigurationError(
+        f"{name!r} is not the name of a repository",
+        remedy=f"Pass the name only: {inside[1]}"
+        if inside
+        else "A name has 3 to 63 lower-case letters, digits and hyphens, and does not begin with a hyphen",
+    )
+
+
+def repository_or_none(name: str) -> str:
+    """Return the name of a repository, or nothing."""
+    return _repository(name) if name else ""
+
+
+Repository = Annotated[str, typer.Argument(help="Name of the repository.", callback=_repository)]
 MarkId = Annotated[str, typer.Option("--mark", metavar="ID", help="Id of a mark: `history` lists them.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 MinAge = Annotated[

@@ -1,6 +1,7 @@
 """The settings of a code location, with their defaults, and how they are loaded.
 
-Settings come from ``lakefs-gc.toml`` (in the working directory, or where ``LAKEFS_GC_CONFIG`` points). Without a file
+Settings come from ``lakefs-gc.toml`` (where ``LAKEFS_GC_CONFIG`` points, in the working directory, or in
+``DAGSTER_HOME``). Without a file
 the defaults apply, and every default is the safe choice. Credentials are never settings: those of lakeFS come from
 ``LAKECTL_*`` variables or ``~/.lakectl.yaml``, those of the store from its vendor's standard chain.
 """
@@ -179,12 +180,18 @@ class Settings(Section):
 
 
 def load_settings(file: Path | None = None) -> Settings:
-    """Return the settings from ``file``, from ``LAKEFS_GC_CONFIG``, from ``./lakefs-gc.toml``, or the defaults.
+    """Return the settings from ``file``, from ``LAKEFS_GC_CONFIG``, or from ``lakefs-gc.toml``, or the defaults.
+
+    ``lakefs-gc.toml`` is the one in the working directory, or else the one in ``DAGSTER_HOME``.
+
 
     Raise ``ConfigurationError`` if a named file is missing, cannot be parsed, or has an unknown or invalid setting.
     """
     named = file or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    home = os.environ.get("DAGSTER_HOME")
     path = named or Path(CONFIG_FILE)
+    if named is None and home and not path.exists():
+        path = Path(home).expanduser() / CONFIG_FILE
     if not path.exists():
         if named is None:
             return Settings()

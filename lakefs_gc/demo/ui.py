@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
 from lakefs_gc.config import CONFIG_FILE, Settings
+from lakefs_gc.config.instance import INSTANCE_FILE, instance_configuration
+from lakefs_gc.terminal.dagster_ui import serve_dagster
 from lakefs_gc.terminal.output import Output
-
-_PACKAGE = files("lakefs_gc")
-# By default Dagster keeps all of these below DAGSTER_HOME.
-_STORAGE_SECTIONS = ("storage", "local_artifact_storage", "compute_logs")
-# Dagster recommends its tool `dg`, which lakefs-gc does not need.
-_NO_DG_WARNING = "ignore:Function `dev_command` is superseded"
-_SHUTDOWN_SECONDS = 30
 
 
 def write_settings(home: Path, settings: Settings) -> Path:
@@ -42,11 +31,7 @@ def write_settings(home: Path, settings: Settings) -> Path:
         + "\n",
         "utf-8",
     )
-    instance = yaml.safe_load((_PACKAGE / "dagster.yaml").read_text("utf-8"))
-    for section in _STORAGE_SECTIONS:
-        del instance[section]
-    (home / "dagster.yaml").write_text(yaml.safe_dump(instance), "utf-8")
-    (home / "workspace.yaml").write_text((_PACKAGE / "workspace.yaml").read_text("utf-8"), "utf-8")
+    (home / INSTANCE_FILE).write_text(instance_configuration(), "utf-8")
     return file
 
 
@@ -54,16 +39,7 @@ def serve(out: Output, environment: Mapping[str, str], port: int) -> None:
     """Run ``dagster dev`` until it is interrupted."""
     out.say(f"Dagster UI: http://127.0.0.1:{port} (Ctrl-C ends the demo and removes its files)")
     out.say("   Materialize sweep_approval for the last partition, then watch the sensor start the sweep.")
-    command = [sys.executable, "-W", _NO_DG_WARNING, "-m", "dagster", "dev"]
-    command += ["-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port), "--log-level", "warning"]
-    process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
-    try:
-        process.wait()
-    except KeyboardInterrupt:
-        # The terminal sent Dagster the same signal, so it ends its daemon and its server.
-        process.wait(timeout=_SHUTDOWN_SECONDS)
-    finally:
-        process.terminate()
+    serve_dagster(environment, "127.0.0.1", port)
 
 
 def _toml_string(text: str) -> str:

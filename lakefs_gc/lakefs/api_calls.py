@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -29,6 +30,12 @@ _FIRST_PAUSE_SECONDS = 0.5
 _RETRIED_STATUSES = (429, 500, 502, 503, 504)
 _UNKNOWN_ENDPOINT = "invalid API endpoint"
 """The answer to a call that the server does not have: 404 since lakeFS 1.75, and 500 before."""
+_NO_TLS = "WRONG_VERSION_NUMBER"
+"""What OpenSSL reports about an answer without TLS."""
+_NEEDS_TLS = re.compile(r"HTTP request (?:to an|was sent to) HTTPS")
+"""The answer of a port with TLS to a request without: of servers in Go, as lakeFS, and of nginx."""
+_S3_ERROR = re.compile(r"<Error\b[^>]*>.*<Code>", re.DOTALL)
+_NO_BUCKET = "NoSuchBucket"
 
 
 @dataclass(frozen=True)
@@ -57,10 +64,12 @@ class ApiCaller:
                     remedy="Check LAKECTL_SERVER_ENDPOINT_URL, and that the version of the lakeFS server is 1.x",
                 ) from error
             except ApiException as error:
+                _refuse_other_service(what, self.endpoint_url, error)
                 if error.status not in _RETRIED_STATUSES or attempt == _ATTEMPTS or _is_unknown_endpoint(error):
                     _raise_for(what, error)
                 problem = f"HTTP {error.status}"
             except urllib3.exceptions.HTTPError as error:
+                _refuse_missing_tls(what, self.endpoint_url, error)
                 if attempt == _ATTEMPTS:
                     raise ServerUnavailableError(
                         f"{what}: cannot reach lakeFS at {self.endpoint_url}: {_cause(error)}",
@@ -71,6 +80,39 @@ class ApiCaller:
             self.sleep(pause)
             pause *= 2
         raise AssertionError("unreachable")
+
+
+def _refuse_missing_tls(what: str, endpoint_url: str, error: urllib3.exceptions.HTTPError) -> None:
+    """Raise ``ServerError`` if a server without TLS answers an https URL: no later attempt can succeed."""
+    reason = getattr(error, "reason", None) or error
+    if isinstance(reason, urllib3.exceptions.SSLError) and _NO_TLS in str(reason):
+        raise ServerError(
+            f"{what}: {endpoint_url} begins with https, but the server answers without TLS",
+            remedy=f"Set LAKECTL_SERVER_ENDPOINT_URL to {_other_scheme(endpoint_url)}, or to a port with TLS",
+        ) from None
+
+
+def _refuse_other_service(what: str, endpoint_url: str, error: ApiException) -> None:
+    """Raise ``ServerError`` if the answer shows that the URL is not that of lakeFS's API."""
+    body = str(error.body or "")
+    if error.status == 400 and _NEEDS_TLS.search(body):
+        raise ServerError(
+            f"{what}: {endpoint_url} begins with http, but the server expects TLS",
+            remedy=f"Set LAKECTL_SERVER_ENDPOINT_URL to {_other_scheme(endpoint_url)}",
+            status=error.status,
+        ) from None
+    if error.status and error.status < 500 and _S3_ERROR.search(body):
+        raise ServerError(
+            f"{what}: {endpoint_url} answers as an S3 store ({error.status}), not as lakeFS",
+            remedy="Set LAKECTL_SERVER_ENDPOINT_URL to the URL of lakeFS, where its web page is. The store's URL "
+            "belongs in AWS_ENDPOINT_URL_S3",
+            status=error.status,
+        ) from None
+
+
+def _other_scheme(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    return f"{'http' if scheme == 'https' else 'https'}://{rest}"
 
 
 def _cause(error: urllib3.exceptions.HTTPError) -> str:
@@ -122,6 +164,13 @@ def _raise_for(what: str, error: ApiException) -> NoReturn:
         ) from None
     if error.status == 404:
         raise RepositoryNotFoundError(text, remedy="Check the name of the repository", **facts) from None
+    if error.status == 500 and _NO_BUCKET in message:
+        raise ServerError(
+            text,
+            remedy="The lakeFS server cannot find the bucket of the repository. Create the bucket, or check "
+            "blockstore.s3.endpoint in the configuration of the server",
+            **facts,
+        ) from None
     if error.status == 429 or error.status >= 500:
         raise ServerUnavailableError(
             text, remedy="Check the log of the lakeFS server, then run again", **facts

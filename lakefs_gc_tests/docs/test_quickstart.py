@@ -31,6 +31,7 @@ def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_
     garbage = repository.put_stray("data/old/garbage", b"garbage")
     home = tmp_path / "home"
     home.mkdir()
+    (home / "backups").mkdir()
     script = "set -eux\n" + "\n".join(blocks(DOCS / "quickstart.md", "sh"))
 
     ended = subprocess.run(
@@ -46,6 +47,8 @@ def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     assert (home / "installed").read_text() == "pip install lakefs-gc[java]\n"
     assert "swept" in ended.stdout.splitlines()[-1], ended.stdout
+    assert 'repositories = ["my-repo"]' in (home / "lakefs-gc" / "lakefs-gc.toml").read_text()
+    assert [file.read_bytes() for file in (home / "backups").rglob("garbage")] == [b"garbage"]
     assert set(repository.store.stat_many([live, garbage])) == {live}
 
 
@@ -61,6 +64,7 @@ def _environment(lake: Lake, home: Path, spark_config: Mapping[str, str]) -> dic
         (programs / name).chmod(0o755)
     spark = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in spark_config.items())
     (home / "settings.toml").write_text(
+        f'[backup]\nurl = "file://{home}/backups"\nrequired_before_sweep = true\n'
         # Nobody commits meanwhile: the sweep need not wait for 20 minutes.
         f'[mounts]\n"local://" = {json.dumps(lake.location.folder_url)}\n'
         f"[safety]\nlongest_commit_minutes = 0\n[spark]\n{spark}"

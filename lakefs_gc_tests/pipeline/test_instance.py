@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
-import subprocess
-import sys
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -122,34 +118,6 @@ def test_instance_of_the_demo_is_below_its_home_whatever_the_working_directory(
     write_settings(home, Settings())
     monkeypatch.chdir(elsewhere)
     with DagsterInstance.from_ref(InstanceRef.from_dir(str(home))) as instance:
-        instance.add_run(_run())
-    assert list(elsewhere.iterdir()) == []
-
-
-def test_the_guide_makes_an_instance_below_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands for those who have no checkout."""
-    guide = PACKAGE.parent / "docs" / "guides" / "dagster-ui.md"
-    if not guide.exists():
-        pytest.skip("not a checkout")
-    commands = re.findall(r"^(?:package|sed).*$", guide.read_text("utf-8"), re.MULTILINE)
-    assert len(commands) == 2
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    home.mkdir()
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    python = Path(sys.executable).parent
-    environment = {
-        **os.environ,
-        "DAGSTER_HOME": str(home),
-        "PATH": f"{python}:{os.environ['PATH']}",
-        "PYTHONPATH": str(PACKAGE.parent),
-    }
-    subprocess.run(["sh", "-c", "\n".join(commands)], env=environment, check=True)
-    with DagsterInstance.from_ref(InstanceRef.from_dir(str(home))) as instance:
-        assert not instance.telemetry_enabled
-        queue = instance.get_concurrency_config().run_queue_config
-        assert queue is not None
-        assert queue.tag_concurrency_limits
         instance.add_run(_run())
     assert list(elsewhere.iterdir()) == []
 

@@ -8,18 +8,21 @@ from typing import Annotated
 import typer
 
 from lakefs_gc.cli.extras import require_demo_extra
-from lakefs_gc.cli.options import OPTIONS, AsJSON
+from lakefs_gc.cli.options import OPTIONS, AsJSON, repository_or_none
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.units import human_bytes
 
 
 def doctor(
     repository: Annotated[
-        str, typer.Argument(help="Repository to check. Default: check only the server and Java.")
+        str,
+        typer.Argument(
+            help="Repository to check. Default: check only the server, Dagster and Java.", callback=repository_or_none
+        ),
     ] = "",
     json: AsJSON = False,
 ) -> None:
-    """Check what a run needs: lakeFS, the store, permissions, clocks, versioning, grace period, Java."""
+    """Check what a run needs: lakeFS, the store, permissions, clocks, versioning, grace period, Dagster, Java."""
     from lakefs_gc.cli.doctor import examine  # loads Spark, Arrow and the lakeFS client, a second
 
     out = OPTIONS.output(json)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import (
     BotoCoreError,
@@ -53,7 +55,9 @@ RETRYABLE_CODES = SLOW_DOWN_CODES | {
 """Codes of an answer, or of one key in a bulk delete, after which the same call may succeed."""
 
 EXPIRED_CODES = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-BAD_CREDENTIALS_CODES = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
+BAD_CREDENTIALS_CODES = frozenset(
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidTokenId", "InvalidSecurity"}
+)
 WRONG_REGION_CODES = frozenset(
     {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "301", "307"}
 )
@@ -149,10 +153,12 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
     resource = f"arn:aws:s3:::{bucket}" if bucket_action else f"arn:aws:s3:::{bucket}/{key}"
     where = f"s3://{bucket}/{key} at {endpoint}"
     note: dict[str, Any] = {"action": f"s3:{action}", "bucket": bucket, "code": code, "status": status}
+    default_endpoint = _about_default_endpoint(endpoint)
     if code == "NoSuchBucket":
         return ObjectNotFoundError(
             f"The bucket {bucket} does not exist at {endpoint}",
-            remedy="Check the name of the bucket, the endpoint (AWS_ENDPOINT_URL_S3) and the credentials",
+            remedy="Check the name of the bucket, the endpoint (AWS_ENDPOINT_URL_S3) and the credentials"
+            f"{default_endpoint}",
             **note,
         )
     if code in EXPIRED_CODES:
@@ -162,7 +168,8 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
     if code in BAD_CREDENTIALS_CODES:
         return AccessDeniedError(
             f"{where} does not accept the credentials ({code})",
-            remedy="Check the AWS credentials, and that they belong to this endpoint",
+            remedy=f"{_about_session_token()}Check the AWS credentials, and that they belong to this endpoint"
+            f"{default_endpoint}",
             **note,
         )
     if code in CLOCK_CODES:
@@ -181,7 +188,7 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
         condition = f", for the prefix {key}*" if bucket_action else ""
         return AccessDeniedError(
             f"{where}: access denied for s3:{action} ({facts})",
-            remedy=f"Grant these credentials s3:{action} on {resource}{condition}",
+            remedy=f"Grant these credentials s3:{action} on {resource}{condition}{default_endpoint}",
             **note,
         )
     if status == 404 or code in ("NoSuchKey", "404"):
@@ -190,7 +197,7 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
         return StoreUnavailableError(
             f"{where}: s3:{action} still fails after all retries ({facts})",
             remedy="Check that the endpoint is healthy and reachable from this machine, then run again. "
-            "If the store asks to slow down, lower requests_at_once",
+            f"If the store asks to slow down, lower requests_at_once{default_endpoint}",
             **note,
         )
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
@@ -218,3 +225,17 @@ def storage_error(error: S3Failure, *, action: str, bucket: str, key: str, endpo
         remedy="Correct the cause that the store names, then run again",
         **note,
     )
+
+
+def _about_session_token() -> str:
+    """Return what to do first if a session token may be the cause."""
+    if not os.environ.get("AWS_SESSION_TOKEN"):
+        return ""
+    return "AWS_SESSION_TOKEN is set: renew the token, or unset it if these credentials have none. "
+
+
+def _about_default_endpoint(endpoint: str) -> str:
+    """Return a hint if the requests went to AWS only because no other endpoint is set."""
+    if not (urlsplit(endpoint).hostname or "").endswith("amazonaws.com"):
+        return ""
+    return ". The requests went to AWS: for another store, set AWS_ENDPOINT_URL_S3"
