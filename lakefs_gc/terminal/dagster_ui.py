@@ -29,8 +29,8 @@ def serve_dagster(environment: Mapping[str, str], host: str, port: int) -> int:
     workspace = Path(str(files("lakefs_gc"))) / "workspace.yaml"
     command += ["-w", str(workspace), "-h", host, "-p", str(port), "--log-level", "warning"]
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
-    # systemd and Kubernetes end this process with SIGTERM. Dagster must not outlive it.
-    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    # systemd and Kubernetes end this process with SIGTERM. At SIGINT, Dagster ends its own processes, too.
+    before = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
     try:
         return process.wait()
     except KeyboardInterrupt:

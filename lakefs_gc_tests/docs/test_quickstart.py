@@ -18,12 +18,12 @@ from lakefs_gc_tests.support.lake_fixtures import lake
 
 __all__ = ["lake"]
 
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 500
 # Installing is not what this is about, and the environment of the tests must stay as it is.
 _PIP = '#!/bin/sh\necho "pip $*" >> "$HOME/installed"\n'
 
 
-@pytest.mark.long(90)
+@pytest.mark.long(110)
 def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_config: dict[str, str]) -> None:
     repository = lake.repository("my-repo")
     live = repository.put("live")
