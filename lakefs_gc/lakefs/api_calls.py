@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import urllib3
-from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.errors import (
     IncompleteAnswerError,
@@ -19,6 +18,7 @@ from lakefs_gc.errors import (
     ServerError,
     ServerUnavailableError,
 )
+from lakefs_gc.lakefs.sdk import ApiException
 from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT
 
 logger = logging.getLogger(__name__)

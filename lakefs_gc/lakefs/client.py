@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import lakefs_sdk
 import urllib3
 
 from lakefs_gc.config import LakeFSSettings, ServerCredentials
@@ -35,6 +34,7 @@ from lakefs_gc.lakefs.models import (
     to_repository,
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, all_pages
+from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
