@@ -131,11 +131,11 @@ def test_protections_and_unknown_commits(spark: SparkSession, repository: LakeRe
     """No rules are set, so commits of the deleted branch are invisible: what they have is unknown, and not freed."""
     repository.put("keep/a", "a" * 3)
     repository.commit(age_days=40)
+    repository.delete("keep/a")  # only its path protects it, and not the tag
     repository.put("b", "b" * 10)
     first = repository.commit(age_days=30)
     repository.tag("v1", first)
     repository.delete("b")
-    repository.delete("keep/a")
     repository.put("c", "c" * 100)
     repository.commit(age_days=20)
     repository.delete("c")
