@@ -263,6 +263,13 @@ class RemoteJobError(LakeFSGCError):
     default_remedy = "Read the log of the job in EMR, correct the cause, then run again"
 
 
+class NotificationError(LakeFSGCError):
+    """A webhook or a mail server did not accept an event, which is sent again later."""
+
+    exit_code = 4
+    default_remedy = "Check the receiver and the table [notify] of the settings"
+
+
 # -- the machine ----------------------------------------------------------------------------------------------
 
 

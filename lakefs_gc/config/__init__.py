@@ -6,6 +6,7 @@ from lakefs_gc.config.durations import parse_duration_hours
 from lakefs_gc.config.emr import EMRSettings
 from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
+from lakefs_gc.config.notify import SMTP_PASSWORD_VARIABLE, NotifySettings
 from lakefs_gc.config.safety import Protections, SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
 from lakefs_gc.config.settings import (
@@ -23,10 +24,12 @@ __all__ = [
     "CONFIG_VARIABLE",
     "MANUAL",
     "REPOSITORY_NAME",
+    "SMTP_PASSWORD_VARIABLE",
     "BackupSettings",
     "EMRSettings",
     "LakeFSSettings",
     "ListingSettings",
+    "NotifySettings",
     "Protections",
     "SafetyParameters",
     "ScheduleSettings",

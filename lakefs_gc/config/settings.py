@@ -21,6 +21,7 @@ from lakefs_gc.config.backup import BackupSettings
 from lakefs_gc.config.emr import EMRSettings
 from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
+from lakefs_gc.config.notify import NotifySettings
 from lakefs_gc.config.safety import SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
 from lakefs_gc.config.section import Section, checked_url, looks_like_secret
@@ -82,6 +83,10 @@ class Settings(Section):
     )
     schedule: ScheduleSettings = Field(
         default=ScheduleSettings(), description="When the schedule marks each configured repository."
+    )
+    notify: NotifySettings = Field(
+        default=NotifySettings(),
+        description="Who is notified when a mark waits for approval, a check or a run failed, or a mark was swept.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict,

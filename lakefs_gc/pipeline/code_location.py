@@ -9,6 +9,7 @@ from dagster import (
     AssetSpec,
     DagsterInvalidDefinitionError,
     Definitions,
+    SensorDefinition,
     in_process_executor,
     load_assets_from_modules,
 )
@@ -16,6 +17,7 @@ from dagster import (
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.notify.senders import build_notify
 from lakefs_gc.pipeline.approval_sensor import approval_sensor
 from lakefs_gc.pipeline.assets import (
     active_ranges,
@@ -35,6 +37,8 @@ from lakefs_gc.pipeline.assets import (
 )
 from lakefs_gc.pipeline.jobs import JOBS
 from lakefs_gc.pipeline.metadata import column_schema
+from lakefs_gc.pipeline.names import OWN
+from lakefs_gc.pipeline.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
@@ -70,11 +74,16 @@ def build_definitions(settings: Settings) -> Definitions:
         assets=build_assets(settings),
         jobs=list(JOBS),
         schedules=[mark_schedule(settings)],
-        sensors=[sweep_sensor(settings.sweep), approval_sensor(settings)],
+        sensors=[sweep_sensor(settings.sweep), approval_sensor(settings), *_notify_sensors(settings)],
         # One process and one Spark session for each run. Dagster's default would start a JVM for every step.
         executor=in_process_executor,
         resources=build_resources(settings),
     )
+
+
+def _notify_sensors(settings: Settings) -> list[SensorDefinition]:
+    notify = build_notify(settings.notify)
+    return [] if notify is None else [notify_sensor(notify, OWN, [job.name for job in JOBS])]
 
 
 def build_resources(settings: Settings) -> dict[str, Any]:

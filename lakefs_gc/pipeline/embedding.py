@@ -26,6 +26,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.notify import Notify
+from lakefs_gc.notify.senders import build_notify
 from lakefs_gc.pipeline.approval_sensor import approval_sensor
 from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
@@ -43,7 +44,8 @@ _NOT_POOLED = frozenset({"sweep_approval"})
 def build_embedded_definitions(settings: Settings, names: Names, notify: Notify | None) -> Definitions:
     """Return what ``build_definitions`` returns, below the prefix of ``names``. See the module.
 
-    ``notify`` receives the events of the runs. Raises ``ConfigurationError`` for settings that cannot be embedded.
+    ``notify`` receives the events of the runs; default: as the settings say. Raises ``ConfigurationError`` for settings
+    that cannot be embedded.
     """
     if settings.emr is not None:
         raise ConfigurationError(
@@ -56,6 +58,7 @@ def build_embedded_definitions(settings: Settings, names: Names, notify: Notify 
         sweep_sensor(settings.sweep, job=jobs[gc_sweep.name], names=names),
         approval_sensor(settings, names=names),
     ]
+    notify = notify or build_notify(settings.notify)
     if notify is not None:
         sensors.append(notify_sensor(notify, names, [job.name for job in jobs.values()]))
     return Definitions(
