@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from azure.storage.blob import BlobServiceClient
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
 
@@ -18,6 +19,7 @@ from lakefs_gc.engine.spark.scale import SMALL, is_small
 from lakefs_gc.engine.spark.session import scale_session, start_spark
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 
@@ -88,6 +90,29 @@ def s3_namespace(s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> Store
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     return StoreLocation(f"s3://{_BUCKET}/{uuid.uuid4().hex}/repository")
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """Azurite with the container ``lakefs-gc-tests``, for the whole test session."""
+    try:
+        azurite_program()
+    except ConfigurationError as error:
+        pytest.skip(error.message)
+    with Azurite(tmp_path_factory.mktemp("azurite")) as server:
+        service = BlobServiceClient(server.endpoint, {"account_name": ACCOUNT, "account_key": server.key})
+        service.create_container(_BUCKET)
+        yield server
+
+
+@pytest.fixture
+def azure_namespace(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
+    """A fresh storage namespace in Azurite; the environment has the endpoint and the credentials."""
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in azurite.environment.items():
+        monkeypatch.setenv(name, value)
+    return StoreLocation(f"{azurite.url(_BUCKET)}/{uuid.uuid4().hex}/repository")
 
 
 @pytest.fixture(scope="session")

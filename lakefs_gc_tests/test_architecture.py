@@ -24,6 +24,7 @@ NEW_ARROWS = {
     "dagster": ("engine/run.py", "import dagster"),
     "spark": ("formats/ids.py", "import pyspark.sql"),
     "aws": ("storage/local.py", "from botocore.config import Config"),
+    "azure": ("storage/location.py", "import azure.identity"),
     "web": ("terminal/output.py", "import uvicorn"),
 }
 

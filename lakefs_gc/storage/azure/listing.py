@@ -1,0 +1,152 @@
+"""Parse pages of Azure's List Blobs from XML to Arrow.
+
+Source: Microsoft Learn, "List Blobs". Regular expressions read a page in the usual form; an XML parser reads any other.
+Both check that the page is complete: it ends with its last tag, states whether another page follows, and each blob has
+one name, size and time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.azure.errors import IncompleteAnswerError
+from lakefs_gc.storage.base import LISTING_SCHEMA
+
+_BLOB = re.compile(
+    rb"<Blob><Name>([^<&\r]*)</Name><Properties>(?:<Creation-Time>[^<]*</Creation-Time>)?"
+    rb"<Last-Modified>([^<]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>([0-9]+)</Content-Length>"
+)
+_LEVEL = re.compile(rb"<BlobPrefix><Name>([^<&\r]*)</Name></BlobPrefix>")
+_MARKER = re.compile(rb"<NextMarker ?/>|<NextMarker>([^<&]*)</NextMarker>")
+_UNUSUAL = (b"Encoded=", b"<Snapshot>", b"<VersionId>", b"<Deleted>", b"<![CDATA[", b"<!--")
+_END = b"</EnumerationResults>"
+_HIERARCHICAL = b"<ResourceType>"
+"""A property of each entry of a listing in an account with a hierarchical namespace."""
+_TIME_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: objects of ``LISTING_SCHEMA`` without directory markers, sub-prefixes, and the next marker.
+
+    Names are relative to the root of ``parse_page``; ``next_marker`` is '' on the last page.
+    """
+
+    objects: pa.RecordBatch
+    sub_prefixes: list[str]
+    next_marker: str
+
+
+@dataclass(frozen=True)
+class _Parts:
+    names: Sequence[bytes]
+    times: Sequence[bytes]
+    sizes: Sequence[bytes]
+    levels: Sequence[bytes]
+    marker: str
+
+
+def hierarchical_error(account: str) -> ConfigurationError:
+    """Return the error for an account with a hierarchical namespace."""
+    return ConfigurationError(
+        f"The account {account} has a hierarchical namespace (Data Lake Storage Gen2). Its listings contain folders, "
+        "in another order, so lakefs-gc does not collect there",
+        remedy="Use lakeFS in an account without a hierarchical namespace, as lakeFS's documentation recommends",
+    )
+
+
+def parse_page(body: bytes, root: str, account: str) -> Page:
+    """Parse the XML of a page whose names all start with ``root`` (the store's folder within its container).
+
+    Raise ``IncompleteAnswerError`` unless the page is complete: a listing must never end early without an error. Raise
+    ``ConfigurationError`` for a page of an account with a hierarchical namespace.
+    """
+    if _HIERARCHICAL in body:
+        raise hierarchical_error(account)
+    if not body.rstrip().endswith(_END):
+        raise IncompleteAnswerError("a page of the listing is cut")
+    parts = _read_quickly(body) or _read_carefully(body)
+    prefix = root.encode()
+    if not all(name.startswith(prefix) for name in (*parts.names, *parts.levels)):
+        raise IncompleteAnswerError(f"the store returned names outside {root!r}")
+    try:
+        return Page(
+            objects=_to_batch(parts, len(prefix)),
+            sub_prefixes=[level[len(prefix) :].decode() for level in parts.levels],
+            next_marker=parts.marker,
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise IncompleteAnswerError(f"a name, size or time of the listing cannot be parsed ({error})") from error
+
+
+def _read_quickly(body: bytes) -> _Parts | None:
+    """Read a page with regular expressions; return None if it is not in the usual form."""
+    if any(text in body for text in _UNUSUAL):
+        return None
+    blobs, levels, markers = _BLOB.findall(body), _LEVEL.findall(body), list(_MARKER.finditer(body))
+    if (len(blobs), len(levels), len(markers)) != (body.count(b"<Blob>"), body.count(b"<BlobPrefix"), 1):
+        return None
+    names, times, sizes = zip(*blobs, strict=True) if blobs else ((), (), ())
+    return _Parts(names, times, sizes, levels, (markers[0][1] or b"").decode())
+
+
+def _read_carefully(body: bytes) -> _Parts:
+    """Read a page with an XML parser."""
+    try:
+        document = ElementTree.fromstring(body)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise IncompleteAnswerError(f"a page of the listing is not XML ({error})") from error
+    markers, sections = document.findall("NextMarker"), document.findall("Blobs")
+    if document.tag != "EnumerationResults" or len(markers) != 1 or len(sections) != 1:
+        raise IncompleteAnswerError("a page of the listing does not state whether it is the last")
+    blobs = sections[0].findall("Blob")
+    if any(blob.find(part) is not None for blob in blobs for part in ("Snapshot", "VersionId", "Deleted")):
+        raise IncompleteAnswerError("the listing contains versions that were not requested")
+    return _Parts(
+        names=[_name(_only(blob, "Name")) for blob in blobs],
+        times=[_text(_only(blob, "Properties/Last-Modified")) for blob in blobs],
+        sizes=[_text(_only(blob, "Properties/Content-Length")) for blob in blobs],
+        levels=[_name(_only(level, "Name")) for level in sections[0].findall("BlobPrefix")],
+        marker=markers[0].text or "",
+    )
+
+
+def _only(parent: ElementTree.Element, path: str) -> ElementTree.Element:
+    elements = parent.findall(path)
+    if len(elements) != 1:
+        raise IncompleteAnswerError(f"a blob of the listing has {len(elements)} times {path}, and must have it once")
+    return elements[0]
+
+
+def _text(element: ElementTree.Element) -> bytes:
+    return (element.text or "").strip().encode()
+
+
+def _name(element: ElementTree.Element) -> bytes:
+    """Return a name; one that XML cannot contain is percent-encoded."""
+    name = (element.text or "").encode()
+    return unquote_to_bytes(name) if element.get("Encoded") == "true" else name
+
+
+def _to_batch(parts: _Parts, skipped: int) -> pa.RecordBatch:
+    # Not with binary_slice: Arrow fails at a name that is as long as the slice's start.
+    names = pa.array([name[skipped:] for name in parts.names], pa.binary()).cast(pa.string())
+    times = pc.strptime(pa.array(parts.times, pa.binary()).cast(pa.string()), _TIME_FORMAT, "s")
+    batch = pa.RecordBatch.from_arrays(
+        [
+            names,
+            pa.array(parts.sizes, pa.binary()).cast(pa.string()).cast(pa.int64()),
+            times.cast(pa.timestamp("us")).cast(LISTING_SCHEMA.field("last_modified").type),
+        ],
+        schema=LISTING_SCHEMA,
+    )
+    is_marker = pc.or_(pc.equal(names, ""), pc.ends_with(names, "/"))
+    return batch.filter(pc.invert(is_marker)) if pc.any(is_marker).as_py() else batch
