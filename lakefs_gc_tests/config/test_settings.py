@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from lakefs_gc.config import (
     CONFIG_VARIABLE,
     SafetyParameters,
+    ScheduleSettings,
     ServerCredentials,
     Settings,
     load_server_credentials,
@@ -289,3 +290,33 @@ def test_a_secret_for_spark_is_refused_wherever_it_stands(tmp_path: Path, name: 
 def test_what_is_no_secret_is_taken(tmp_path: Path, name: str, value: str) -> None:
     settings = load_settings(write(tmp_path, f"[spark]\n{json.dumps(name)} = {json.dumps(value)}\n"))
     assert settings.spark == {name: value}
+
+
+def test_a_file_here_comes_before_the_one_in_dagster_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    assert load_settings() == Settings()
+    (tmp_path / "lakefs-gc.toml").write_text('repositories = ["of-the-home"]')
+    assert load_settings().repositories == ("of-the-home",)
+    (tmp_path / "here" / "lakefs-gc.toml").write_text('repositories = ["here"]')
+    assert load_settings().repositories == ("here",)
+
+
+@pytest.mark.parametrize("cron", ["0 3 * * *", "*/90 0-23/5 1,31 JAN-DEC 0#2", "@daily", "0 0 L * SAT"])
+def test_a_cron_expression_that_dagster_may_accept_is_kept(cron: str) -> None:
+    assert ScheduleSettings(cron=cron).cron == cron
+
+
+@pytest.mark.parametrize(
+    ("cron", "message"),
+    [
+        ("0 24 * * *", "the hour is 24"),
+        ("0 0 0 * *", "the day is 0"),
+        ("0 3 * *", "has 4 fields"),
+        ("", "has 0 fields"),
+    ],
+)
+def test_an_impossible_cron_expression_is_refused(cron: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ScheduleSettings(cron=cron)
