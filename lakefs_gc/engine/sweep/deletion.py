@@ -266,7 +266,7 @@ def _delete_chunk(
     if task.delete_versions:
         deletions = store.delete_versions(versions, window)
     else:
-        deletions = store.delete_many([target.key for target in chunk.targets], window)
+        deletions = store.delete_unchanged(chunk.targets, window)
     outcomes = list(chunk.kept)
     for deletion in deletions:
         success = chunk.on_success[deletion.key]
