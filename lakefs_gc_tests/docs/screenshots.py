@@ -79,7 +79,7 @@ def _demo(place: Path) -> Iterator[str]:
                 partition = _first_partition()
         yield partition
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)  # a background job may ignore SIGINT
         process.wait(60)
 
 
