@@ -19,6 +19,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
@@ -65,17 +66,15 @@ def paths_in_commits(
     """
     cores = compute.cores
     frame = local_rows(compute.session, list(commits.items()), "metarange_id string, commit_id string")
-    ranges = (
-        frame.repartition(cores)
-        .mapInArrow(_read_metaranges(store), "range_id string, unreadable string, commit_id string")
-        .groupBy("range_id", "unreadable")
-        .agg(F.min("commit_id").alias("commit_id"))
+    named = in_arrow(
+        spread(frame, cores), _read_metaranges(store), "range_id string, unreadable string, commit_id string"
     )
+    ranges = named.groupBy("range_id", "unreadable").agg(F.min("commit_id").alias("commit_id"))
     if skipped is not None:
         ranges = ranges.join(skipped.select("range_id"), "range_id", "left_anti").select(*ranges.columns)
     if most_ranges is not None:
         ranges = ranges.orderBy(F.xxhash64("range_id"), "range_id").limit(most_ranges)
-    entries = ranges.repartition(cores * _TASKS_PER_CORE).mapInArrow(_read_ranges(store, folders), COMMIT_PATHS)
+    entries = in_arrow(spread(ranges, cores * _TASKS_PER_CORE), _read_ranges(store, folders), COMMIT_PATHS)
     wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
     return (
         entries.join(wanted, "address", "left")
