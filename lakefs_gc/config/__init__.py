@@ -6,6 +6,7 @@ from lakefs_gc.config.durations import parse_duration_hours
 from lakefs_gc.config.emr import EMRSettings
 from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
+from lakefs_gc.config.metrics import MetricsSettings
 from lakefs_gc.config.notify import SMTP_PASSWORD_VARIABLE, NotifySettings
 from lakefs_gc.config.safety import Protections, SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
@@ -29,6 +30,7 @@ __all__ = [
     "EMRSettings",
     "LakeFSSettings",
     "ListingSettings",
+    "MetricsSettings",
     "NotifySettings",
     "Protections",
     "SafetyParameters",

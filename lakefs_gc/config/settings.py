@@ -21,6 +21,7 @@ from lakefs_gc.config.backup import BackupSettings
 from lakefs_gc.config.emr import EMRSettings
 from lakefs_gc.config.lakefs import LakeFSSettings
 from lakefs_gc.config.listing import ListingSettings
+from lakefs_gc.config.metrics import MetricsSettings
 from lakefs_gc.config.notify import NotifySettings
 from lakefs_gc.config.safety import SafetyParameters
 from lakefs_gc.config.schedule import ScheduleSettings
@@ -87,6 +88,10 @@ class Settings(Section):
     notify: NotifySettings = Field(
         default=NotifySettings(),
         description="Who is notified when a mark waits for approval, a check or a run failed, or a mark was swept.",
+    )
+    metrics: MetricsSettings = Field(
+        default=MetricsSettings(),
+        description="Where metrics for Prometheus go, from the records of all marks.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict,

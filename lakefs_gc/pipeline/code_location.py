@@ -37,6 +37,7 @@ from lakefs_gc.pipeline.assets import (
 )
 from lakefs_gc.pipeline.jobs import JOBS
 from lakefs_gc.pipeline.metadata import column_schema
+from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import OWN
 from lakefs_gc.pipeline.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.resources.engine import EngineResource
@@ -74,7 +75,12 @@ def build_definitions(settings: Settings) -> Definitions:
         assets=build_assets(settings),
         jobs=list(JOBS),
         schedules=[mark_schedule(settings)],
-        sensors=[sweep_sensor(settings.sweep), approval_sensor(settings), *_notify_sensors(settings)],
+        sensors=[
+            sweep_sensor(settings.sweep),
+            approval_sensor(settings),
+            *_notify_sensors(settings),
+            *metrics_sensors(settings),
+        ],
         # One process and one Spark session for each run. Dagster's default would start a JVM for every step.
         executor=in_process_executor,
         resources=build_resources(settings),

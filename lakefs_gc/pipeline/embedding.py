@@ -31,6 +31,7 @@ from lakefs_gc.pipeline.approval_sensor import approval_sensor
 from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
 from lakefs_gc.pipeline.jobs import JOBS, gc_mark, gc_sweep
+from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import POOL, Names
 from lakefs_gc.pipeline.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.partitions import repository_config
@@ -57,6 +58,7 @@ def build_embedded_definitions(settings: Settings, names: Names, notify: Notify 
     sensors: list[SensorDefinition] = [
         sweep_sensor(settings.sweep, job=jobs[gc_sweep.name], names=names),
         approval_sensor(settings, names=names),
+        *metrics_sensors(settings, names),
     ]
     notify = notify or build_notify(settings.notify)
     if notify is not None:

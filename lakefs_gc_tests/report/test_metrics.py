@@ -1,0 +1,153 @@
+"""Metrics for Prometheus: what is unknown is not zero, and a receiver that fails is an error."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, SkipReason, build_sensor_context
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakefs_gc.config import MetricsSettings
+from lakefs_gc.errors import NotificationError
+from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
+from lakefs_gc.pipeline.names import Names
+from lakefs_gc.report.metrics import RepositoryRecords, deliver, metrics_of
+from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
+
+__all__ = ["lake_of_environment"]
+
+
+def mark(mark_id: str, day: int, state: str, **facts: Any) -> dict[str, Any]:
+    return {"mark_id": mark_id, "created_at": f"2026-03-{day:02d}T00:00:00+00:00", "state": state} | {
+        "failed_checks": [],
+        **facts,
+    }
+
+
+DAY_SECONDS = 86_400.0
+MARCH_SECONDS = 1_772_323_200.0  # 1 March 2026, UTC
+DAMAGED = {"mark_id": "m4", "created_at": "", "state": "unreadable: the manifest is damaged"}
+OUTCOMES = {"deleted": {"objects": 5, "size_bytes": 50}, "failed": {"objects": 1, "size_bytes": 7}}
+LAKE = RepositoryRecords(
+    "lake",
+    (
+        mark("m5", 9, "blocked", failed_checks=["share_of_bytes"]),
+        DAMAGED,
+        mark("m3", 7, "marked"),
+        mark("m2", 5, "incomplete", outcomes=OUTCOMES),
+        mark("m1", 3, "swept", outcomes={"deleted": {"objects": 9, "size_bytes": 90}}),
+    ),
+    {"expired": {"objects": 2, "size_bytes": 20}, "never_committed": {"objects": 3, "size_bytes": 30}},
+)
+
+
+def written(path: Path) -> dict[tuple[str, ...], float]:
+    """Return the samples of a file: name, repository and further labels to value."""
+    families = text_string_to_metric_families(path.read_text())
+    return {
+        (sample.name.removeprefix("lakefs_gc_"), *sorted(sample.labels.values())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_the_file_has_the_records_of_each_repository(tmp_path: Path) -> None:
+    file = tmp_path / "lakefs_gc.prom"
+    file.write_text("replaced as a whole")
+    unknown = RepositoryRecords("other", unreadable="access denied")
+    deliver(metrics_of([LAKE, unknown]), MetricsSettings(textfile=str(file)))
+    assert written(file) == {
+        ("records_readable", "lake"): 1,
+        ("records_readable", "other"): 0,
+        ("unreadable_marks", "lake"): 1,
+        ("last_mark_timestamp_seconds", "lake"): MARCH_SECONDS + 8 * DAY_SECONDS,
+        ("last_swept_mark_timestamp_seconds", "lake"): MARCH_SECONDS + 2 * DAY_SECONDS,
+        ("oldest_unapproved_mark_timestamp_seconds", "lake"): MARCH_SECONDS + 6 * DAY_SECONDS,
+        ("mark_state", "blocked", "lake"): 1,
+        ("failed_check", "lake", "share_of_bytes"): 1,
+        ("marked_objects", "expired", "lake"): 2,
+        ("marked_objects", "lake", "never_committed"): 3,
+        ("marked_bytes", "expired", "lake"): 20,
+        ("marked_bytes", "lake", "never_committed"): 30,
+        ("swept_objects", "deleted", "lake"): 5,
+        ("swept_objects", "failed", "lake"): 1,
+        ("swept_bytes", "deleted", "lake"): 50,
+        ("swept_bytes", "failed", "lake"): 7,
+    }
+
+
+def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotificationError, match="cannot be written") as failure:
+        deliver(metrics_of([LAKE]), MetricsSettings(textfile=str(tmp_path / "missing" / "a.prom")))
+    assert str(tmp_path / "missing") in failure.value.remedy
+
+
+@pytest.mark.parametrize("path", ["a.prom", "/tmp/metrics.txt"])
+def test_a_file_that_node_exporter_would_not_read_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match=r"absolute path that ends in \.prom"):
+        MetricsSettings(textfile=path)
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """A Pushgateway that keeps what it got, and answers with ``status``."""
+
+    got: list[tuple[str, str]]
+    status = 202
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append((self.path, body.decode()))
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[tuple[type[Gateway], str]]:
+    handler = type("OneGateway", (Gateway,), {"got": []})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield handler, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_pushgateway_gets_the_same(gateway: tuple[type[Gateway], str]) -> None:
+    handler, url = gateway
+    deliver(metrics_of([LAKE]), MetricsSettings(pushgateway_url=url))
+    ((path, body),) = handler.got
+    assert path == "/metrics/job/lakefs-gc"
+    assert 'lakefs_gc_swept_objects{outcome="failed",repository="lake"} 1.0' in body
+    handler.status = 500
+    with pytest.raises(NotificationError, match="did not take the metrics"):
+        deliver(metrics_of([LAKE]), MetricsSettings(pushgateway_url=url))
+
+
+def test_the_sensor_writes_what_it_can_read(lake: Lake, tmp_path: Path) -> None:
+    lake.repository("empty")
+    file = tmp_path / "lakefs_gc.prom"
+    settings = lake.settings.model_copy(
+        update={"repositories": ("empty", "missing"), "metrics": MetricsSettings(textfile=str(file))}
+    )
+    [sensor] = metrics_sensors(settings, Names(("team",)))
+    assert sensor.name == "team__metrics"
+    with DagsterInstance.ephemeral() as instance:
+        told = sensor(build_sensor_context(instance))
+    assert written(file) == {
+        ("records_readable", "empty"): 1,
+        ("records_readable", "missing"): 0,
+        ("unreadable_marks", "empty"): 0,
+    }
+    assert isinstance(told, SkipReason)
+    assert "missing" in str(told.skip_message)
+
+
+def test_there_is_no_sensor_without_a_receiver(lake: Lake) -> None:
+    assert metrics_sensors(lake.settings) == []
