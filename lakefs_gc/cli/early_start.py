@@ -7,6 +7,7 @@ import os
 import threading
 
 from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.engine.records.stored_marks import open_mark
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_RUN_OBJECTS
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.addresses import normalize_namespace
@@ -25,8 +26,22 @@ def start_spark_early(settings: Settings, repository: str) -> None:
     """
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     namespace = server.repository(repository).storage_namespace  # a wrong name fails before Spark starts
-    if settings.emr is None and "spark.remote" not in settings.spark and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if _starts_here(settings):
         _start(settings, small=_is_small(settings, namespace))
+
+
+def start_spark_for_sweep(settings: Settings, repository: str, mark_id: str) -> None:
+    """Start Spark for the sweep of a mark. Raise what ``open_mark`` raises: a wrong id fails before Spark starts."""
+    server = LakeFSClient(load_server_credentials(), settings.lakefs)
+    counts = open_mark(repository, mark_id, server, settings).mark.counts
+    if _starts_here(settings):
+        listed = counts.get("store_listing")
+        _start(settings, small=listed is not None and listed <= SMALL_RUN_OBJECTS)
+
+
+def _starts_here(settings: Settings) -> bool:
+    """Return whether this process will start Java."""
+    return settings.emr is None and "spark.remote" not in settings.spark and "PYSPARK_GATEWAY_PORT" not in os.environ
 
 
 def _start(settings: Settings, *, small: bool) -> None:

@@ -94,11 +94,15 @@ def sweep(
 
     Naming the mark here approves it, or the part. A second sweep continues an unfinished one.
     """
+    from lakefs_gc.cli.early_start import start_spark_for_sweep
+
+    out, settings = OPTIONS.output(json), OPTIONS.settings()
+    start_spark_for_sweep(settings, repository, mark_id)
+
     from lakefs_gc.cli import mark_runs
 
-    out = OPTIONS.output(json)
     swept = mark_runs.sweep(
-        OPTIONS.settings(), out, repository, mark_id, digest, approved_by=by or _current_user(), only=scope_of(only)
+        settings, out, repository, mark_id, digest, approved_by=by or _current_user(), only=scope_of(only)
     )
     out.result(mark_runs.sweep_facts(swept), lambda: out.show_outcomes(swept.outcomes, swept.errors))
     if swept.incomplete is not None:
