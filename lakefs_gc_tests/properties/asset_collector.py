@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.spark.session import DEFAULT_SPARK_CONFIG
 from lakefs_gc.engine.sweep.second_look import SecondLook
 from lakefs_gc.pipeline.code_location import build_definitions
@@ -49,6 +50,7 @@ class AssetCollector(Collector):
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": objects_per_look, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
+        running[SMALL] = "false"  # a small run would make a full listing instead of an optimized one
         # Uploads in a test take no time.
         listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
         self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})

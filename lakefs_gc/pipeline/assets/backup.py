@@ -45,6 +45,7 @@ def backup(
     """
     refuse_second_run(context)
     run_context = engine.context()
+    run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
     settings, server = run_context.settings, run_context.server
     location = open_backup_location(settings, server)
     # The age of a backup is measured on this clock. With a wrong clock, pruning would remove all backups.

@@ -22,7 +22,7 @@ class SparkResource(LazyPySparkResource):
     spark_config: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field
 
     _cores: int = PrivateAttr(default=0)
-    _is_small: bool = PrivateAttr(default=True)  # until the listing shows the number of objects
+    _is_small: bool = PrivateAttr(default=False)
 
     def _init_session(self) -> None:
         if self._spark_session is None:

@@ -11,8 +11,9 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.scale import IS_SMALL
+from lakefs_gc.engine.spark.scale import IS_SMALL, is_small
 from lakefs_gc.engine.workspace.workspace import Workspace
+from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
@@ -58,7 +59,7 @@ def _with_everything(lake: Lake) -> LakeRepository:
 def test_a_small_run_marks_what_executors_mark(
     lake_in_s3: Lake, spark: SparkSession, spark_config: dict[str, str], instance: DagsterInstance
 ) -> None:
-    _with_everything(lake_in_s3)
+    repository = _with_everything(lake_in_s3)
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     small = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": {}}), instance)
     large = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": spark_config}), instance)
@@ -77,6 +78,15 @@ def test_a_small_run_marks_what_executors_mark(
     assert one["dagster/row_count"] == other["dagster/row_count"] == 4
     for stage in STAGES:
         assert _rows(workspace, spark, _RUN, stage) == _rows(workspace, spark, _LARGE_RUN, stage), stage
+
+    # A sweep reads again what it has deleted, so executors do its work, also after a small mark in the same session.
+    resource = SparkResource()
+    resource.scale(True)
+    assert is_small(resource.session)
+    swept = materialized(small.run("gc_sweep", _RUN, sweep={"approve_digest": one["digest"], "approved_by": "ada"}))
+    assert not is_small(spark)
+    assert values(swept["sweep"])["deleted_objects"] == 4
+    assert repository.read("live/now") == b"live/now"
 
 
 def _rows(workspace: Workspace, spark: SparkSession, run: str, stage: str) -> set[tuple[object, ...]]:
