@@ -82,16 +82,15 @@ def parallel_tasks(session: SparkSession) -> int:
 def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSession:
     """Return a session with our defaults, overridden by ``spark_config``. Reuses a session that is already running.
 
-    ``small``: whether the first run is small (``scale``), which also decides how Java compiles.
+    ``small``: whether the first run is small (``scale``), which decides how Java compiles. ``scale_session`` scales the
+    session itself, because Spark may be started by a thread that knows nothing of the run.
 
     ``spark.remote`` (a Spark Connect URL) replaces ``spark.master``. The JVM then belongs to the server, and settings
     that apply only when it starts have no effect.
     """
     settings = {name: str(value) for name, value in spark_config.items()}
     if "spark.remote" in settings:
-        session = _connect(settings)
-        scale_session(session, spark_config, small=small)
-        return session
+        return _connect(settings)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         settings = _from_spark_submit() | settings
     elif SparkContext._gateway is None:  # Java does not run yet
@@ -110,9 +109,7 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _keep_interrupt_handler():
-        session = builder.getOrCreate()
-    scale_session(session, spark_config, small=small)
-    return session
+        return builder.getOrCreate()
 
 
 def scale_session(session: SparkSession, spark_config: dict[str, Any], *, small: bool) -> None:

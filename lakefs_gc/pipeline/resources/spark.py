@@ -27,6 +27,7 @@ class SparkResource(LazyPySparkResource):
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = start_spark(self.spark_config, small=self.is_small)
+            scale_session(self.session, self.spark_config, small=self.is_small)
             follow_tasks(self._spark_session)
 
     @property
