@@ -31,6 +31,7 @@ from lakefs_gc.report.current import write_report
 )
 @failures_shown()
 def mark(
+    context: AssetExecutionContext,
     store_listing: Dataset,
     uncommitted: Dataset,
     active_ranges: Dataset,
@@ -46,10 +47,10 @@ def mark(
     The layout is that of lakeFS's own client, so either tool can sweep the mark. A failed check blocks the sweep until
     an approval overrides that check by name.
     """
-    context, run = engine.context(), GCRun.of(store_listing.manifest)
-    settings, mark_id = context.settings, uncommitted.manifest.facts["run_id"]
+    run_context, run = engine.context(), GCRun.of(store_listing.manifest)
+    settings, mark_id = run_context.settings, uncommitted.manifest.facts["run_id"]
     evidence = gather_evidence(
-        context,
+        run_context,
         run,
         listing=store_listing,
         uncommitted=uncommitted,
@@ -68,7 +69,7 @@ def mark(
         # For `committed` the number of entries: its number of rows depends on which run read which range.
         counts={d.manifest.stage: d.manifest.facts.get("entries", d.manifest.rows) for d in inputs},
         mark_id=mark_id,
-        checks=evaluate(evidence, context.safety),
+        checks=evaluate(evidence, run_context.safety),
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
@@ -78,17 +79,17 @@ def mark(
         longest_commit_minutes=settings.safety.longest_commit_minutes,
         first_slice=str(store_listing.manifest.facts.get(FIRST_SLICE) or ""),
     )
-    names = Names.of(AssetExecutionContext.get().asset_key)
-    context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
-    store = context.open_store(run.store)
+    names = Names.of(context.asset_key)
+    run_context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
+    store = run_context.open_store(run.store)
     contents = overview(store, written)
-    paths = marked_paths(context, run, candidates, active_ranges)
+    paths = marked_paths(run_context, run, candidates, active_ranges)
     facts = gather_facts(
-        context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, paths=paths
+        run_context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, paths=paths
     )
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)
     return MaterializeResult(
         metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}", names),
-        check_results=check_results(written.checks, check_numbers(evidence, context.safety)),
+        check_results=check_results(written.checks, check_numbers(evidence, run_context.safety)),
     )
