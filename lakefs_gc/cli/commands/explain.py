@@ -64,7 +64,7 @@ def prove_erased(
     """
     from lakefs_gc.cli.explanations import proof_lines, sources_of  # loads Arrow and the lakeFS client
     from lakefs_gc.engine.explain.erasure import prove_erased as proved
-    from lakefs_gc.engine.explain.erasure_page import erasure_page
+    from lakefs_gc.report.erasure_page import erasure_page
 
     out = OPTIONS.output(json)
     with out.progress(f"reading the commits of {repository}"):

@@ -11,12 +11,12 @@ import pytest
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict, prove_erased
-from lakefs_gc.engine.explain.erasure_page import erasure_page
 from lakefs_gc.engine.explain.sources import open_sources
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
 from lakefs_gc.formats.durable_record import digest_of
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.report.erasure_page import erasure_page
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.known_history import KnownHistory
 
