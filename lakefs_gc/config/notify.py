@@ -18,7 +18,7 @@ class NotifySettings(Section):
     webhook_variable: str = Field(
         default="",
         description="Name of the environment variable with the URL that receives each event as JSON, e.g. "
-        "LAKEFS_GC_WEBHOOK. Such URLs often contain a secret, so the URL itself is no setting. Empty: no webhook.",
+        "LAKEFS_GC_WEBHOOK. Such URLs often contain a secret, so the URL itself is not a setting. Empty: no webhook.",
     )
     email_to: tuple[str, ...] = Field(
         default=(), description="Addresses that receive each event by e-mail. Empty: no e-mail."

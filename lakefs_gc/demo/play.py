@@ -140,7 +140,7 @@ class Act:
         return marked
 
     def _refuse(self, marked: Marked) -> None:
-        self._out.heading("3. A sweep that nobody approved is refused")
+        self._out.heading("3. A sweep without an approval is refused")
         refused = ""
         with self._out.progress("sweeping"):
             try:

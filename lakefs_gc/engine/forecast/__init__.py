@@ -1,1 +1,1 @@
-"""What other retention rules would free, and what each branch holds. Deletes nothing, and is no input of a mark."""
+"""What other retention rules would free, and what each branch holds. Deletes nothing, and is not an input of a mark."""

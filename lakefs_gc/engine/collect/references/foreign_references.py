@@ -24,7 +24,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
-from lakefs_gc.engine.spark.scale import in_arrow, spread
+from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -61,6 +61,7 @@ _FOUND = "address string, repository string, lost string"
 """A reference. Without an address: a range that a metarange of the repository names but that does not exist."""
 _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
 _READS_AT_ONCE = 8  # up to 20 MB each
+_TASKS_PER_CORE = 4
 _FEW_FILES = 200
 """The most files of other repositories that a small run reads in its own process."""
 
@@ -131,7 +132,10 @@ def foreign_references(
     cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
     read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
-    found = in_arrow(located, read, _FOUND, few=listed.rows <= _FEW_FILES)
+    few = listed.rows <= _FEW_FILES
+    if not few and is_small(spark):
+        located = located.repartition(cores * _TASKS_PER_CORE)  # a small run has one task
+    found = in_arrow(located, read, _FOUND, few=few)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
