@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
-from lakefs_gc.engine.records.ledger import scope_of
+from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.errors import BackupError, LakeFSGCError
+from lakefs_gc.formats.json_object import read_json_object
 from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -89,14 +90,20 @@ def _kept_since(
     # All times come from listings, because HEAD reports whole seconds: the order of the writes decides.
     swept = {only: at for only in Scope if (at := _newest(namespace, paths.sweep_summary_of(only)))}
     approved = {only: at for only in Scope if (at := _newest(namespace, paths.approval_of(only)))}
-    recorded = _newest_records(namespace, paths.ledger)
+    records = _newest_records(namespace, paths.ledger)
     # A restore may be in progress, and reads the copies.
     restored_at = _newest(namespace, paths.restores) or made_at
     if any(not is_swept(only, swept) for only in approved):
         return None
-    for only, recorded_at in recorded.items():
+    for only, record in records.items():
         # The end of another part's sweep says nothing about this one.
-        if not is_swept(only, [other for other, at in swept.items() if at >= recorded_at]):
+        ended = [
+            other
+            for other, at in swept.items()
+            if at > record.written_at
+            or (at == record.written_at and _ended_at(namespace, paths.sweep_summary_of(other)) >= record.began_at)
+        ]
+        if not is_swept(only, ended):
             return None  # a later sweep has not ended
     return max(made_at, restored_at, *swept.values(), *approved.values())
 
@@ -107,14 +114,31 @@ def _newest(store: ObjectStore, prefix: str) -> datetime | None:
     return max(times, default=None)
 
 
-def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, datetime]:
-    """Return when the newest file of a ledger was written, for the whole mark and for each part that has files."""
-    newest: dict[Scope, datetime] = {}
+@dataclass(frozen=True, order=True)
+class _Record:
+    """A file of a ledger: when it was written, and when its sweep began (``ledger.SEQUENCE_FORMAT``)."""
+
+    written_at: datetime
+    began_at: str
+
+
+def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, _Record]:
+    """Return the newest file of a ledger, for the whole mark and for each part that has files."""
+    newest: dict[Scope, _Record] = {}
     for batch in store.list(folder):
         for key, at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True):
-            only = scope_of(key)
-            newest[only] = max(at, newest.get(only, at))
+            record = _Record(at, key.rpartition("/")[2].partition("-")[0])
+            newest[scope_of(key)] = max(record, newest.get(scope_of(key), record))
     return newest
+
+
+def _ended_at(store: ObjectStore, summary: str) -> str:
+    """Return when a sweep ended (``ledger.SEQUENCE_FORMAT``); empty if its summary does not say.
+
+    A store may give two files the same time: up to a second apart, or as far as a file system's clock ticks.
+    """
+    ended_at = read_json_object(store.read(summary), summary, "the summary of a sweep").get("ended_at")
+    return f"{datetime.fromisoformat(ended_at):{SEQUENCE_FORMAT}}" if ended_at else ""
 
 
 def _remove(store: ObjectStore, paths: BackupPaths) -> None:

@@ -170,22 +170,30 @@ def test_the_backup_of_an_approved_part_stays_until_this_part_is_swept(
 def test_the_sweep_of_one_part_does_not_end_that_of_the_other(
     spark: SparkSession, repository: LakeRepository, place: Backups
 ) -> None:
+    """Also where the store gives all files the same time."""
     _, mark = backed_up(spark, repository, place)
-    paths, store = MarkPaths.of(mark.mark_id), repository.store
+    paths, same_second = MarkPaths.of(mark.mark_id), int(utc_now().timestamp())
+
+    def write(key: str, content: bytes) -> None:
+        repository.store.put(key, content)
+        os.utime(repository.folder / key, (same_second, same_second))
 
     def begin(only: Scope) -> None:
-        store.put(f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet", b"")
+        write(f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet", b"")
 
-    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    def end(only: Scope) -> None:
+        write(paths.sweep_summary_of(only), json.dumps({"ended_at": utc_now().isoformat()}).encode())
+
+    end(Scope.expired)
     begin(Scope.expired)  # swept again, and killed
     begin(Scope.never_committed)
-    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    end(Scope.never_committed)
     assert pruned(place, repository, 31) == []
-    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    end(Scope.expired)
     begin(Scope.all)
-    store.put(paths.sweep_summary_of(Scope.expired), b"{}")
+    end(Scope.expired)
     assert pruned(place, repository, 31) == []
-    store.put(paths.sweep_summary_of(Scope.never_committed), b"{}")
+    end(Scope.never_committed)
     assert pruned(place, repository, 31) == [mark.mark_id]
 
 
