@@ -45,12 +45,15 @@ class AssetCollector(Collector):
         mode: str = "auto",
         objects_per_look: int = 4,
         settings: Settings | None = None,
+        *,
+        small: bool = False,
     ) -> None:
         super().__init__(spark, repository, settings=settings)
         self._instance = instance
         sweep = self.settings.sweep.model_copy(update={"objects_per_look": objects_per_look, "retry_pause_seconds": 0})
         running = {name: value for name, value in spark.conf.getAll.items() if name in DEFAULT_SPARK_CONFIG}
-        running[SMALL] = "false"  # a small run would make a full listing instead of an optimized one
+        if not small:
+            running[SMALL] = "false"  # as in a repository that is large enough for an optimized listing
         # Uploads in a test take no time.
         listing = self.settings.listing.model_copy(update={"mode": mode, "margin_hours": MARGIN_SECONDS / 3600})
         self.settings = self.settings.model_copy(update={"sweep": sweep, "spark": running, "listing": listing})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -74,6 +75,8 @@ class History:
         self._content_of: dict[str, set[str]] = {}
         self._shared: set[str] = set()
         self._number = 0
+        self._small = itertools.cycle((True, False, False))
+        """Whether the next run is small, and so lists all."""
         self._hours_owed: dict[str, int] = {}
         """By run: how much older its objects are than its listing says."""
 
@@ -244,7 +247,8 @@ class History:
         self.begun += 1
 
     def _collector(self, mode: str = "auto", objects_per_look: int = 4) -> AssetCollector:
-        collector = AssetCollector(self._spark, self.repository, self._instance, mode, objects_per_look)
+        small = next(self._small)
+        collector = AssetCollector(self._spark, self.repository, self._instance, mode, objects_per_look, small=small)
         self._hours_owed[collector.run_key] = 0
         return collector
 

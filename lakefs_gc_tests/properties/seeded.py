@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _WITH_DAGSTER = 0.1
 _WITH_A_LAST_RUN = 0.25
+_SMALL_SHARE = 0.75
+"""Of the runs. A run of a few objects that is not taken for a small one costs twice as much."""
 _PATHS = ("a", "b", "dir/c")
 _CONTENTS = ("one", "two", "three")  # two contents of each size, so that sizes do not distinguish them
 _AGES_DAYS = (0, 5, 15, 40)
@@ -76,10 +78,14 @@ class SeededHistory(History):
         """Whether a run with the usual settings can do its work after the move."""
         self.settings: Settings = self.lake.settings
         self._with_dagster = self.random.random() < _WITH_DAGSTER
+        self._sizes = random.Random(-seed - 1)
 
     def _collector(self, mode: str = "auto", objects_per_look: int = 4) -> AssetCollector:
         kind = AssetCollector if self._with_dagster else PlainCollector
-        collector = kind(self._spark, self.repository, self._instance, mode, objects_per_look, self.settings)
+        small = self._sizes.random() < _SMALL_SHARE
+        collector = kind(
+            self._spark, self.repository, self._instance, mode, objects_per_look, self.settings, small=small
+        )
         self._hours_owed[collector.run_key] = 0
         return collector
 

@@ -31,8 +31,7 @@ SMALL_CONFIG = {
 """Settings of a session while its run is small."""
 
 SMALL_RUN_OBJECTS = 20_000
-SMALL_RUN_METADATA_BYTES = 16 * 1024**2
-"""The most objects in the store, and bytes of ranges and metaranges, of a small run."""
+"""The most objects in the store of a small run."""
 
 IS_SMALL = "is_small"
 """Fact of a store listing: whether its run is small."""

@@ -39,7 +39,9 @@ from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, refuse_overlaps
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.workspace.range_cache import has_little_metadata
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
@@ -141,14 +143,30 @@ def second_look_at(
     """Return the second look of a sweep. What protected commits and paths at the mark still protects them."""
     recorded = protections_from_json(mark.run.get("protections"))
     safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
-    return SecondLook(context.with_safety(safety), run, seen_at_mark(context, run, mark), accepted, any_size)
+    seen = seen_at_mark(context, run, mark)
+    is_small = seen is not None and _is_small(context, run, mark)
+    return SecondLook(context.with_safety(safety), run, seen, accepted, any_size, is_small=is_small)
+
+
+def _is_small(context: RunContext, run: GCRun, mark: Mark) -> bool:
+    """Return whether the run of a mark was small, and its second look has as little to read.
+
+    How fast a look is depends on the answer, and nothing else.
+    """
+    try:
+        listing = context.workspace.manifest(mark.run["run_key"], "store_listing")
+    except InputOrderError:
+        return False
+    was_small = listing.facts.get(IS_SMALL) is True and mark.candidates <= SMALL_RUN_OBJECTS
+    return was_small and has_little_metadata(context.open_store(run.store))
 
 
 class SecondLook:
     """Takes second looks during one sweep. Each call reads only what no earlier look has read.
 
     An address that one look returns stays in the results of all later ones. ``accepted`` is what the approval accepts
-    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``.
+    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``. With ``is_small``,
+    the driver does the work of a look (``scale``).
     """
 
     def __init__(
@@ -158,8 +176,11 @@ class SecondLook:
         seen: SeenAtMark | None,
         accepted: Accepted,
         any_size: ValueFilter | None,
+        *,
+        is_small: bool = False,
     ) -> None:
         self._context, self._run, self._accepted, self._any_size = context, run, accepted, any_size
+        self._is_small = is_small
         # Those of the mark, then those of the last look: what disappeared in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -178,6 +199,14 @@ class SecondLook:
 
         Raises what the stages raise, and ``SafetyError`` for what cannot be read and is not accepted.
         """
+        self._context.compute.scale(self._is_small)
+        try:
+            return self._look(objects)
+        finally:
+            # What deletes is never small: a small run reads at once what it names, and a sweep reads its ledger later.
+            self._context.compute.scale(False)
+
+    def _look(self, objects: DataFrame) -> DataFrame:
         context, run = self._context, self._run
         self._looks += 1
         refuse_another_repository(context.server, run)

@@ -25,6 +25,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -42,6 +43,9 @@ from lakefs_gc.storage.open import open_store
 logger = logging.getLogger(__name__)
 
 METADATA_FOLDER = "_lakefs/"
+
+_LITTLE_METADATA_BYTES = 16 * 1024**2
+"""The most bytes of ranges and metaranges in the store of a small run."""
 
 INDEX_FILE = pa.schema(
     [
@@ -187,6 +191,17 @@ def read_through(
             writer.skipped_bytes,
             cache.max_bytes,
         )
+
+
+def has_little_metadata(store: ObjectStore) -> bool:
+    """Return whether the store has as few bytes of ranges and metaranges as a small run reads (``scale``).
+
+    Only the first page of the metadata is listed.
+    """
+    pages = store.pages(METADATA_FOLDER, one_level=True)
+    page, another = next(pages, None), next(pages, None)
+    size_bytes = pc.sum(page.objects["size"], min_count=0).as_py() if page else 0
+    return another is None and bool(size_bytes <= _LITTLE_METADATA_BYTES)
 
 
 def _name(row: Row) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from lakefs_gc.engine.collect.listing import listing_rounds
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, is_small
+from lakefs_gc.engine.sweep.second_look import SecondLook
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
@@ -57,7 +59,11 @@ def _with_everything(lake: Lake) -> LakeRepository:
 
 @pytest.mark.long(25)
 def test_a_small_run_marks_what_executors_mark(
-    lake_in_s3: Lake, spark: SparkSession, spark_config: dict[str, str], instance: DagsterInstance
+    lake_in_s3: Lake,
+    spark: SparkSession,
+    spark_config: dict[str, str],
+    instance: DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     repository = _with_everything(lake_in_s3)
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
@@ -80,13 +86,41 @@ def test_a_small_run_marks_what_executors_mark(
         assert _rows(workspace, spark, _RUN, stage) == _rows(workspace, spark, _LARGE_RUN, stage), stage
 
     # A sweep reads again what it has deleted, so executors do its work, also after a small mark in the same session.
+    # Its second look is small.
     resource = SparkResource()
     resource.scale(True)
     assert is_small(resource.session)
+    looks, real_look = [], SecondLook._look
+
+    def look(self: SecondLook, objects: DataFrame) -> DataFrame:
+        looks.append(is_small(spark))
+        return real_look(self, objects)
+
+    monkeypatch.setattr(SecondLook, "_look", look)
     swept = materialized(small.run("gc_sweep", _RUN, sweep={"approve_digest": one["digest"], "approved_by": "ada"}))
+    assert looks == [True]
     assert not is_small(spark)
     assert values(swept["sweep"])["deleted_objects"] == 4
     assert repository.read("live/now") == b"live/now"
+
+
+@pytest.mark.long(25)
+@pytest.mark.parametrize(("most", "small"), [(6, True), (5, False)])
+def test_a_run_of_a_local_folder_with_few_files_is_small(
+    tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, most: int, small: bool
+) -> None:
+    """A folder has no pages, so its files are counted before the driver lists them."""
+    monkeypatch.setattr(listing_rounds, "SMALL_RUN_OBJECTS", most)
+    with Lake(tmp_path / "lake") as lake:
+        name_server(lake, monkeypatch)
+        repository = lake.repository()
+        for number in range(6):
+            repository.put_stray(f"data/slice-{number % 2}/{number}", age_hours=48)
+        location = CodeLocation.of(lake.settings.model_copy(update={"spark": {}}), instance)
+        materialized(location.materialize(_RUN, "store_listing"))
+        facts = Workspace(lake.settings.work_url).manifest(_RUN, "store_listing")
+        assert facts.facts[IS_SMALL] is small
+        assert facts.rows == 6
 
 
 def _rows(workspace: Workspace, spark: SparkSession, run: str, stage: str) -> set[tuple[object, ...]]:

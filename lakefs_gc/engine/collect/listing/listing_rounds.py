@@ -21,7 +21,7 @@ from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZ
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
-from lakefs_gc.engine.spark.scale import collect_in_arrow, work_here
+from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS, collect_in_arrow, work_here
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.formats.addresses import are_candidate_addresses
 from lakefs_gc.storage.listing.key_ranges import KeyRange
@@ -73,7 +73,7 @@ def list_in_rounds(
     RUN_PROGRESS.count("objects")
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
-        if compute.is_small and not _fits_here(store, limits, number):
+        if compute.is_small and not _fits_here(store, limits, number, expected):
             compute.scale(False)
         table = pa.Table.from_pylist([asdict(key_range) for key_range in waiting], schema=_RANGE)
         if compute.is_small:
@@ -96,9 +96,19 @@ def list_in_rounds(
     raise AssertionError("unreachable")
 
 
-def _fits_here(store: StoreLocation, limits: ListingLimits, number: int) -> bool:
-    """Return whether the driver may list the round of a small run: only where it can stop after some pages."""
-    return number < _SMALL_ROUNDS and limits.cut_after_pages > 0 and worker_store(store).lists_by_page
+def _fits_here(store: StoreLocation, limits: ListingLimits, number: int, expected: int) -> bool:
+    """Return whether the driver may list the round of a small run: only where it can stop after some pages.
+
+    A local folder has no pages, so its files are counted first, in no more time than it takes to list a small run.
+    """
+    if expected > SMALL_RUN_OBJECTS:
+        return False
+    opened = worker_store(store)
+    if opened.lists_by_page:
+        return number < _SMALL_ROUNDS and limits.cut_after_pages > 0
+    batches = itertools.islice(opened.list(_DATA), 0 if number else 2)
+    objects: int = sum(batch.num_rows for batch in batches)
+    return objects <= SMALL_RUN_OBJECTS
 
 
 def _remaining(reports: list[Report], followed: set[str]) -> Iterator[KeyRange]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -23,8 +22,8 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
-from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_METADATA_BYTES, SMALL_RUN_OBJECTS
-from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER
+from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
+from lakefs_gc.engine.workspace.range_cache import has_little_metadata
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
@@ -115,14 +114,10 @@ def _optimized(
 def _is_small(context: RunContext, run: GCRun, written: list[Report]) -> bool:
     """Return whether few objects and little metadata are in the store, so that the driver can do all work (``scale``).
 
-    Only the first page of the metadata is read. How fast a run is depends on the answer, and nothing else.
+    How fast a run is depends on the answer, and nothing else.
     """
-    if not context.compute.is_small or sum(row["rows"] for row in written) > SMALL_RUN_OBJECTS:
-        return False
-    pages = context.open_store(run.store).pages(METADATA_FOLDER, one_level=True)
-    page, another = next(pages, None), next(pages, None)
-    size_bytes = pc.sum(page.objects["size"], min_count=0).as_py() if page else 0
-    return another is None and size_bytes <= SMALL_RUN_METADATA_BYTES
+    has_few = context.compute.is_small and sum(row["rows"] for row in written) <= SMALL_RUN_OBJECTS
+    return has_few and has_little_metadata(context.open_store(run.store))
 
 
 def _unrecognized(written: list[Report]) -> dict[str, int]:
