@@ -320,14 +320,14 @@ def warm_up() -> None:
     from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
     from lakefs_gc.formats.ranges import read_metarange, read_range
     from lakefs_gc.formats.sstable.table_writer import write_metarange, write_range
-    from lakefs_gc.storage.s3.listing import parse_page
+    from lakefs_gc.storage.s3.listing import read_quickly
 
     entry = Entry("data/a", AddressType.RELATIVE, size_bytes=1, last_modified_ns=0)
     table = write_range([(b"a", entry_identity(entry), entry)])
     read_range(table.data, "warm-up")
     read_range(table.data, "warm-up", keys=True, details=True)
     read_metarange(write_metarange([table]).data, "warm-up")
-    parse_page(_PAGE, "")
+    read_quickly(_PAGE, "")
 
 
 def _interpreter() -> Iterator[tuple[str, Content]]:

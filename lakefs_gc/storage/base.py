@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import BinaryIO
 
@@ -27,6 +27,7 @@ from lakefs_gc.errors import StoreUnavailableError
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.units import EPOCH
 
 LISTING_SCHEMA = pa.schema(
     [
@@ -36,6 +37,18 @@ LISTING_SCHEMA = pa.schema(
     ]
 )
 """Columns of a listing: the key relative to the store's folder, the size in bytes, and the time of the last change."""
+
+
+def written_at(objects: pa.RecordBatch) -> dict[str, datetime]:
+    """Return the keys of objects (columns ``LISTING_SCHEMA``) with the time of their last change.
+
+    Arrow would import pandas to convert a time, which takes 0.2 s.
+    """
+    times = objects["last_modified"].view(pa.int64()).to_pylist()
+    return {
+        key: EPOCH + timedelta(microseconds=time)
+        for key, time in zip(objects["address"].to_pylist(), times, strict=True)
+    }
 
 
 @dataclass(frozen=True)

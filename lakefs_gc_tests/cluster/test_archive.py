@@ -30,7 +30,7 @@ from lakefs_gc.formats.sstable import kernel
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc.storage.s3.listing import parse_page
+from lakefs_gc.storage.s3.listing import read_quickly
 from lakefs_gc.storage.s3.page import scan_objects
 open_store(StoreLocation("s3://bucket/prefix/"))  # finds its part of botocore's data
 rows = read_range(open(sys.argv[1], "rb").read(), sys.argv[1])
@@ -38,7 +38,7 @@ page = (
     b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>ns/data/a</Key>"
     b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>7</Size></Contents></ListBucketResult>"
 )
-listed = parse_page(page, "ns/").objects.column("address").to_pylist()
+listed = read_quickly(page, "ns/").objects.column("address").to_pylist()
 all_stats = kernel.decode_range.stats, scan_objects.stats
 files = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
 print(json.dumps({

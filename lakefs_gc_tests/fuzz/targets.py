@@ -60,7 +60,7 @@ from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.errors import IncompleteListingError
-from lakefs_gc.storage.s3.listing import _read_carefully, _read_quickly, parse_page
+from lakefs_gc.storage.s3.listing import parse_page, read_carefully, read_quickly
 from lakefs_gc_tests.fuzz import interpreted, tables
 from lakefs_gc_tests.golden import golden_files
 
@@ -319,10 +319,10 @@ def _read_page(data: bytes) -> Any:
     """Read a page with the fast reader, and compare the result with the XML parser if the page is XML."""
     page = parse_page(data, "ns/")
     page.objects.validate(full=True)
-    quick = _read_quickly(data, "ns/")
+    quick = read_quickly(data, "ns/")
     if quick is not None:
         try:
-            careful = _read_carefully(data, "ns/")
+            careful = read_carefully(data, "ns/")
         except IncompleteListingError as error:
             if "not XML" in str(error):
                 # The damage is in an unused part, such as the id of an owner. All used parts are complete.

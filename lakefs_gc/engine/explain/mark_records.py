@@ -24,7 +24,7 @@ from lakefs_gc.engine.records.stored_marks import mark_folders, read_mark
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.data_files import read_footer
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, MarkError, ObjectNotFoundError
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.concurrency import map_unordered
 
 _READS_AT_ONCE = 16
@@ -149,10 +149,7 @@ def _outcomes(store: ObjectStore, mark: Mark, addresses: Collection[str]) -> dic
     """Return what the sweeps of a mark recorded about addresses, by the rule of ``ledger.read_ledger``."""
     folder = MarkPaths.of(mark.mark_id).ledger
     written = {
-        key: at
-        for batch in store.list(folder)
-        for key, at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True)
-        if key.endswith(".parquet")
+        key: at for batch in store.list(folder) for key, at in written_at(batch).items() if key.endswith(".parquet")
     }
     if not written:
         return {}
@@ -235,7 +232,7 @@ def _restores(store: ObjectStore, folder: str, wanted: pa.StringArray) -> dict[s
     """Return when each wanted address was last restored, from the log of a mark's restores."""
     restored: dict[str, datetime] = {}
     for batch in store.list(folder):
-        for key, at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True):
+        for key, at in written_at(batch).items():
             if not key.endswith(".parquet"):
                 continue
             rows = ledger.read_records(key, store.read(key))

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.forecast.commit_holds import (
@@ -32,17 +30,14 @@ from lakefs_gc.engine.forecast.held_objects import (
     references,
     shown_by_heads,
 )
-from lakefs_gc.engine.forecast.outlook import PROTECT_DAYS, UNREADABLE, Branch, Forecast, Row, Total
+from lakefs_gc.engine.forecast.outlook import PROTECT_DAYS, Total
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.run import GCRun, RunContext
-from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.commits_csv import read_active_commits
-from lakefs_gc.formats.gc_rules import GCRules, rules_from_record, rules_to_record
+from lakefs_gc.formats.gc_rules import GCRules, rules_to_record
 from lakefs_gc.lakefs.protections import protected_commits, protected_since
-
-STAGE = "forecast"
 
 
 def forecast(
@@ -183,27 +178,3 @@ def _metadata_facts(measured: Mapping[str, Any]) -> dict[str, Any]:
         "unnamed_bytes": measured["unnamed_bytes"],
         "unnamed_bytes_by_age": bytes_by_age(measured),
     }
-
-
-def forecast_of(manifest: DatasetManifest, table: pa.Table) -> Forecast:
-    """Return a stored forecast. ``table`` has the rows of the stage, and ``manifest`` its facts."""
-    rows, unreadable = [], []
-    for row in table.to_pylist():
-        if row["held_by"] == UNREADABLE:
-            unreadable.append(str(row["file"]))
-            continue
-        total = Total(row["objects"], row["size_bytes"])
-        rows.append(Row(row["held_by"], row["branch"], tuple(row["ages"]), row["new_days"], row["unseen"], total))
-    facts = manifest.facts
-    branches = [
-        Branch(
-            branch["name"],
-            branch["head"],
-            branch["idle_days"],
-            None if branch["objects"] is None else Total(branch["objects"], branch["size_bytes"]),
-        )
-        for branch in facts["branches"]
-    ]
-    return Forecast(
-        tuple(facts["classes"]), rows, branches, rules_from_record(facts["rules"]), facts, tuple(sorted(unreadable))
-    )

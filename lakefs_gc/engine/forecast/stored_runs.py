@@ -8,15 +8,17 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakefs_gc.engine.forecast.forecast import STAGE, forecast_of
-from lakefs_gc.engine.forecast.outlook import Forecast
+from lakefs_gc.engine.forecast.outlook import UNREADABLE, Branch, Forecast, Row, Total
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import CorruptFileError, InputOrderError, ObjectNotFoundError
+from lakefs_gc.formats.gc_rules import rules_from_record
 from lakefs_gc.formats.report import MARKS_FOLDER
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.open import open_store
 
+STAGE = "forecast"
 INPUTS = ("store_listing", "uncommitted", "foreign_references", "unmatched", "kept")
 """The stages that a forecast is computed from."""
 OLDEST_RUN = timedelta(days=7)
@@ -45,8 +47,8 @@ def run_to_forecast(workspace: Workspace, repository: str, store: ObjectStore, n
 
 def _changed_since(store: ObjectStore, since: datetime) -> bool:
     for batch in store.list(MARKS_FOLDER):
-        for key, written_at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True):
-            if written_at >= since and any(folder in key for folder in _CHANGES):
+        for key, at in written_at(batch).items():
+            if at >= since and any(folder in key for folder in _CHANGES):
                 return True
     return False
 
@@ -67,3 +69,27 @@ def stored_forecast(workspace: Workspace, run_key: str) -> Forecast | None:
     except (InputOrderError, ObjectNotFoundError, CorruptFileError, pa.ArrowException):
         return None
     return forecast_of(manifest, pa.concat_tables(tables) if tables else pa.table({}))
+
+
+def forecast_of(manifest: DatasetManifest, table: pa.Table) -> Forecast:
+    """Return a stored forecast. ``table`` has the rows of the stage, and ``manifest`` its facts."""
+    rows, unreadable = [], []
+    for row in table.to_pylist():
+        if row["held_by"] == UNREADABLE:
+            unreadable.append(str(row["file"]))
+            continue
+        total = Total(row["objects"], row["size_bytes"])
+        rows.append(Row(row["held_by"], row["branch"], tuple(row["ages"]), row["new_days"], row["unseen"], total))
+    facts = manifest.facts
+    branches = [
+        Branch(
+            branch["name"],
+            branch["head"],
+            branch["idle_days"],
+            None if branch["objects"] is None else Total(branch["objects"], branch["size_bytes"]),
+        )
+        for branch in facts["branches"]
+    ]
+    return Forecast(
+        tuple(facts["classes"]), rows, branches, rules_from_record(facts["rules"]), facts, tuple(sorted(unreadable))
+    )

@@ -55,6 +55,11 @@ class MarkPaths:
         return f"{self.report.folder}summary.json"
 
     @property
+    def folder(self) -> str:
+        """The folder of what happened to the mark: approvals, summaries of sweeps, the ledger and restores."""
+        return f"{self.report.folder}lakefs-gc/"
+
+    @property
     def approval(self) -> str:
         """The approval of the whole mark."""
         return self.approval_of(Scope.all)
@@ -66,19 +71,19 @@ class MarkPaths:
 
     def approval_of(self, only: Scope) -> str:
         """Return the key of the approval of the whole mark, or of one part."""
-        return f"{self.report.folder}lakefs-gc/approval{only.suffix}.json"
+        return f"{self.folder}approval{only.suffix}.json"
 
     def sweep_summary_of(self, only: Scope) -> str:
         """Return the key of the summary of a sweep of the whole mark, or of one part."""
-        return f"{self.report.folder}lakefs-gc/sweep{only.suffix}.json"
+        return f"{self.folder}sweep{only.suffix}.json"
 
     @property
     def ledger(self) -> str:
-        return f"{self.report.folder}lakefs-gc/ledger/"
+        return f"{self.folder}ledger/"
 
     @property
     def restores(self) -> str:
-        return f"{self.report.folder}lakefs-gc/restores/"
+        return f"{self.folder}restores/"
 
 
 @record

@@ -15,7 +15,7 @@ from lakefs_gc.engine.records.stored_marks import list_marks, read_mark
 from lakefs_gc.engine.scope import PARTS, Scope, is_swept
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.units import EPOCH, human_bytes
 
 
@@ -79,15 +79,17 @@ def _state(store: ObjectStore, mark: Mark) -> dict[str, Any]:
     paths = MarkPaths.of(mark.mark_id)
     summaries = {only: paths.sweep_summary_of(only) for only in Scope}
     approvals = {only: paths.approval_of(only) for only in Scope}
-    existing = store.stat_many([*summaries.values(), *approvals.values()])
-    swept_at = {only: existing[key].last_modified for only, key in summaries.items() if key in existing}
+    folders, files = store.list_level(paths.folder)
+    times = written_at(files)
+    swept_at = {only: times[key] for only, key in summaries.items() if key in times}
     swept = {only: _outcomes(store, summaries[only]) for only in _latest(swept_at)}
-    approved = [only for only, key in approvals.items() if key in existing]
+    approved = [only for only, key in approvals.items() if key in times]
     done: dict[str, Any] = {"approver": _approver(store, [approvals[only] for only in approved])}
     if swept:
         done["outcomes"] = _total([swept[Scope.all]] if Scope.all in swept else swept.values())
-    begun = notes(store, mark.mark_id)
-    if begun and all(max(begun.values()) >= info.last_modified for info in existing.values()):
+    begun = notes(store, mark.mark_id) if paths.restores in folders else {}
+    decided = [at for key, at in times.items() if key in (*summaries.values(), *approvals.values())]
+    if begun and all(max(begun.values()) >= at for at in decided):
         total = read_restore_end(store, max(begun))
         if total is None:
             return {**done, "state": "restored, number of objects unknown"}
@@ -118,9 +120,7 @@ def _state_before_result(store: ObjectStore, mark: Mark, *, is_approved: bool) -
     """Return the state of a mark without the result of a sweep."""
     if is_approved:
         # A sweep that is killed leaves records and no summary.
-        records = [
-            max(batch.column("last_modified").to_pylist()) for batch in store.list(MarkPaths.of(mark.mark_id).ledger)
-        ]
+        records = [max(written_at(batch).values()) for batch in store.list(MarkPaths.of(mark.mark_id).ledger)]
         if not records:
             return "approved"
         return SWEEP_FAILED if store.now() - max(records) > _SILENT_FOR else SWEEPING

@@ -27,7 +27,7 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.errors import ApprovalError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 from lakefs_gc.storage.delete_window import DEAD_AFTER_SECONDS
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -51,10 +51,10 @@ def notes(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
 def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
     """Return the keys of the notes in one folder, with the time on the store's clock."""
     return {
-        row["address"]: row["last_modified"]
+        key: at
         for batch in store.list(folder)
-        for row in batch.select(["address", "last_modified"]).to_pylist()
-        if row["address"].endswith(_NOTE) and not row["address"].endswith(_ENDED)
+        for key, at in written_at(batch).items()
+        if key.endswith(_NOTE) and not key.endswith(_ENDED)
     }
 
 
@@ -159,11 +159,7 @@ def _under_way(files: dict[str, datetime]) -> dict[str, datetime]:
 
 def _ledger_files(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
     """Return the files of the mark's ledger, with the time on the store's clock."""
-    return {
-        row["address"]: row["last_modified"]
-        for batch in store.list(MarkPaths.of(mark_id).ledger)
-        for row in batch.select(["address", "last_modified"]).to_pylist()
-    }
+    return {key: at for batch in store.list(MarkPaths.of(mark_id).ledger) for key, at in written_at(batch).items()}
 
 
 def record_restored(back: DataFrame, store: StoreLocation, prefix: str) -> None:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
-import pyarrow.compute as pc
-
 from lakefs_gc.engine.records.backup_location import ListedBackup, list_backups
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
@@ -23,7 +21,7 @@ from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.scope import Scope, is_swept
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.formats.json_object import read_json_object
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +108,7 @@ def _kept_since(
 
 def _newest(store: ObjectStore, prefix: str) -> datetime | None:
     """Return when the newest object with a prefix was written; None if no object has the prefix."""
-    times = [pc.max(batch["last_modified"]).as_py() for batch in store.list(prefix) if batch.num_rows]
-    return max(times, default=None)
+    return max((at for batch in store.list(prefix) for at in written_at(batch).values()), default=None)
 
 
 @dataclass(frozen=True, order=True)
@@ -126,7 +123,7 @@ def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, _Record]:
     """Return the newest file of a ledger, for the whole mark and for each part that has files."""
     newest: dict[Scope, _Record] = {}
     for batch in store.list(folder):
-        for key, at in zip(batch["address"].to_pylist(), batch["last_modified"].to_pylist(), strict=True):
+        for key, at in written_at(batch).items():
             record = _Record(at, key.rpartition("/")[2].partition("-")[0])
             newest[scope_of(key)] = max(record, newest.get(scope_of(key), record))
     return newest

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.base import ObjectStore, written_at
 
 MANIFEST = "manifest.json"
 MARK_RECORD = "mark_digest.json"
@@ -58,12 +58,11 @@ def run_folders(store: ObjectStore, repository: str) -> dict[str, RunFolder]:
     parent = f"{repository}/"
     folders: dict[str, RunFolder] = {}
     for batch in store.list(parent):
-        times = batch.column("last_modified").to_pylist()
-        for key, written_at in zip(batch.column("address").to_pylist(), times, strict=True):
+        for key, at in written_at(batch).items():
             if match := _FOLDER.fullmatch(key.removeprefix(parent)):
                 run_key = parent + match["run"]
-                folder = folders.setdefault(run_key, RunFolder(run_key, written_at))
-                _add(folder, key, match["rest"], written_at)
+                folder = folders.setdefault(run_key, RunFolder(run_key, at))
+                _add(folder, key, match["rest"], at)
     return folders
 
 

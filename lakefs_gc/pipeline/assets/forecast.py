@@ -4,7 +4,7 @@ from dagster import AssetExecutionContext, Config, MaterializeResult, asset
 from pydantic import Field
 
 from lakefs_gc.engine.forecast import forecast as stage
-from lakefs_gc.engine.forecast.stored_runs import stored_forecast
+from lakefs_gc.engine.forecast.stored_runs import STAGE, stored_forecast
 from lakefs_gc.engine.run import continue_run, refuse_another_repository
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset
@@ -56,12 +56,12 @@ def forecast(
         ruled_branches=config.branches,
     )
     workspace = run_context.workspace
-    manifest = workspace.write(run_context.spark, run.run_key, stage.STAGE, output)
+    manifest = workspace.write(run_context.spark, run.run_key, STAGE, output)
     stored = stored_forecast(workspace, run.run_key)
     if stored is None:
         raise InputOrderError(
             f"the forecast of run {run.run_key} cannot be read back",
             remedy="Check whether another process writes to the workspace (work_url), then run again",
         )
-    url = f"{workspace.folder(run.run_key, stage.STAGE)}/data"
+    url = f"{workspace.folder(run.run_key, STAGE)}/data"
     return MaterializeResult(metadata=forecast_metadata(stored) | stage_metadata(manifest, schemas.FORECAST, url))

@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters
-from lakefs_gc.engine.forecast.forecast import STAGE, forecast, forecast_of
+from lakefs_gc.engine.forecast.forecast import forecast
 from lakefs_gc.engine.forecast.outlook import Forecast, Total, only_heads, only_this_branch, outlook
+from lakefs_gc.engine.forecast.stored_runs import STAGE, forecast_of
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc_tests.support.collector import Collector, LakeRepository

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -14,13 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakefs_gc.storage.base import LISTING_SCHEMA
+from lakefs_gc.storage.s3 import listing
 from lakefs_gc.storage.s3.errors import IncompleteListingError
-from lakefs_gc.storage.s3.listing import _read_carefully, _read_quickly, parse_page
+from lakefs_gc.storage.s3.listing import parse_page, read_carefully, read_quickly
 
 TIME = "2025-06-01T12:00:00.123Z"
 xml_text = st.text(
     st.characters(min_codepoint=32, exclude_categories=["Cs"], exclude_characters="\x7f\ufffe\uffff"), max_size=12
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=[0, 1_000_000], ids=["compiled", "short"])
+def short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Read short pages with compiled code, or with the XML parser, as the first pages of a process are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "_SHORT_PAGES", request.param)
+        yield
 
 
 def page(
@@ -64,30 +74,30 @@ def test_keys_come_out_as_they_went_in(keys: list[str], levels: list[str], encod
     assert read.sub_prefixes == [level[3:] for level in levels]
     assert read.next_token == more
     assert read.objects.schema.equals(LISTING_SCHEMA)
-    quick = _read_quickly(body, "ns/")
-    assert quick is None or _rows(quick) == _rows(_read_carefully(body, "ns/"))
+    quick = read_quickly(body, "ns/")
+    assert quick is None or _rows(quick) == _rows(read_carefully(body, "ns/"))
 
 
 def test_the_usual_pages_go_the_quick_way() -> None:
-    assert _read_quickly(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
-    assert _read_quickly(page(["ns/a"]), "ns/") is not None
-    assert _read_quickly(page([]), "ns/") is not None
+    assert read_quickly(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
+    assert read_quickly(page(["ns/a"]), "ns/") is not None
+    assert read_quickly(page([]), "ns/") is not None
 
 
 def test_objects_as_short_as_can_be() -> None:
     contents = b"<Contents><Key>%d</Key><LastModified>2025-06-01T12:00:00Z</LastModified><Size>0</Size></Contents>"
     body = page([]).replace(b"</ListBucketResult>", b"".join(contents % n for n in range(10)) + b"</ListBucketResult>")
     assert parse_page(body, "").objects["address"].to_pylist() == [str(number) for number in range(10)]
-    assert _read_quickly(body, "") is not None
+    assert read_quickly(body, "") is not None
 
 
 @given(st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31)), st.integers(0, 6))
 def test_times_are_read_as_arrow_reads_them(time: datetime, digits: int) -> None:
     fraction = f".{time.microsecond:06d}"[: digits + 1] if digits else ""
     body = page(["a"]).replace(TIME.encode(), f"{time:%Y-%m-%dT%H:%M:%S}{fraction}Z".encode())
-    quick = _read_quickly(body, "")
+    quick = read_quickly(body, "")
     assert quick is not None
-    assert quick.objects == _read_carefully(body, "").objects
+    assert quick.objects == read_carefully(body, "").objects
 
 
 @pytest.mark.parametrize(
