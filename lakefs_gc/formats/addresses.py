@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.entry import AddressType
 
-ADDRESS_READING = "2"
+ADDRESS_READING = "3"
 """Raised with each change of which objects an address may name: ranges that were read otherwise are read again."""
 ADDRESSES_READ_AS = "address_reading"
 """The name of ``ADDRESS_READING`` among the versions that a mark records."""
@@ -56,15 +56,17 @@ _WORD_RE2 = rf"\A[a-v]{{20}}{_PART_SUFFIX}?\z"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SCHEME_RE2 = r"\A[A-Za-z][A-Za-z0-9+.-]*://"
-_OTHER_ORIGIN_RE2 = (
-    r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///|\Ahttps?://[^/?]*[A-Z:]"
-)
-"""Addresses that ``_as_read`` changes, and a few others."""
+_OTHER_ORIGIN_RE2 = r"\A[A-Za-z0-9+.-]*[A-Z][A-Za-z0-9+.-]*://|\A[A-Za-z0-9+.-]+://[^/?]*@|\As3:///|\Ahttp://"
+"""Addresses that ``_as_read`` changes, and a few others. Of those in Azure, the ones that are not ``_USUAL_AZURE``."""
+_HTTPS_RE2 = r"\Ahttps://"
+_USUAL_AZURE_RE2 = r"\Ahttps://[a-z0-9]+\.blob\.core\.windows\.net/[^/]"
 _UNSAFE_PART_RE2 = r"(?:\A|/)\.{0,2}(?:/|\z)"
 _DATA_FOLDER = "data/"
 LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
 _HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
-_DEFAULT_PORTS = {"http://": ":80", "https://": ":443"}
+_AZURE_URL = re.compile(r"https?://", re.IGNORECASE)
+_AZURE_URL_RE2 = r"(?i)\Ahttps?://"
+_AZURE_DOMAIN = ".blob.core.windows.net/"
 _UNTIDY_PATH = re.compile(r"(?:\A|/)\.{0,2}/|/\.{0,2}\Z")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
 """A key that no file can have: with an empty part, ``.`` or ``..``."""
@@ -105,11 +107,13 @@ def relative_address(address: str, address_type: AddressType, namespace: str) ->
     """Return the address relative to the namespace, or None if it is outside.
 
     A full address inside the namespace is the same object as its relative form. An address without a scheme is relative
-    whatever its type says, because a lakeFS server with a local store reads it so.
+    whatever its type says, because a lakeFS server with a local store reads it so. In Azure an address with a scheme
+    is full whatever its type says.
     """
-    if address_type == AddressType.RELATIVE or _SCHEME.match(address) is None:
+    is_full = address_type != AddressType.RELATIVE or (is_in_azure(namespace) and is_in_azure(address))
+    if not is_full or _SCHEME.match(address) is None:
         return address
-    address, folder = _as_read(address), normalize_namespace(namespace)
+    address, folder = _as_read(address), _as_read(normalize_namespace(namespace))
     return address.removeprefix(folder) if address.startswith(folder) else None
 
 
@@ -122,19 +126,28 @@ def _with_small_scheme(address: str) -> str:
 def _as_read(address: str) -> str:
     """Return a URL with its scheme and its bucket as lakeFS reads them; both have one meaning only.
 
-    Go's ``url.Parse`` converts the scheme to lower case, and removes ``user:password@`` from the host. If the host is
-    empty, the first part of the path is the bucket. The host of an Azure address is a DNS name, in any case, and may
-    state the port of its scheme. Local stores read the address unchanged.
+    Go's ``url.Parse`` converts the scheme to lower case, and removes ``user:password@`` from the host. If the host of
+    an S3 address is empty, the first part of the path is the bucket. Local stores read the address unchanged.
+
+    An Azure address is returned with the scheme ``https`` and the domain ``blob.core.windows.net``: lakeFS uses only
+    the account, which is the first label of the host (``pkg/block/azure/adapter.go``). ``ACCOUNT-secondary`` is the
+    read-only copy of the same account. A host is a DNS name, in any case, and no account has a hyphen in its name.
     """
     address = _with_small_scheme(address)
     scheme = _SCHEME.match(address)
     if scheme is None or address.startswith(LOCAL_SCHEME):
         return address
     host = _HOST.match(address, scheme.end())
+    if host is not None and is_in_azure(address) and "." in host["name"]:
+        account = host["name"].lower().partition(".")[0].partition("-")[0]
+        return f"https://{account}{_AZURE_DOMAIN}{address[host.end() :].lstrip('/')}"
     rest = address[scheme.end() :] if host is None else host["name"] + address[host.end() :]
-    if host is not None and (port := _DEFAULT_PORTS.get(scheme[0])):
-        rest = host["name"].lower().removesuffix(port) + address[host.end() :]
     return scheme[0] + (rest.lstrip("/") if scheme[0] == _S3_SCHEME else rest)
+
+
+def is_in_azure(url: str) -> bool:
+    """Return whether lakeFS reads a URL as one of Azure Blob Storage: it has no other namespaces with http or https."""
+    return _AZURE_URL.match(url) is not None
 
 
 def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
@@ -196,13 +209,13 @@ def entries_below(
     """
     addresses, types = batch.column("address"), batch.column("address_type")
     if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, at almost no cost
-        if full_only and not elsewhere:
+        if full_only and not elsewhere and not _has_urls_in_azure(addresses, folders):
             return batch.slice(0, 0)
         if not full_only and not pc.any(_may_be_untidy(addresses), min_count=0).as_py():
             return batch
-    is_full = _are_full(batch)
+    is_full = _are_full(batch, folders)
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
-    if pc.any(pc.and_(is_full, pc.match_substring_regex(addresses, _OTHER_ORIGIN_RE2))).as_py():
+    if pc.any(pc.and_(is_full, _may_be_of_other_origin(addresses))).as_py():
         addresses = pa.array([_as_read(address) for address in addresses.to_pylist()], pa.string())
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
@@ -257,6 +270,8 @@ def key_as_path(address: str, base: str, folder: str) -> str | None:
     resolve ``.``, ``..`` and several slashes; lakeFS itself drops a first slash if the namespace is a whole bucket
     (``formatPathWithNamespace``).
     """
+    if is_in_azure(folder):
+        base, folder = _as_read(base), _as_read(folder)
     (base_scheme, _, base_path), (scheme, _, path) = base.partition("://"), folder.partition("://")
     resolved, root = posixpath.normpath(base_path + address), posixpath.normpath(path)
     if base_scheme != scheme or not resolved.startswith(root + "/"):
@@ -270,14 +285,34 @@ def key_as_path(address: str, base: str, folder: str) -> str | None:
 def leaving_addresses(batch: pa.RecordBatch) -> list[str]:
     """Return the relative addresses of a batch (``entries_below``) that may leave their namespace through ``..``."""
     addresses = batch.column("address")
-    leaving = pc.and_not(pc.match_substring(addresses, "../"), _are_full(batch))
+    leaving = pc.and_not(pc.match_substring(addresses, "../"), _are_full(batch, ("",)))
     return addresses.filter(leaving).unique().to_pylist() if pc.any(leaving, min_count=0).as_py() else []
 
 
-def _are_full(batch: pa.RecordBatch) -> pa.BooleanArray:
-    """Return which rows have a whole URL; an address of type ``FULL`` without a scheme is a key in a local store."""
+def _are_full(batch: pa.RecordBatch, folders: tuple[str, ...]) -> pa.BooleanArray:
+    """Return which rows have a whole URL; an address of type ``FULL`` without a scheme is a key in a local store.
+
+    In Azure lakeFS does not look at the type: it reads each URL as a full address (``resolveBlobURLInfo``).
+    """
     has_scheme = pc.match_substring_regex(batch.column("address"), _SCHEME_RE2)
-    return pc.and_(pc.not_equal(batch.column("address_type"), AddressType.RELATIVE), has_scheme)
+    is_full = pc.and_(pc.not_equal(batch.column("address_type"), AddressType.RELATIVE), has_scheme)
+    if is_in_azure(folders[0]):
+        return pc.or_(is_full, pc.match_substring_regex(batch.column("address"), _AZURE_URL_RE2))
+    return is_full
+
+
+def _has_urls_in_azure(addresses: pa.StringArray, folders: tuple[str, ...]) -> bool:
+    """Return whether relative addresses of a repository in Azure include URLs, which lakeFS reads as full."""
+    if not is_in_azure(folders[0]):
+        return False
+    return bool(pc.any(pc.match_substring_regex(addresses, _AZURE_URL_RE2), min_count=0).as_py())
+
+
+def _may_be_of_other_origin(addresses: pa.StringArray) -> pa.BooleanArray:
+    """Return whether ``_as_read`` may change an address; it does not change the others."""
+    is_https = pc.match_substring_regex(addresses, _HTTPS_RE2)
+    is_unusual = pc.and_not(is_https, pc.match_substring_regex(addresses, _USUAL_AZURE_RE2))
+    return pc.or_(is_unusual, pc.match_substring_regex(addresses, _OTHER_ORIGIN_RE2))
 
 
 def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -> list[str]:
@@ -288,7 +323,7 @@ def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -
     """
     if not is_local(folders[0]) or pc.all(pc.equal(batch.column("address_type"), AddressType.RELATIVE)).as_py():
         return []
-    full = batch.column("address").filter(_are_full(batch)).unique().to_pylist()
+    full = batch.column("address").filter(_are_full(batch, folders)).unique().to_pylist()
     return [url for url in full if is_local(url) and not _leads_below(url, folders)]
 
 
@@ -342,12 +377,17 @@ def other_readings(address: str) -> list[str]:
 
     lakeFS reads full addresses as Go's ``url.ParseRequestURI`` does (``pkg/block/namespace.go``, ``resolveFull``). An
     address of a local store is also a path, in which ``//``, ``.`` and ``..`` lead to the object of a shorter path.
-    Other stores may keep keys as paths, too (SeaweedFS). The address itself is not returned.
+    Other stores may keep keys as paths, too (SeaweedFS). In Azure lakeFS decodes the path first, then removes the
+    slashes at both of its ends. In Google's store it keeps an encoded path if that is not the usual encoding
+    (``%2F``): both meanings are returned. The address itself is not returned.
     """
     address_as_read = _as_read(address)
     before_query = address_as_read.partition("?")[0]
     decoded = (unquote(text, errors="surrogateescape") for text in (address_as_read, before_query))
     readings = list(dict.fromkeys([address_as_read, before_query, *decoded]))
+    if is_in_azure(address):
+        # Decoding may add slashes at both ends.
+        readings += [_as_read(text).rstrip("/") for text in readings]
     readings += [_resolved(text) for text in readings]
     return [text for text in dict.fromkeys(readings) if text != address and _is_utf8(text)]
 
@@ -417,7 +457,7 @@ def is_whole_bucket(namespace: str) -> bool:
 
     A ``local://`` namespace never is one: its first part is a folder of the server itself.
     """
-    scheme, _, path = normalize_namespace(namespace).partition("://")
+    scheme, _, path = _as_read(normalize_namespace(namespace)).partition("://")
     names = path.count("/")
     # Azure names the account before the container.
     return not is_local(namespace) and names <= (2 if scheme.lower() in ("http", "https") else 1)

@@ -118,6 +118,7 @@ def test_the_names_in_the_recordings_are_recognized(name: str) -> None:
         ("S3://bucket//", True),
         ("gs://bucket", True),
         ("https://account.blob.core.windows.net/container", True),
+        ("http://account.blob.core.windows.net//container", True),
         ("s3://bucket/lake", False),
         ("gs://bucket/a/b/", False),
         ("https://account.blob.core.windows.net/container/lake", False),
@@ -266,21 +267,106 @@ def test_what_a_full_address_may_mean(address: str, keys: list[str]) -> None:
     assert found.column("size").to_pylist() == [1, *(2 for _ in keys)]
 
 
+# As lakeFS 1.84 reads them (``pkg/block/azure/adapter.go``): the account is the first label of the host, the path is
+# decoded, then trimmed.
+IN_AZURE = [
+    ("https://me.blob.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("http://me.blob.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("https://ME.Blob.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net:443/c/repo/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net:80/c/repo/data/a", ["data/a"]),
+    ("https://me-secondary.blob.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("https://me.blob.core.chinacloudapi.cn/c/repo/data/a", ["data/a"]),
+    ("https://me.z12.blob.storage.azure.net/c/repo/data/a", ["data/a"]),
+    ("https://me.dfs.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("https://someone:secret@me.blob.core.windows.net/c/repo/data/a", ["data/a"]),
+    ("HTTPS://me.blob.core.windows.net/c//repo/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net//c/repo/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net/%63/r%65po/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net/%2Fc/repo/data/a", ["data/a"]),
+    ("https://me.blob.core.windows.net/c%2Frepo%2Fdata%2Fa", ["data/a"]),
+    ("https://me.blob.core.windows.net/c/repo/data/a?snapshot=x", ["data/a?snapshot=x", "data/a"]),
+    ("https://me.blob.core.windows.net/c/repo/data/a%20b", ["data/a%20b", "data/a b"]),
+    ("https://me.blob.core.windows.net/c/repo/data/a/", ["data/a/", "data/a"]),
+    ("https://me.blob.core.windows.net/c/repo/data/a%2F", ["data/a%2F", "data/a", "data/a/"]),
+    ("https://me.blob.core.windows.net/C/repo/data/a", []),
+    ("https://me.blob.core.windows.net/c/repo2/data/a", []),
+    ("https://you.blob.core.windows.net/c/repo/data/a", []),
+    ("https://you@me2.blob.core.windows.net/c/repo/data/a", []),
+    ("s3://me.blob.core.windows.net/c/repo/data/a", []),
+]
+AZURE = "https://me.blob.core.windows.net/c/repo"
+
+
+@pytest.mark.parametrize("address_type", [FULL, BY_PREFIX, RELATIVE])
+@pytest.mark.parametrize(
+    "namespace", [AZURE, f"{AZURE}/", "http://ME.blob.core.usgovcloudapi.net:80/c//repo", f"{AZURE[:-4]}%72epo"]
+)
+@pytest.mark.parametrize(("address", "keys"), IN_AZURE)
+def test_what_an_azure_address_may_mean(
+    address: str, keys: list[str], namespace: str, address_type: AddressType
+) -> None:
+    """Whatever its type says: Azure's adapter reads each URL as a full address."""
+    if address_type == RELATIVE and not address.lower().startswith("http"):
+        keys = [address]
+    folders = spellings(namespace, namespace)
+    batch = batch_of([("data/first", RELATIVE, None), (address, address_type, None)])
+    found = entries_below(batch, folders).column("address").to_pylist()
+    assert found[0] == "data/first"
+    assert set(found[1:]) == set(keys), address
+    of_others = entries_below(batch, folders, full_only=True).column("address").to_pylist()
+    assert set(of_others) == (set() if address.startswith("s3") else set(keys))
+    if len(keys) == 1 and "%" not in address + namespace and "//repo" not in address + namespace:
+        assert relative_address(address, address_type, namespace) == keys[0]
+
+
+def test_other_spellings_of_an_azure_namespace_overlap() -> None:
+    for other in ("http://me-secondary.blob.core.windows.net/c/repo/inner", "https://ME.blob.other.test:80//c/%72epo"):
+        assert namespaces_overlap(AZURE, other), other
+    for other in ("https://me.blob.core.windows.net/c/repo2", "https://you.blob.core.windows.net/c/repo"):
+        assert not namespaces_overlap(AZURE, other), other
+
+
+def test_a_relative_azure_address_is_a_literal_key() -> None:
+    """lakeFS does not decode it, and it is not trimmed."""
+    addresses = ["data/a%20b", "data/a?b", "data/https"]
+    batch = batch_of([(address, RELATIVE, None) for address in addresses])
+    assert entries_below(batch, spellings(AZURE, AZURE)).column("address").to_pylist() == addresses
+
+
+@pytest.mark.parametrize(
+    ("base", "folder"),
+    [
+        ("https://me.blob.core.windows.net/c/other/", "http://ME.blob.core.chinacloudapi.cn/c/repo/"),
+        ("https://me.blob.core.windows.net/c/other/", f"{AZURE}/"),
+    ],
+)
+def test_a_relative_azure_address_may_leave_its_namespace(base: str, folder: str) -> None:
+    assert key_as_path("../repo/data/x", base, folder) == "data/x"
+
+
 @pytest.mark.parametrize(
     ("address", "keys"),
     [
-        ("https://me.blob.core.windows.net/c/repo/data/a", ["data/a"]),
-        ("https://ME.Blob.core.windows.net/c/repo/data/a", ["data/a"]),
-        ("https://me.blob.core.windows.net:443/c/repo/data/a", ["data/a"]),
-        ("HTTPS://me.blob.core.windows.net/c//repo/data/a", ["data/a"]),
-        ("https://me.blob.core.windows.net:80/c/repo/data/a", []),
-        ("https://me.blob.core.windows.net/C/repo/data/a", []),
-        ("https://you.blob.core.windows.net/c/repo/data/a", []),
+        ("gs://b/repo/data/a", ["data/a"]),
+        ("GS://b/repo/data/a", ["data/a"]),
+        ("gs://someone@b/repo/data/a", ["data/a"]),
+        # Go keeps an encoded path if it is not the usual encoding (``RawPathFromURI``): the first is what lakeFS reads.
+        ("gs://b/repo/data/a%2Fb", ["data/a%2Fb", "data/a/b"]),
+        ("gs://b/repo/data/a%20b", ["data/a%20b", "data/a b"]),
+        ("gs://b/repo/data/a?b", ["data/a?b", "data/a"]),
+        ("gs://b/repo/data/a#b", ["data/a#b"]),
+        ("gs://b/repo/data/a/", ["data/a/"]),
+        ("gs://b//repo/data/a", ["data/a"]),
+        ("gs:///b/repo/data/a", []),  # no bucket
+        ("gs://B/repo/data/a", []),
+        ("gs://b:80/repo/data/a", []),
+        ("gs://b.example.com/repo/data/a", []),
+        ("s3://b/repo/data/a", []),
     ],
 )
-def test_what_an_azure_address_may_mean(address: str, keys: list[str]) -> None:
-    namespace = "https://me.blob.core.windows.net/c/repo"
-    found = entries_below(batch_of([(address, FULL, None)]), spellings(namespace, namespace))
+def test_what_an_address_in_google_s_store_may_mean(address: str, keys: list[str]) -> None:
+    found = entries_below(batch_of([(address, FULL, None)]), spellings("gs://b/repo", "gs://b/repo/"))
     assert found.column("address").to_pylist() == keys
 
 
