@@ -210,10 +210,16 @@ def list_metadata(store: StoreLocation, *, since: datetime | None = None) -> pa.
 
     With ``since``, return only the files that were written then or later.
     """
+    ids = list(metadata_sizes(store, since=since))
+    return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)
+
+
+def metadata_sizes(store: StoreLocation, *, since: datetime | None = None) -> dict[str, int]:
+    """Return the ids of the files of ``list_metadata``, with their sizes in bytes."""
     _, files = worker_store(store).list_level(METADATA_FOLDER)
     if since is not None:
         written = files.column("last_modified")
         files = files.filter(pc.greater_equal(written, pa.scalar(since, written.type)))
     names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
-    ids = [name for name in names if METADATA_ID.fullmatch(name)]
-    return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)
+    sizes = files.column("size").to_pylist()
+    return {name: size for name, size in zip(names, sizes, strict=True) if METADATA_ID.fullmatch(name)}

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID, list_metadata
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID, metadata_sizes
 from lakefs_gc.engine.collect.references.committed import live_addresses, named_ranges
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -50,9 +50,12 @@ logger = logging.getLogger(__name__)
 
 _REPOSITORY = "repository string, store_url string"
 FILES = "foreign_files"
-FILE = StructType([StructField(name, StringType(), False) for name in ("repository", "store_url", "range_id")])
+_FILE_NAME = ("repository", "store_url", "range_id")
+FILE = StructType(
+    [*(StructField(name, StringType(), False) for name in _FILE_NAME), StructField("size_bytes", LongType(), False)]
+)
 """Columns of the stage ``FILES``: a metadata file of another repository."""
-_FILE_SCHEMA = pa.schema([("repository", pa.string()), ("store_url", pa.string()), ("range_id", pa.string())])
+_FILE_SCHEMA = pa.schema([*((name, pa.string()) for name in _FILE_NAME), ("size_bytes", pa.int64())])
 _EXEMPT = (
     "If it can never be read from here, and nothing of this repository was imported into it, name it in "
     "safety.repositories_not_read"
@@ -62,8 +65,10 @@ _FOUND = "address string, repository string, lost string"
 _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
 _READS_AT_ONCE = 8  # up to 20 MB each
 _TASKS_PER_CORE = 4
-_FEW_FILES = 200
-"""The most files of other repositories that a small run reads in its own process."""
+_FEW_FILES = 2000
+_FEW_BYTES = 64 * 1024**2
+"""The most files of other repositories, and bytes in them, that a small run reads in its own process: two workers need
+5 s of processor time to start, and this process 5 ms for a file."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +128,16 @@ def foreign_references(
         return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
     readable = others.readable
     repositories = spread(local_rows(spark, readable, _REPOSITORY), max(1, min(len(readable), cores)))
-    listed = workspace.write(
-        spark, run.run_key, name, StageOutput(in_arrow(repositories, _list_files(), FILE), began_at)
-    )
+    listing = in_arrow(repositories, _list_files(), FILE)
+    measures = {"size_bytes": F.sum("size_bytes")}
+    listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at, measures=measures))
     files = workspace.read(spark, run.run_key, name, FILE).dataframe
     if seen is not None:
-        files = files.join(seen, FILE.names, "left_anti")
+        files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
     read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
-    few = listed.rows <= _FEW_FILES
+    few = listed.rows <= _FEW_FILES and listed.facts["size_bytes"] <= _FEW_BYTES
     if not few and is_small(spark):
         located = located.repartition(cores * _TASKS_PER_CORE)  # a small run has one task
     found = in_arrow(located, read, _FOUND, few=few)
@@ -288,8 +293,9 @@ def _list_files(batches: Batches) -> Batches:
     for batch in batches:
         for row in batch.to_pylist():
             with _naming({row["store_url"]: row["repository"]}):
-                ids = list_metadata(StoreLocation(row["store_url"])).column("range_id")
-            columns = [pa.repeat(row["repository"], len(ids)), pa.repeat(row["store_url"], len(ids)), ids]
+                sizes = metadata_sizes(StoreLocation(row["store_url"]))
+            named = [pa.repeat(row[name], len(sizes)) for name in ("repository", "store_url")]
+            columns = [*named, pa.array(list(sizes), pa.string()), pa.array(list(sizes.values()), pa.int64())]
             yield pa.record_batch(columns, schema=_FILE_SCHEMA)
 
 
