@@ -12,8 +12,9 @@ class BackupSettings(Section):
 
     url: str = Field(
         default="",
-        description="Location of the backups: s3://bucket/prefix or file:///folder, outside the storage namespace of "
-        "every repository. Empty: no backup can be made, and a deleted object cannot be restored from one.",
+        description="Location of the backups: s3://bucket/prefix, file:///folder or "
+        "https://ACCOUNT.blob.core.windows.net/container/path, outside the storage namespace of every repository. "
+        "Empty: no backup can be made, and a deleted object cannot be restored from one.",
     )
     required_before_sweep: bool = Field(
         default=False,
@@ -40,4 +41,4 @@ class BackupSettings(Section):
     @field_validator("url")
     @classmethod
     def _url_can_be_opened(cls, url: str) -> str:
-        return checked_url(url, "file:///", "s3://")
+        return checked_url(url, "file:///", "s3://", "https://")

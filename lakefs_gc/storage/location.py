@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class StoreLocation:
     """The location of a store; it pickles, and holds no credentials.
 
-    ``url`` is ``file:///folder`` or ``s3://bucket/prefix``, with or without a final slash. The endpoint and the
-    credentials of S3 come from the standard AWS chain of the process that opens the store: environment variables
-    (including ``AWS_ENDPOINT_URL_S3``), profile, instance role.
+    ``url`` is ``file:///folder``, ``s3://bucket/prefix`` or ``https://ACCOUNT.blob.core.windows.net/container/path``,
+    with or without a final slash. The endpoint and the credentials come from the vendor's standard chain in the process
+    that opens the store: for S3 environment variables (including ``AWS_ENDPOINT_URL_S3``), profile, instance role; for
+    Azure see ``storage/azure/access.py``.
     """
 
     url: str

@@ -1,6 +1,11 @@
-"""Open the store of a storage namespace."""
+"""Open the store of a storage namespace.
+
+The SDK of Azure is in the extra ``azure``, and is imported when a URL needs it.
+"""
 
 from __future__ import annotations
+
+import re
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage import local
@@ -9,34 +14,49 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3 import store as s3
 
-_UNSUPPORTED = {
-    "azure": "Azure Blob Storage",
-    "abfs": "Azure Blob Storage",
-    "abfss": "Azure Blob Storage",
-    "wasb": "Azure Blob Storage",
-    "wasbs": "Azure Blob Storage",
-    "gs": "Google Cloud Storage",
-}
+_AZURE = re.compile(r"https?://", re.IGNORECASE)
+_HADOOP_AZURE = re.compile(r"(?:abfss?|wasbs?|azure|adl)://", re.IGNORECASE)
+_UNSUPPORTED = {"gs": "Google Cloud Storage"}
 
 
 def open_store(location: StoreLocation, *, retry: RetryPolicy | None = None) -> ObjectStore:
     """Return the store at ``location``, without sending a request to it.
 
-    ``retry`` says how long a failing S3 call is repeated. Raise ``ConfigurationError`` if this version does not support
-    the URL.
+    ``retry`` says how long a failing call is repeated. Raise ``ConfigurationError`` if this version does not support
+    the URL, or if the SDK of its store is not installed.
     """
     scheme, separator, _ = location.url.partition("://")
     if location.url.startswith(s3.SCHEME):
         return s3.S3Store(location, retry)
     if location.url.startswith(local.SCHEME):
         return local.LocalStore(location)
-    if separator and (scheme in _UNSUPPORTED or ".blob.core.windows.net/" in location.url):
-        name = _UNSUPPORTED.get(scheme, "Azure Blob Storage")
+    if _AZURE.match(location.url):
+        return _open_azure(location, retry)
+    if _HADOOP_AZURE.match(location.url):
         raise ConfigurationError(
-            f"{location.url!r}: {name} is not supported in this version",
-            remedy="Collect only repositories with a storage namespace that begins with s3:// or file://",
+            f"{location.url!r} is a URL of Hadoop. lakeFS and lakefs-gc name a container of Azure by its https URL",
+            remedy="Write https://ACCOUNT.blob.core.windows.net/container/path",
+        )
+    if separator and scheme in _UNSUPPORTED:
+        raise ConfigurationError(
+            f"{location.url!r}: {_UNSUPPORTED[scheme]} is not supported in this version",
+            remedy="Collect only repositories with a storage namespace that begins with s3://, https:// or file://",
         )
     raise ConfigurationError(
         f"Cannot open the storage namespace {location.url!r}: unknown kind of URL",
-        remedy="Write s3://bucket/prefix or file:///absolute/folder",
+        remedy="Write s3://bucket/prefix, https://ACCOUNT.blob.core.windows.net/container/path or "
+        "file:///absolute/folder",
     )
+
+
+def _open_azure(location: StoreLocation, retry: RetryPolicy | None) -> ObjectStore:
+    try:
+        from lakefs_gc.storage.azure.store import AzureStore
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("azure", "requests"):
+            raise
+        raise ConfigurationError(
+            f"{location.url!r} is in Azure Blob Storage, but Azure's SDK is not installed ({error.name})",
+            remedy="Run `pip install 'lakefs-gc[azure]'`, also where Spark's executors run",
+        ) from error
+    return AzureStore(location, retry)

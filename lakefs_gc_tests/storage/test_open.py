@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.storage.azure.store import AzureStore
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -31,6 +33,28 @@ def test_places_in_s3(url: str, bucket: str, root: str) -> None:
     assert (store.bucket, store.root) == (bucket, root)
 
 
+@pytest.mark.parametrize(
+    ("url", "account", "container", "root"),
+    [
+        ("https://me.blob.core.windows.net/c", "me", "c", ""),
+        ("https://me.blob.core.windows.net/c/a%20b/", "me", "c", "a b/"),
+        ("http://ME.blob.core.chinacloudapi.cn//c/a", "me", "c", "a/"),
+    ],
+)
+def test_places_in_azure(url: str, account: str, container: str, root: str) -> None:
+    store = open_store(StoreLocation(url))
+    assert isinstance(store, AzureStore)
+    assert (store.folder.account, store.folder.container, store.root) == (account, container, root)
+
+
+def test_without_the_sdk_an_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("azure", "lakefs_gc.storage.azure"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "azure", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'lakefs-gc\[azure\]'"):
+        open_store(StoreLocation("https://me.blob.core.windows.net/c/repo"))
+
+
 def test_places_on_this_machine(tmp_path: Path) -> None:
     for end in ("", "/", "//"):
         store = open_store(StoreLocation(f"file://{tmp_path}/a b%20{end}"))
@@ -48,8 +72,10 @@ def test_places_on_this_machine(tmp_path: Path) -> None:
         ("file://", "folder"),
         ("file:///", "folder"),
         ("file://relative/folder", "folder"),
-        ("azure://account/container", "not supported in this version"),
-        ("https://account.blob.core.windows.net/container", "not supported in this version"),
+        ("azure://account/container", "https://ACCOUNT.blob.core.windows.net/container/path"),
+        ("abfss://container@account.dfs.core.windows.net/x", "https://ACCOUNT.blob.core.windows.net/container/path"),
+        ("wasbs://container@account.blob.core.windows.net/x", "https://ACCOUNT.blob.core.windows.net/container/path"),
+        ("https://account.blob.core.windows.net/", "container"),
         ("gs://bucket/x", "not supported in this version"),
         ("mem://x", "s3://"),
         ("local://x", "s3://"),

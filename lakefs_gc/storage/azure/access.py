@@ -49,11 +49,6 @@ class BlobFolder:
     root: str
 
 
-def is_azure(url: str) -> bool:
-    """Return whether a URL is of Azure Blob Storage: lakeFS has no other namespaces with http or https."""
-    return re.match(r"(?:https?|abfss?|wasbs?)://", url, re.IGNORECASE) is not None
-
-
 def blob_folder(url: str) -> BlobFolder:
     """Return the account, container and prefix that a URL names, as lakeFS reads it.
 
