@@ -281,7 +281,7 @@ class SparkFailedError(LakeFSGCError):
 
 
 class JavaNotFoundError(LakeFSGCError):
-    """Spark needs Java 17 or newer, and none was found."""
+    """No Java was found that this version of Spark supports."""
 
     exit_code = 2
-    default_remedy = "Install Java 17 or newer, set JAVA_HOME, or install lakefs-gc[java]"
+    default_remedy = "Install Java 17, set JAVA_HOME, or install lakefs-gc[java]"

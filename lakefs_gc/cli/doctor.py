@@ -8,6 +8,7 @@ from uuid import uuid4
 from lakefs_gc.config import ServerCredentials, Settings
 from lakefs_gc.engine.records.backup_location import open_backup_location
 from lakefs_gc.engine.run import effective_min_age_seconds, refuse_overlaps
+from lakefs_gc.engine.spark.compat import examine_spark
 from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import AccessDeniedError, LakeFSGCError
@@ -31,12 +32,12 @@ _DATA = "data/"
 def examine(
     settings: Settings, find_credentials: Callable[[], ServerCredentials], repository: str = ""
 ) -> list[Finding]:
-    """Check Java, the Dagster instance, the lakeFS server and, with a repository, its namespace and its store.
+    """Check Spark, Java, the Dagster instance, the lakeFS server and, with a repository, its namespace and its store.
 
     Changes nothing, except that it writes and deletes a probe object in the folder of the reports, and that Dagster
     creates its database in a new ``DAGSTER_HOME``.
     """
-    findings = [_java(), *_dagster()]
+    findings = [_spark(settings), _java(), *_dagster()]
     try:
         server = LakeFSClient(find_credentials(), settings.lakefs)
         version = server.version()
@@ -48,6 +49,14 @@ def examine(
     except LakeFSGCError as error:
         findings.append(_failed("lakeFS", error))
     return findings
+
+
+def _spark(settings: Settings) -> Finding:
+    try:
+        detail, remedy = examine_spark(connect="spark.remote" in settings.spark)
+    except LakeFSGCError as error:
+        return _failed("Spark", error)
+    return Finding("Spark", "warn" if remedy else "ok", detail, remedy)
 
 
 def _java() -> Finding:

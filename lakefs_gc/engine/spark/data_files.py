@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakefs_gc.engine.spark.local_rows import arrow_schema, struct_of
+from lakefs_gc.engine.spark.compat import arrow_schema
+from lakefs_gc.engine.spark.local_rows import struct_of
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore

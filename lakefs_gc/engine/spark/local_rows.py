@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+from lakefs_gc.engine.spark.compat import arrow_schema, from_arrow, parse_schema
 
 
 def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
@@ -24,14 +25,9 @@ def local_rows(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Str
 
 def rows_of(spark: SparkSession, table: pa.Table, schema: StructType | str) -> DataFrame:
     """Return an Arrow table, whose columns are those of ``arrow_schema``, as a DataFrame."""
-    return spark.createDataFrame(table, struct_of(schema))
-
-
-def arrow_schema(struct: StructType) -> pa.Schema:
-    """Return the columns of a DataFrame as Arrow's. Times are in UTC."""
-    return to_arrow_schema(struct, timezone="UTC")
+    return from_arrow(spark, table, struct_of(schema))
 
 
 def struct_of(schema: StructType | str) -> StructType:
     """Return a schema, parsed if it is DDL."""
-    return cast(StructType, StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    return parse_schema(schema) if isinstance(schema, str) else schema

@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakefs_gc.engine.spark.local_rows import arrow_schema, rows_of, struct_of
+from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
+from lakefs_gc.engine.spark.local_rows import rows_of, struct_of
 from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors
 from lakefs_gc.errors import LakeFSGCError
 
@@ -78,5 +79,5 @@ def work_here(batches: Iterable[pa.RecordBatch], work: Work, fields: pa.Schema) 
 
 def _done_here(rows: DataFrame, work: Work, schema: StructType | str) -> pa.Table:
     with driver_errors():
-        table = rows.toArrow()
+        table = to_arrow(rows)
     return work_here(table.to_batches(), work, arrow_schema(struct_of(schema)))

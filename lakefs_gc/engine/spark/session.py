@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine.spark.compat import refuse_unsupported
 from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc.engine.spark.java_cache import java_cache_options
 from lakefs_gc.engine.spark.scale import SMALL_CONFIG
@@ -49,6 +50,8 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Addresses are compared byte by byte, and timestamps read back as they were written.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Spark 4 fails on an overflow and on an invalid cast. Spark 3.5 would return null or a wrong number by default.
+    "spark.sql.ansi.enabled": "true",
     # Adaptive execution merges small partitions, so small runs do not pay for the number that large runs need.
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
@@ -89,6 +92,7 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     that apply only when it starts have no effect.
     """
     settings = {name: str(value) for name, value in spark_config.items()}
+    refuse_unsupported(connect="spark.remote" in settings)
     if "spark.remote" in settings:
         return _connect(settings)
     if "PYSPARK_GATEWAY_PORT" in os.environ:

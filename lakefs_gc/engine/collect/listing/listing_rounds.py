@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES, UnrecognizedNameCount
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.spark.compute import Compute
+from lakefs_gc.engine.spark.local_rows import rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, write_parts
 from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS, collect_in_arrow, work_here
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
@@ -37,10 +38,8 @@ _DATA = "data/"
 _RANGE = pa.schema(
     [("prefix", pa.string()), ("start_after", pa.string()), ("until", pa.string()), ("one_level", pa.bool_())]
 )
-_REPORT = (
-    "file string, rows long, size_bytes long, strangers long, strangers_bytes long, "
-    "prefix string, start_after string, until string, one_level boolean"
-)
+_RANGE_DDL = "prefix string, start_after string, until string, one_level boolean"
+_REPORT = f"file string, rows long, size_bytes long, strangers long, strangers_bytes long, {_RANGE_DDL}"
 _COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES)
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
 # Ranges differ in length. With several tasks for each core, the cores finish at about the same time.
@@ -80,7 +79,7 @@ def list_in_rounds(
             in_round = replace(limits, cut_after_pages=_SMALL_PAGES, pages_per_range=_SMALL_PAGES)
             reports = work_here(table.to_batches(), _list_ranges(store, folder, in_round), _REPORT_SCHEMA).to_pylist()
         else:
-            ranges = compute.session.createDataFrame(table)
+            ranges = rows_of(compute.session, table, _RANGE_DDL)
             ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
             reports = collect_in_arrow(ranges, _list_ranges(store, folder, in_round), _REPORT)
         written += [report for report in reports if report["file"] is not None]

@@ -1,0 +1,134 @@
+"""The differences between the versions of Spark that lakefs-gc runs on, 3.5 to 4.3. Nothing else asks for a version."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, cast
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas import types as arrow_types
+from pyspark.sql.types import StructType
+
+from lakefs_gc.errors import ConfigurationError
+
+OLDEST, NEWEST = (3, 5), (4, 3)
+"""The versions of Spark that are tested."""
+
+_FIRST_OF_NEXT = (5, 0)
+_NEWEST_PYTHON_FOR_3 = (3, 11)
+# Spark 3.5 refuses Java 21 in its Arrow, and Spark 4.0 refuses Java 25 in its Hadoop.
+_JAVA = {(3, 5): (8, 17), (4, 0): (17, 21)}
+_JAVA_OF_OTHERS = (17, None)
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return the major and minor number of a version of Spark, such as ``3.5.7`` or ``4.0.1.dev2``."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def spark_version() -> tuple[int, int]:
+    """Return the major and minor number of the installed Spark."""
+    return version_of(pyspark.__version__)
+
+
+def java_versions(version: tuple[int, int] | None = None) -> tuple[int, int | None]:
+    """Return the oldest and the newest Java of a version of Spark (default: the installed one); None if unlimited."""
+    return _JAVA.get(version or spark_version(), _JAVA_OF_OTHERS)
+
+
+def java_text(version: tuple[int, int] | None = None) -> str:
+    """Return ``java_versions`` in words."""
+    oldest, newest = java_versions(version)
+    return f"Java {oldest} or newer" if newest is None else f"Java {oldest} to {newest}"
+
+
+def refuse_unsupported(
+    version: tuple[int, int] | None = None, python: tuple[int, int] = sys.version_info[:2], *, connect: bool = False
+) -> None:
+    """Raise ``ConfigurationError`` unless lakefs-gc runs on a version of Spark (default: the installed one).
+
+    ``connect``: whether the session is one of Spark Connect.
+    """
+    version = version or spark_version()
+    text = ".".join(map(str, version))
+    if not OLDEST <= version < _FIRST_OF_NEXT:
+        raise ConfigurationError(
+            f"Spark {text} is not supported. lakefs-gc needs Spark 3.5 to 4.3",
+            remedy="Run `pip install 'pyspark>=3.5,<5'`, with the version of your cluster",
+        )
+    if version < (4, 0) and python > _NEWEST_PYTHON_FOR_3:
+        raise ConfigurationError(
+            f"Spark {text} does not support Python {python[0]}.{python[1]}",
+            remedy="Use Python 3.11, or Spark 4.0 or newer",
+        )
+    if version < (4, 0) and connect:
+        raise ConfigurationError(
+            f"lakefs-gc cannot use Spark Connect with Spark {text}: it does not report the number of written rows",
+            remedy="Set spark.master instead of spark.remote, or use Spark 4.0 or newer",
+        )
+
+
+def examine_spark(*, connect: bool = False) -> tuple[str, str]:
+    """Return the version of the installed Spark with a note, and what to do if it is untested ("": it is tested).
+
+    Raise ``ConfigurationError`` if it is not supported.
+    """
+    version = spark_version()
+    refuse_unsupported(version, connect=connect)
+    if version > NEWEST:
+        return f"version {pyspark.__version__} is newer than 4.3, the newest that was tested", "install Spark 4.3"
+    return f"version {pyspark.__version__}, which needs {java_text()}", ""
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """Return the columns of a DataFrame as Arrow's. Times are in UTC."""
+    if spark_version() >= (4, 2):
+        return cast(Any, arrow_types).to_arrow_schema(struct, timezone="UTC")
+    schema = cast(Any, arrow_types).to_arrow_schema(struct)
+    times = [field.type for field in schema if pa.types.is_timestamp(field.type)]
+    assert all(time.tz == "UTC" for time in times), "before the argument timezone, the time zone was always UTC"
+    return schema
+
+
+def parse_schema(ddl: str) -> StructType:
+    """Return a schema that is written as DDL, such as ``"file string"``. Needs a session."""
+    if spark_version() >= (4, 0):
+        return cast(StructType, StructType.fromDDL(ddl))
+    from pyspark.sql.types import _parse_datatype_string
+
+    return cast(StructType, _parse_datatype_string(ddl))
+
+
+def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> DataFrame:
+    """Return an Arrow table as a DataFrame. Its columns must be those of ``arrow_schema``."""
+    if spark_version() >= (4, 0):
+        return spark.createDataFrame(table, struct)
+    # Spark 3.5 has no public function for this: it sends pandas' DataFrames so.
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    session: Any = spark
+    table = table.cast(arrow_schema(struct))
+    batches = session._sc._serialize_to_jvm(
+        # Without any batch, the JVM would not find the end of the stream.
+        table.to_batches(max_chunksize=session._jconf.arrowMaxRecordsPerBatch())
+        or [pa.RecordBatch.from_pylist([], schema=table.schema)],
+        ArrowStreamSerializer(),
+        session._jvm.PythonSQLUtils.readArrowStreamFromFile,
+        session._jvm.ArrowIteratorServer,
+    )
+    rows: DataFrame = DataFrame(
+        session._jvm.PythonSQLUtils.toDataFrame(batches, struct.json(), session._jsparkSession), session
+    )
+    return rows
+
+
+def to_arrow(rows: DataFrame) -> pa.Table:
+    """Return a DataFrame as an Arrow table, in the driver."""
+    if spark_version() >= (4, 0):
+        return rows.toArrow()
+    batches = cast(Any, rows)._collect_as_arrow()
+    fields = arrow_schema(rows.schema)
+    return pa.Table.from_batches(batches).cast(fields) if batches else fields.empty_table()
