@@ -39,6 +39,7 @@ from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.compat import try_url_decode
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
@@ -356,4 +357,4 @@ def kept_of(spark: SparkSession, alike: DataFrame, shown: set[str], unanswered: 
 def _as_shown(address: str) -> Column:
     """Return an address as a lakeFS server that parses full addresses as URLs shows it: decoded, without its query."""
     path = F.regexp_extract(address, "^[^?#]*", 0)
-    return F.coalesce(F.try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))
+    return F.coalesce(try_url_decode(F.regexp_replace(path, r"\+", "%2B")), F.col(address))

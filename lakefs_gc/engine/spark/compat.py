@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas import types as arrow_types
 from pyspark.sql.types import StructType
 
@@ -21,6 +22,9 @@ _NEWEST_PYTHON_FOR_3 = (3, 11)
 # Spark 3.5 refuses Java 21 in its Arrow, and Spark 4.0 refuses Java 25 in its Hadoop.
 _JAVA = {(3, 5): (8, 17), (4, 0): (17, 21)}
 _JAVA_OF_OTHERS = (17, None)
+
+# A % that Java's URLDecoder refuses. It takes the digits of every script, and wide letters.
+_NO_ESCAPE = r"%(?![[\p{Nd}&&[\u0000-\uFFFF]]A-Fa-f\uFF21-\uFF26\uFF41-\uFF46]{2})"
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -132,3 +136,10 @@ def to_arrow(rows: DataFrame) -> pa.Table:
     batches = cast(Any, rows)._collect_as_arrow()
     fields = arrow_schema(rows.schema)
     return pa.Table.from_batches(batches).cast(fields) if batches else fields.empty_table()
+
+
+def try_url_decode(text: Column) -> Column:
+    """Return a column of URLs decoded; null where one cannot be decoded."""
+    if spark_version() >= (4, 0):
+        return F.try_url_decode(text)
+    return F.when(~text.rlike(_NO_ESCAPE), F.url_decode(text))

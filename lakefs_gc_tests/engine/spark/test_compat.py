@@ -21,6 +21,7 @@ from lakefs_gc.engine.spark.compat import (
     refuse_unsupported,
     spark_version,
     to_arrow,
+    try_url_decode,
     version_of,
 )
 from lakefs_gc.engine.spark.workers import driver_errors
@@ -112,3 +113,28 @@ def test_an_overflow_and_an_invalid_cast_fail_the_query(spark: SparkSession) -> 
     for wrong in ("9223372036854775807 + id", "cast(concat('x', id) as long)"):
         with pytest.raises(SparkFailedError), driver_errors():
             spark.range(1, 2).selectExpr(wrong).collect()
+
+
+def test_urls_that_cannot_be_decoded_are_null(spark: SparkSession) -> None:
+    """The same answers in all versions: the function of Spark 4 decides, which Spark 3.5 does not have."""
+    decoded: dict[str | None, str | None] = {
+        "a%20b%2Fc": "a b/c",
+        "": "",
+        "x\ny": "x\ny",
+        "%E2%82%AC": "€",
+        "%ff": "�",
+        "%": None,
+        "a%2": None,
+        "%zz": None,
+        "%%20": None,
+        "%-1": None,
+        "ok%20%": None,
+        "%\uff11\uff12": "\x12",
+        "%\uff21\u0661": "�",
+        "%\U0001d7d8": None,
+        None: None,
+    }
+    rows = spark.createDataFrame([(text,) for text in decoded], "text string")
+    assert {
+        row.text: row.decoded for row in rows.select("text", try_url_decode(F.col("text")).alias("decoded")).collect()
+    } == decoded
