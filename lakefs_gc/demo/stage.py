@@ -16,6 +16,7 @@ from lakefs_gc.demo.story import REPOSITORY, Storyteller
 from lakefs_gc.engine.records.stored_marks import Marked, open_mark
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.sandbox.azurite import Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
@@ -40,7 +41,10 @@ _NOT_COMPILED = {
 
 
 class Stage:
-    """The servers of the demo in ``folder``, and the settings to reach them. ``store`` is ``local`` or ``s3``."""
+    """The servers of the demo in ``folder``, and the settings to reach them.
+
+    ``store`` is ``local``, ``s3`` or ``azure``.
+    """
 
     def __init__(self, folder: Path, stack: ExitStack, store: str, *, compiled: bool) -> None:
         self.folder = folder
@@ -58,7 +62,7 @@ class Stage:
         home.mkdir()
         self.settings = Settings(
             repositories=(REPOSITORY,),
-            mounts={} if store == "s3" else {urls: location.folder_url},
+            mounts={urls: location.folder_url} if store == "local" else {},
             work_url=f"file://{home}/work",
             # Only the demo commits, and it waits for its commits.
             safety=SafetyParameters(min_age_hours=_MIN_AGE_HOURS, longest_commit_minutes=0),
@@ -87,6 +91,13 @@ class Stage:
                 weed.client().create_bucket(Bucket=bucket)
             stack.enter_context(_environment(weed.environment))
             return StoreLocation(f"s3://{_BUCKET}/"), f"s3://{_BUCKET}/", f"s3://{_BACKUPS}/", weed.environment
+        if kind == "azure":
+            azurite = stack.enter_context(Azurite(folder / "azurite"))
+            stack.enter_context(_environment(azurite.environment))
+            for container in (_BUCKET, _BACKUPS):
+                azurite.create_container(container)
+            url, backups_url = f"{azurite.url(_BUCKET)}/", f"{azurite.url(_BACKUPS)}/"
+            return StoreLocation(url), url, backups_url, azurite.environment
         objects, backups = folder / "objects", folder / "backups"
         objects.mkdir()
         backups.mkdir()

@@ -20,6 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.retry import RetryPolicy
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +117,15 @@ class Azurite:
     def url(self, container: str) -> str:
         """Return the URL of a container as lakeFS spells it."""
         return f"https://{ACCOUNT}.blob.core.windows.net/{container}"
+
+    def create_container(self, name: str) -> None:
+        """Create a container. The process must have the variables of ``environment``."""
+        open_store(StoreLocation(self.url(name)))  # raises an error with a remedy if Azure's SDK is not installed
+        from lakefs_gc.storage.azure.access import blob_folder
+        from lakefs_gc.storage.azure.client import AzureClient
+
+        azure = AzureClient(blob_folder(self.url(name)), RetryPolicy())
+        azure.call(lambda: azure.send("PUT", query={"restype": "container"}), action="write", key="")
 
     def close(self) -> None:
         """Stop the server, and wait until its process has ended."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.sandbox.azurite import azurite_program
 from lakefs_gc.sandbox.seaweedfs import weed_program
 
 _TIMEOUT_SECONDS = 600
@@ -17,16 +18,18 @@ _TIMEOUT_SECONDS = 600
 pytestmark = pytest.mark.long(210)
 
 
-@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.of_ci), "s3"])
+@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.of_ci), "s3", "azure"])
 def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -> None:
-    if store == "s3":
+    if store != "local":
         try:
-            weed_program()
+            (weed_program if store == "s3" else azurite_program)()
         except ConfigurationError as error:
             pytest.skip(error.message)
-    java = [name for name in os.environ if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "LAKECTL"))]
+    java = [name for name in os.environ if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "AZURE", "LAKECTL"))]
     environment = {name: value for name, value in os.environ.items() if name not in java}
     environment["PATH"] = _path_without_java(tmp_path)
+    if store == "azure":
+        environment["PATH"] += "".join(f":{Path(program).parent}" for program in azurite_program()[1:])
     played = subprocess.run(
         [sys.executable, "-m", "lakefs_gc", "demo", "--store", store],
         env=environment,

@@ -1,8 +1,8 @@
 """Map storage namespaces and physical addresses to locations in the sandbox's object store.
 
 With a local root (``file:///folder``), the namespace ``local://name`` is the folder ``name`` below it. With a root in
-S3, a namespace is its own URL, which must be inside the root. Addresses outside every namespace (imports, staged
-objects) are read anywhere in the same kind of store, and never written.
+S3 or Azure, a namespace is its own URL, which must be inside the root. Addresses outside every namespace (imports,
+staged objects) are read anywhere in the same kind of store, and never written.
 """
 
 from __future__ import annotations
@@ -31,23 +31,28 @@ class Namespaces:
     """The stores below one root. Each is opened once and cached."""
 
     def __init__(self, root: StoreLocation) -> None:
-        """Raise ``ConfigurationError`` for a root that is neither ``file://`` nor ``s3://``."""
+        """Raise ``ConfigurationError`` for a root that is not ``file://``, ``s3://`` or ``https://``."""
         self.root = root
         scheme = root.url.partition("://")[0]
-        kinds = {"file": "local", "s3": "s3"}
+        kinds = {"file": "local", "s3": "s3", "https": "azure"}
         if scheme not in kinds:
             raise ConfigurationError(
                 f"The sandbox cannot store objects at {root.url!r}",
-                remedy="Use file:///folder or s3://bucket/prefix",
+                remedy="Use file:///folder, s3://bucket/prefix or https://ACCOUNT.blob.core.windows.net/container",
             )
         self.blockstore_type = kinds[scheme]
         self._stores: dict[str, ObjectStore] = {}
         self._lock = threading.Lock()
 
     @property
+    def scheme(self) -> str:
+        """Return the scheme of the URLs of this kind of store."""
+        return "https" if self.blockstore_type == "azure" else self.blockstore_type
+
+    @property
     def validity_regex(self) -> str:
         """Return the regular expression of lakeFS that a namespace must match."""
-        return f"^{self.blockstore_type}://"
+        return f"^{self.scheme}://"
 
     @property
     def default_namespace_prefix(self) -> str:
@@ -86,7 +91,10 @@ class Namespaces:
         if not bucket and self.blockstore_type == "local":  # a lakeFS server also accepts the folder itself
             folder = self.root.folder_url.removeprefix("file://")
             bucket, _, key = f"/{key}".removeprefix(folder).partition("/")
-        return self.store(f"{self.blockstore_type}://{bucket}"), key
+        if self.blockstore_type == "azure":  # the host is the account's
+            container, _, key = key.partition("/")
+            bucket = f"{bucket}/{container}"
+        return self.store(f"{self.scheme}://{bucket}"), key
 
     def by_folder(self, url: str) -> str:
         """Return the URL of an object as a lakeFS server shows it: with its folder if the store is local."""
@@ -107,7 +115,7 @@ class Namespaces:
     def _location(self, namespace: str) -> str:
         """Return the URL of a namespace's folder, with a final slash."""
         folder = normalize_namespace(namespace)
-        if self.blockstore_type == "s3":
+        if self.blockstore_type != "local":
             return folder
         parts = folder.removeprefix("local://").strip("/").split("/")
         if not parts[0] or not {"", ".", ".."}.isdisjoint(parts):

@@ -139,7 +139,7 @@ def stage(sandbox: Sandbox, repository: Repository, branch: str, request: Staged
     permits that.
     """
     shown_address(repository.storage_namespace, request.physical_address, AddressType.FULL)
-    if not request.physical_address.startswith(f"{sandbox.namespaces.blockstore_type}://"):
+    if not request.physical_address.startswith(f"{sandbox.namespaces.scheme}://"):
         kind = sandbox.namespaces.blockstore_type
         raise ApiError(400, f"physical address is not valid for block adapter: {kind}")
     if (

@@ -23,7 +23,7 @@ def _storage_config(call: Call) -> dict[str, Any]:
         "blockstore_description": "",
         "blockstore_id": "",
         "blockstore_namespace_ValidityRegex": namespaces.validity_regex,
-        "blockstore_namespace_example": f"{namespaces.blockstore_type}://example-bucket/",
+        "blockstore_namespace_example": f"{namespaces.scheme}://example-bucket/",
         "blockstore_type": namespaces.blockstore_type,
         "default_namespace_prefix": namespaces.default_namespace_prefix,
         "import_support": True,
