@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from lakefs_gc.engine.spark.compat import spark_version
 from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.processes import CommandLine
 
 
 @pytest.mark.long(80)
+@pytest.mark.skipif(spark_version() < (4, 0), reason="lakefs-gc refuses Spark Connect with Spark 3.5")
 def test_mark_and_sweep_work_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_TESTING", "1")  # the server selects a port, and the client requests it
     with Lake(tmp_path / "lake") as lake:

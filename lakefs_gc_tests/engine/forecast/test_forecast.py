@@ -12,6 +12,7 @@ from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.forecast.forecast import forecast
 from lakefs_gc.engine.forecast.outlook import Forecast, Total, only_heads, only_this_branch, outlook
 from lakefs_gc.engine.forecast.stored_runs import STAGE, forecast_of
+from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc_tests.support.collector import Collector, LakeRepository
@@ -31,7 +32,7 @@ def forecast_with(collector: Collector, *ruled_branches: str) -> Forecast:
     )
     collector.workspace.write(collector.spark, collector.run_key, STAGE, output)
     stored = collector.dataset(STAGE)
-    return forecast_of(stored.manifest, pa.table(stored.dataframe.toArrow()))
+    return forecast_of(stored.manifest, pa.table(to_arrow(stored.dataframe)))
 
 
 def candidates(spark: SparkSession, repository: LakeRepository, safety: SafetyParameters | None = None) -> Total:

@@ -52,7 +52,7 @@ def test_a_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
 
 
 def test_java_home_comes_first(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, other = fake_java(tmp_path / "home", "21.0.1"), fake_java(tmp_path / "other", "21.0.1")
+    home, other = (fake_java(tmp_path / name, f"{_OLDEST}.0.1") for name in ("home", "other"))
     (bare / "java").symlink_to(other / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert ensure_java() == home
