@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.spark import java_cache as cache
+from lakefs_gc.engine.spark.compat import java_versions
 from lakefs_gc.engine.spark.java import _from_package, java_version
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 from lakefs_gc_tests.support.fake_java import fake_java
 from lakefs_gc_tests.support.processes import run_python
+
+needs_new_spark = pytest.mark.skipif(
+    (java_versions()[1] or 99) < cache.OLDEST_JAVA, reason="this Spark needs an older Java"
+)
 
 
 @pytest.fixture
@@ -48,6 +53,7 @@ def test_a_cache_is_used_by_the_java_that_wrote_it(home: Path, tmp_path: Path, m
     assert cache.java_cache_options() == []
 
 
+@needs_new_spark
 def test_a_folder_with_a_space_is_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a space"))
     put_cache(home)
@@ -62,6 +68,7 @@ def test_an_older_java_is_refused(home: Path, tmp_path: Path, monkeypatch: pytes
         cache.record_java_cache("")
 
 
+@needs_new_spark
 def test_a_failed_program_leaves_the_previous_cache(home: Path) -> None:
     kept = put_cache(home)
     with pytest.raises(ConfigurationError, match="exit code 1"):
