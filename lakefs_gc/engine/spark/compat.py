@@ -19,8 +19,8 @@ OLDEST, NEWEST = (3, 5), (4, 3)
 
 _FIRST_OF_NEXT = (5, 0)
 _NEWEST_PYTHON_FOR_3 = (3, 11)
-# Spark 3.5 refuses Java 21 in its Arrow, and Spark 4.0 refuses Java 25 in its Hadoop.
-_JAVA = {(3, 5): (8, 17), (4, 0): (17, 21)}
+# Spark 3.5 refuses Java 21 in its Arrow, and Spark 4.0 and 4.1 refuse Java 25 in their Hadoop.
+_JAVA = {(3, 5): (8, 17), (4, 0): (17, 21), (4, 1): (17, 21)}
 _JAVA_OF_OTHERS = (17, None)
 
 # A % that Java's URLDecoder refuses. It takes the digits of every script, and wide letters.
