@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -413,6 +414,8 @@ def killed(h: SeededHistory) -> list[str]:
     (h.lake.folder / KILL_FILE).write_text(str(h.random.randint(0, 3)))
     with h.nothing_live_is_lost(), h.may_fail(SparkFailedError) as caught:
         collector.sweep_approved(mark)
+    # Spark's other tasks outlive the one that failed. They may delete, because their second look is recent.
+    _wait_for_tasks(h)
     (h.lake.folder / KILL_FILE).unlink(missing_ok=True)
     how = "killed" if caught else "nothing to delete"
     if h.random.random() < 0.4:
@@ -449,6 +452,15 @@ def killed(h: SeededHistory) -> list[str]:
         with h.must_fail(ApprovalError):
             collector.sweep_approved(mark)
     return [f"killed: {how}" + (", restored" if with_backup else "")]
+
+
+def _wait_for_tasks(h: SeededHistory) -> None:
+    tracker = h.spark.sparkContext._jsc.sc().statusTracker()
+    for _ in range(600):
+        if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+            return
+        time.sleep(0.05)
+    raise AssertionError("tasks of the killed sweep still run after 30 s")
 
 
 def _damage_ledger(h: SeededHistory, mark: Mark) -> bool:
