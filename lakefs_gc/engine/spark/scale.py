@@ -7,7 +7,7 @@ process, keeps its rows as Arrow tables, and lets Spark interpret its plans: com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from lakefs_gc.engine.spark.workers import Batches, WorkerError, driver_errors
 from lakefs_gc.errors import LakeFSGCError
 
 SMALL = "spark.lakefsGc.small"
-"""Whether the current run is small. If the configuration sets it, every run is, or none."""
+"""Whether the current run is small. If the configuration sets it to false, none is. Nothing else can be configured."""
 
 SMALL_CONFIG = {
     SMALL: "true",
@@ -38,6 +38,11 @@ IS_SMALL = "is_small"
 """Fact of a store listing: whether its run is small."""
 
 Work = Callable[[Batches], Batches]
+
+
+def may_be_small(spark_config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration permits small runs."""
+    return str(spark_config.get(SMALL)).lower() != "false"
 
 
 def is_small(session: SparkSession) -> bool:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.spark.compat import refuse_unsupported
 from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc.engine.spark.java_cache import java_cache_options
-from lakefs_gc.engine.spark.scale import SMALL_CONFIG
+from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, may_be_small
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
@@ -120,8 +120,9 @@ def scale_session(session: SparkSession, spark_config: dict[str, Any], *, small:
     """Set what a small run, or one of any size, needs of a running session. The configuration takes precedence."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         spark_config = _from_spark_submit() | spark_config
+    small = small and may_be_small(spark_config)
     for name, value in SMALL_CONFIG.items():
-        if name in spark_config:
+        if name in spark_config and name != SMALL:
             session.conf.set(name, str(spark_config[name]))
         elif small:
             session.conf.set(name, value)

@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.spark.scale import SMALL
+from lakefs_gc.engine.spark.scale import may_be_small
 from lakefs_gc.engine.spark.session import parallel_tasks, scale_session, start_spark
 from lakefs_gc.engine.spark.tasks import follow_tasks
 
@@ -45,9 +45,8 @@ class SparkResource(LazyPySparkResource):
 
     @property
     def is_small(self) -> bool:
-        """Return whether the current run is small: as configured, or as the last call of ``scale`` said."""
-        configured = self.spark_config.get(SMALL)
-        return self._is_small if configured is None else str(configured) == "true"
+        """Return whether the current run is small: as the last call of ``scale`` said, unless configured otherwise."""
+        return self._is_small and may_be_small(self.spark_config)
 
     def scale(self, small: bool) -> None:
         """Prepare the session for a small run, or for one of any size, except for what the configuration sets."""

@@ -88,6 +88,13 @@ def test_a_configured_scale_is_not_changed(spark: SparkSession, spark_config: di
     assert not is_small(resource.session)
 
 
+def test_no_run_is_small_because_the_configuration_says_so(spark: SparkSession) -> None:
+    resource = SparkResource(spark_config={SMALL: "true"})
+    resource.scale(False)
+    assert not resource.is_small
+    assert not is_small(resource.session)
+
+
 _SUBMITTED = """
 from lakefs_gc.pipeline.resources.spark import SparkResource
 

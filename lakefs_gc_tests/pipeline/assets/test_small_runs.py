@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from dagster import DagsterInstance
 from pyspark.sql import DataFrame, SparkSession
 
-from lakefs_gc.engine.collect.listing import listing_rounds
+from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.collect.listing import earlier_listing, listing_rounds
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.scale import IS_SMALL, is_small
+from lakefs_gc.engine.spark.scale import IS_SMALL, Work, is_small
 from lakefs_gc.engine.sweep.second_look import SecondLook
-from lakefs_gc.engine.workspace.workspace import Workspace
+from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.code_location import CodeLocation, materialized, values
@@ -22,8 +25,8 @@ from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
 _RUN, _LARGE_RUN = "lake/small", "lake/large"
-_MOST_JOBS = 60
-"""46 were counted; as many as 66 if executors do the work."""
+_MOST_JOBS = 55
+"""47 were counted; as many as 66 if executors do the work."""
 
 
 @pytest.fixture
@@ -121,6 +124,59 @@ def test_a_run_of_a_local_folder_with_few_files_is_small(
         facts = Workspace(lake.settings.work_url).manifest(_RUN, "store_listing")
         assert facts.facts[IS_SMALL] is small
         assert facts.rows == 6
+
+
+@pytest.mark.long(25)
+def test_the_driver_stops_listing_once_a_run_is_not_small(
+    lake_in_s3: Lake, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many slices of few pages each may have more objects than one process lists in reasonable time."""
+    monkeypatch.setattr(listing_rounds, "SMALL_RUN_OBJECTS", 5)
+    monkeypatch.setattr(listing_rounds, "_RANGES_AT_ONCE", 2)
+    ranges_here: list[int] = []
+    real_work = listing_rounds.work_here  # type: ignore[attr-defined]
+
+    def work_here(batches: list[pa.RecordBatch], work: Work, fields: pa.Schema) -> pa.Table:
+        ranges_here.append(sum(batch.num_rows for batch in batches))
+        return real_work(batches, work, fields)
+
+    monkeypatch.setattr(listing_rounds, "work_here", work_here)
+    repository = lake_in_s3.repository()
+    for number in range(20):
+        repository.put_stray(f"data/slice-{number % 10}/{number}", age_hours=48)
+    location = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": {}}), instance)
+    materialized(location.materialize(_RUN, "store_listing"))
+    facts = Workspace(lake_in_s3.settings.work_url).manifest(_RUN, "store_listing")
+    assert facts.rows == 20
+    assert facts.facts[IS_SMALL] is False
+    assert ranges_here == [2, 2, 2], "the root and data/, and then slices until there are 6 objects"
+
+
+@pytest.mark.long(25)
+def test_a_large_earlier_listing_is_never_read_into_this_process(
+    tmp_path: Path, spark: SparkSession, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (listing_rounds, earlier_listing):
+        monkeypatch.setattr(module, "SMALL_RUN_OBJECTS", 5)
+    reads, real_read = [], Workspace.read
+
+    def read(self: Workspace, session: SparkSession, run_key: str, stage: str, *more: Any) -> Dataset:
+        reads.append((run_key, stage, is_small(session)))
+        return real_read(self, session, run_key, stage, *more)
+
+    with Lake(tmp_path / "lake") as lake:
+        name_server(lake, monkeypatch)
+        repository = lake.repository()
+        for number in range(6):
+            repository.put_stray(f"data/slice-{number % 2}/{number}", age_hours=48)
+        location = CodeLocation.of(
+            lake.settings.model_copy(update={"spark": {}, "listing": ListingSettings(mode="auto")}), instance
+        )
+        materialized(location.materialize(_RUN, "store_listing"))
+        SparkResource().scale(True)  # as a small run before in the same process leaves it
+        monkeypatch.setattr(Workspace, "read", read)
+        materialized(location.materialize(_LARGE_RUN, "store_listing"))
+    assert (_RUN, "store_listing", False) in reads
 
 
 def _rows(workspace: Workspace, spark: SparkSession, run: str, stage: str) -> set[tuple[object, ...]]:

@@ -89,6 +89,7 @@ def find_earlier_listing(context: RunContext, run: GCRun) -> EarlierListing | st
             objects = workspace.manifest(earlier_key, "store_listing").rows
             if objects <= SMALL_RUN_OBJECTS:
                 return f"run {earlier_key} listed {objects:,} objects, and a full listing of so few takes no longer"
+        context.compute.scale(False)  # a small run would read the whole listing into this process
         listing = workspace.read(context.spark, earlier_key, "store_listing", schemas.STORE_LISTING)
     except InputOrderError as error:
         return error.message

@@ -47,6 +47,10 @@ _TASKS_PER_CORE = 4
 _SMALL_ROUNDS = 2
 _SMALL_PAGES = 4
 """The driver alone lists the first rounds, up to this many pages of a folder. If more remains, the run is not small."""
+_SMALL_RANGES = 256
+"""The most ranges that the driver lists in a round."""
+_RANGES_AT_ONCE = 16
+"""Of the driver. After so many it stops if it has listed more objects than a small run has."""
 _GROWTH = 4
 """The factor by which the page limit of a range grows in each round. A root with a billion objects takes few rounds."""
 
@@ -72,18 +76,19 @@ def list_in_rounds(
     RUN_PROGRESS.count("objects")
     for number in itertools.count():
         in_round = replace(limits, pages_per_range=limits.pages_per_range * _GROWTH**number)
-        if compute.is_small and not _fits_here(store, limits, number, expected):
+        if compute.is_small and not _fits_here(store, limits, number, expected, len(waiting)):
             compute.scale(False)
-        table = pa.Table.from_pylist([asdict(key_range) for key_range in waiting], schema=_RANGE)
+        reports: list[Report] = []
+        left = waiting
         if compute.is_small:
-            in_round = replace(limits, cut_after_pages=_SMALL_PAGES, pages_per_range=_SMALL_PAGES)
-            reports = work_here(table.to_batches(), _list_ranges(store, folder, in_round), _REPORT_SCHEMA).to_pylist()
-        else:
-            ranges = rows_of(compute.session, table, _RANGE_DDL)
-            ranges = ranges.repartition(min(len(waiting), compute.cores * _TASKS_PER_CORE))
-            reports = collect_in_arrow(ranges, _list_ranges(store, folder, in_round), _REPORT)
+            reports, left = _list_here(store, folder, limits, waiting, _objects(written))
+        if left:
+            compute.scale(False)
+            ranges = rows_of(compute.session, _table(left), _RANGE_DDL)
+            ranges = ranges.repartition(min(len(left), compute.cores * _TASKS_PER_CORE))
+            reports += collect_in_arrow(ranges, _list_ranges(store, folder, in_round), _REPORT)
         written += [report for report in reports if report["file"] is not None]
-        objects = sum(row["rows"] for row in written)
+        objects = _objects(written)
         logger.debug(
             "store_listing: round %d, %s ranges, %s objects so far", number, f"{len(waiting):,}", f"{objects:,}"
         )
@@ -95,12 +100,37 @@ def list_in_rounds(
     raise AssertionError("unreachable")
 
 
-def _fits_here(store: StoreLocation, limits: ListingLimits, number: int, expected: int) -> bool:
+def _list_here(
+    store: StoreLocation, folder: PartsFolder, limits: ListingLimits, ranges: list[KeyRange], listed: int
+) -> tuple[list[Report], list[KeyRange]]:
+    """List ranges in this process until all or more objects than a small run has are listed.
+
+    Returns the reports, and the ranges that remain. ``listed``: the objects of earlier rounds.
+    """
+    work = _list_ranges(store, folder, replace(limits, cut_after_pages=_SMALL_PAGES, pages_per_range=_SMALL_PAGES))
+    reports: list[Report] = []
+    for first in range(0, len(ranges), _RANGES_AT_ONCE):
+        if listed + _objects(reports) > SMALL_RUN_OBJECTS:
+            return reports, ranges[first:]
+        some = _table(ranges[first : first + _RANGES_AT_ONCE])
+        reports += work_here(some.to_batches(), work, _REPORT_SCHEMA).to_pylist()
+    return reports, []
+
+
+def _table(ranges: list[KeyRange]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(key_range) for key_range in ranges], schema=_RANGE)
+
+
+def _objects(reports: list[Report]) -> int:
+    return sum(report["rows"] for report in reports if report["file"] is not None)
+
+
+def _fits_here(store: StoreLocation, limits: ListingLimits, number: int, expected: int, ranges: int) -> bool:
     """Return whether the driver may list the round of a small run: only where it can stop after some pages.
 
     A local folder has no pages, so its files are counted first, in no more time than it takes to list a small run.
     """
-    if expected > SMALL_RUN_OBJECTS:
+    if expected > SMALL_RUN_OBJECTS or ranges > _SMALL_RANGES:
         return False
     opened = worker_store(store)
     if opened.lists_by_page:

@@ -44,6 +44,7 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
     parts = workspace.parts_folder(run.run_key, _STAGE)
     facts: dict[str, Any] = {"run": run.to_facts(), "source": listing.source}
     if listing.source == "inventory":
+        context.compute.scale(False)
         location = StoreLocation(listing.inventory_url)
         inventory = find_inventory(location, run.namespace, run.started_at, listing.max_inventory_age_hours)
         began_at = inventory.began_at
