@@ -10,7 +10,7 @@ SPARK_TESTS ?= lakefs_gc_tests/engine lakefs_gc_tests/pipeline lakefs_gc_tests/c
 demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible server
 	$(BIN)/lakefs-gc demo
 
-test: $(STAMP) $(VENV)/.azurite-tried $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
+test: $(STAMP) $(VENV)/.azurite-tried $(VENV)/.fake-gcs-tried $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
 	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== mypy"; $(BIN)/mypy
 	@echo "== pytest (a few minutes)"; $(BIN)/pytest
@@ -58,6 +58,12 @@ $(VENV)/spark-%/.installed: pyproject.toml
 $(VENV)/.azurite-tried: $(STAMP)
 	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV)/azurite azurite@3 \
 	  || echo "== Azurite cannot be installed: the tests on Azure are skipped"; fi
+	@touch $@
+
+# The tests on Google's store need fake-gcs-server, a program in Go. Where there is no Go, they are skipped.
+$(VENV)/.fake-gcs-tried: $(STAMP)
+	@if command -v go >/dev/null; then GOBIN=$(abspath $(VENV))/fake-gcs go install github.com/fsouza/fake-gcs-server@v1 \
+	  || echo "== fake-gcs-server cannot be installed: the tests on Google Cloud Storage are skipped"; fi
 	@touch $@
 
 $(VENV)/.docs-installed: $(STAMP)

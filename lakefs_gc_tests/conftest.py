@@ -20,6 +20,7 @@ from lakefs_gc.engine.spark.session import scale_session, start_spark
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
+from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 
@@ -113,6 +114,26 @@ def azure_namespace(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> StoreL
     for name, value in azurite.environment.items():
         monkeypatch.setenv(name, value)
     return StoreLocation(f"{azurite.url(_BUCKET)}/{uuid.uuid4().hex}/repository")
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGCS]:
+    """fake-gcs-server with the bucket ``lakefs-gc-tests``, for the whole test session."""
+    try:
+        fake_gcs_program()
+    except ConfigurationError as error:
+        pytest.skip(error.message)
+    with FakeGCS(tmp_path_factory.mktemp("fake-gcs")) as server:
+        server.create_bucket(_BUCKET)
+        yield server
+
+
+@pytest.fixture
+def gcs_namespace(fake_gcs: FakeGCS, monkeypatch: pytest.MonkeyPatch) -> StoreLocation:
+    """A fresh storage namespace in fake-gcs-server; the environment has the endpoint."""
+    for name, value in fake_gcs.environment.items():
+        monkeypatch.setenv(name, value)
+    return StoreLocation(f"gs://{_BUCKET}/{uuid.uuid4().hex}/repository")
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ NEW_ARROWS = {
     "spark": ("formats/ids.py", "import pyspark.sql"),
     "aws": ("storage/local.py", "from botocore.config import Config"),
     "azure": ("storage/location.py", "import azure.identity"),
+    "google": ("storage/location.py", "import google.auth"),
     "web": ("terminal/output.py", "import uvicorn"),
 }
 

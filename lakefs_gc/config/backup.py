@@ -12,7 +12,7 @@ class BackupSettings(Section):
 
     url: str = Field(
         default="",
-        description="Location of the backups: s3://bucket/prefix, file:///folder or "
+        description="Location of the backups: s3://bucket/prefix, gs://bucket/path, file:///folder or "
         "https://ACCOUNT.blob.core.windows.net/container/path, outside the storage namespace of every repository. "
         "Empty: no backup can be made, and a deleted object cannot be restored from one.",
     )
@@ -41,4 +41,4 @@ class BackupSettings(Section):
     @field_validator("url")
     @classmethod
     def _url_can_be_opened(cls, url: str) -> str:
-        return checked_url(url, "file:///", "s3://", "https://")
+        return checked_url(url, "file:///", "s3://", "gs://", "https://")

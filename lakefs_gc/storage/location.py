@@ -9,10 +9,11 @@ from dataclasses import dataclass
 class StoreLocation:
     """The location of a store; it pickles, and holds no credentials.
 
-    ``url`` is ``file:///folder``, ``s3://bucket/prefix`` or ``https://ACCOUNT.blob.core.windows.net/container/path``,
-    with or without a final slash. The endpoint and the credentials come from the vendor's standard chain in the process
-    that opens the store: for S3 environment variables (including ``AWS_ENDPOINT_URL_S3``), profile, instance role; for
-    Azure see ``storage/azure/access.py``.
+    ``url`` is ``file:///folder``, ``s3://bucket/prefix``, ``gs://bucket/path`` or
+    ``https://ACCOUNT.blob.core.windows.net/container/path``, with or without a final slash. The endpoint and the
+    credentials come from the vendor's standard chain in the process that opens the store: for S3 environment variables
+    (including ``AWS_ENDPOINT_URL_S3``), profile, instance role; for Azure and Google see ``storage/azure/access.py``
+    and ``storage/gcs/access.py``.
     """
 
     url: str

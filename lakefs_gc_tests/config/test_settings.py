@@ -76,8 +76,8 @@ def test_a_file_in_the_working_directory_or_where_the_variable_points(
         ("repositories = ['lake', 'pond', 'lake']", r"repositories: 'lake' is listed twice"),
         ("work_url = '/var/work'", r"work_url: '/var/work' does not begin with file:/// or s3:// or s3a://"),
         (
-            "[backup]\nurl = 'gs://bucket/undo'",
-            r"backup\.url: 'gs://bucket/undo' does not begin with file:/// or s3://",
+            "[backup]\nurl = 'oss://bucket/undo'",
+            r"backup\.url: 'oss://bucket/undo' does not begin with file:/// or s3://",
         ),
         ("[backup]\nurl = 's3://'", r"backup\.url: 's3://' does not"),
         ("[lakefs]\nread_timeout_seconds = 0", r"lakefs\.read_timeout_seconds: "),

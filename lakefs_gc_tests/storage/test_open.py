@@ -10,6 +10,7 @@ import pytest
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.azure.store import AzureStore
+from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -47,12 +48,32 @@ def test_places_in_azure(url: str, account: str, container: str, root: str) -> N
     assert (store.folder.account, store.folder.container, store.root) == (account, container, root)
 
 
-def test_without_the_sdk_an_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("azure", "lakefs_gc.storage.azure"))]:
+@pytest.mark.parametrize(
+    ("url", "bucket", "root"),
+    [
+        ("gs://bucket", "bucket", ""),
+        ("GS://bucket/a%20b/", "bucket", "a b/"),
+        ("gs://bucket/a%2Fb", "bucket", "a%2Fb/"),
+    ],
+)
+def test_places_in_google_s_store(url: str, bucket: str, root: str) -> None:
+    store = open_store(StoreLocation(url))
+    assert isinstance(store, GCSStore)
+    assert (store.folder.bucket, store.root) == (bucket, root)
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "extra"),
+    [("https://me.blob.core.windows.net/c/repo", "azure", "azure"), ("gs://bucket/repo", "google", "gcs")],
+)
+def test_without_the_sdk_an_error_names_the_extra(
+    url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith((package, f"lakefs_gc.storage.{extra}"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "azure", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'lakefs-gc\[azure\]'"):
-        open_store(StoreLocation("https://me.blob.core.windows.net/c/repo"))
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError, match=rf"pip install 'lakefs-gc\[{extra}\]'"):
+        open_store(StoreLocation(url))
 
 
 def test_places_on_this_machine(tmp_path: Path) -> None:
@@ -76,7 +97,8 @@ def test_places_on_this_machine(tmp_path: Path) -> None:
         ("abfss://container@account.dfs.core.windows.net/x", "https://ACCOUNT.blob.core.windows.net/container/path"),
         ("wasbs://container@account.blob.core.windows.net/x", "https://ACCOUNT.blob.core.windows.net/container/path"),
         ("https://account.blob.core.windows.net/", "container"),
-        ("gs://bucket/x", "not supported in this version"),
+        ("gs://", "gs://bucket/path"),
+        ("gs://bucket/a//b", "empty"),
         ("mem://x", "s3://"),
         ("local://x", "s3://"),
         ("", "s3://"),

@@ -77,14 +77,14 @@ def test_a_repository_that_cannot_be_read_is_reported(
 ) -> None:
     for name in ("gone", "elsewhere", "unknown-store", "fine"):
         lake.repository(name)
-    places = {"gone": "local://nowhere", "elsewhere": "mem://x", "unknown-store": "gs://bucket/x"}
+    places = {"gone": "local://nowhere", "elsewhere": "mem://x", "unknown-store": "oss://bucket/x"}
     collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
     collector.collect()
     facts = collector.manifest("foreign_references").facts
     assert facts["checked"] == 1
     assert facts["unreadable"].keys() == places.keys()
     assert "nowhere" in facts["unreadable"]["gone"]
-    assert "Google Cloud Storage" in facts["unreadable"]["unknown-store"]
+    assert "unknown kind of URL" in facts["unreadable"]["unknown-store"]
 
 
 @pytest.mark.parametrize("left_there", ["", "retention/gc/rules/config.json"])

@@ -1,0 +1,252 @@
+"""The requests to Google Cloud Storage, with retries, and with a check of the time right before each delete is sent.
+
+They are requests of the JSON API, signed by ``google-auth``. Google's own client does not fit: its listings make a
+Python object for each key, and it repeats deletes by a schedule of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import requests
+from google.auth.transport.requests import AuthorizedSession
+from requests.adapters import HTTPAdapter
+
+from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.storage.delete_window import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DeleteWindow
+from lakefs_gc.storage.gcs.access import BucketFolder, find_access
+from lakefs_gc.storage.gcs.errors import (
+    GCS_FAILURES,
+    GCSFailure,
+    IncompleteAnswerError,
+    RefusedError,
+    asks_to_slow_down,
+    describe,
+    http_status,
+    is_answered,
+    is_missing_object,
+    is_retryable,
+    is_slow_down,
+    missing_bucket,
+    refused,
+    storage_error,
+)
+from lakefs_gc.storage.pace import RequestLimit
+from lakefs_gc.storage.retry import RetryPolicy
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+API = "/storage/v1"
+UPLOAD_API = "/upload/storage/v1"
+BATCH_API = "/batch/storage/v1"
+_MOST_CONNECTIONS = 64
+_RESUME = 308
+"""Google's status for a part of an upload that was received; requests takes it for a redirect."""
+
+
+class TooLateError(Exception):
+    """A delete was not sent, because its window is over; ``error`` is the result of its previous try, or ''.
+
+    This error is used within this package only.
+    """
+
+    def __init__(self, error: str = "") -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A successful answer. ``headers`` may be read in any case. ``body`` is empty if the answer is a stream."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    stream: Any = None
+    """The unread body, a ``urllib3.HTTPResponse``, which raises an error if it ends early."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON object of the body. Raise ``IncompleteAnswerError``."""
+        try:
+            document = json.loads(self.body)
+        except ValueError as error:
+            raise IncompleteAnswerError("the answer is not JSON, or is cut") from error
+        if not isinstance(document, dict):
+            raise IncompleteAnswerError("the answer is not a JSON object")
+        return document
+
+
+class _Adapter(HTTPAdapter):
+    """Sends requests, after asking ``before_send``: getting a token takes time."""
+
+    def __init__(self, before_send: Callable[[], None]) -> None:
+        super().__init__(pool_connections=4, pool_maxsize=_MOST_CONNECTIONS, max_retries=0)
+        self._before_send = before_send
+
+    def send(self, *arguments: Any, **options: Any) -> Any:
+        """See ``HTTPAdapter``. Raise ``TooLateError`` if the window of a delete is over."""
+        self._before_send()
+        return super().send(*arguments, **options)
+
+
+def _authorized(credentials: Any) -> Any:
+    session: Any = AuthorizedSession
+    return session(credentials)
+
+
+def object_path(bucket: str, name: str) -> str:
+    """Return the path of an object in the JSON API."""
+    return f"{API}/b/{bucket}/o/{quote(name, safe='')}"
+
+
+class GCSClient:
+    """Requests with retries, and errors with remedies, for one bucket in one process."""
+
+    def __init__(self, folder: BucketFolder, retry: RetryPolicy) -> None:
+        """Raise ``AccessDeniedError`` if there are no credentials."""
+        access = find_access()
+        self.folder, self.retry = folder, retry
+        self.endpoint = access.endpoint
+        self.is_emulator = access.credentials is None
+        self.limit: RequestLimit | None = None
+        """The maximum of requests per second, if one is set."""
+        self.has_no_batches = False
+        """Whether the endpoint turned out to have no batch requests, so that each object has its own request."""
+        self.slow_downs = 0
+        """The number of answers that asked to slow down, counted without a lock because approximate is enough."""
+        self._of_thread = threading.local()
+        self._session: Any = requests.Session() if self.is_emulator else _authorized(access.credentials)
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, _Adapter(self._refuse_late))
+
+    # -- requests
+
+    @property
+    def listing_path(self) -> str:
+        """Return the path of the bucket's objects."""
+        return f"{API}/b/{self.folder.bucket}/o"
+
+    def path(self, name: str) -> str:
+        """Return the path of an object."""
+        return object_path(self.folder.bucket, name)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        as_stream: bool = False,
+    ) -> Answer:
+        """Send one request; return the answer if it is a success, or asks for more of an upload.
+
+        Raise ``GCS_FAILURES``. With ``as_stream`` the caller reads and closes the body.
+        """
+        url = f"{self.endpoint}{path}" + (f"?{urlencode(query, quote_via=quote, safe='')}" if query else "")
+        response = self._session.request(
+            method,
+            url,
+            # Content that is stored compressed stays so if the client accepts it; other answers are plain.
+            headers={"Accept-Encoding": "gzip" if as_stream else "identity", **(headers or {})},
+            data=data,
+            stream=True,
+            timeout=(CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS),
+            allow_redirects=False,
+        )
+        is_taken_over = False
+        try:
+            status, headers_received = response.status_code, response.headers
+            if status >= 300 and status != _RESUME:
+                raise refused(status, response.raw.read(decode_content=True))
+            if as_stream:
+                is_taken_over = True
+                return Answer(status, headers_received, stream=response.raw)
+            return Answer(status, headers_received, response.raw.read(decode_content=False))
+        finally:
+            if not is_taken_over:
+                response.close()
+
+    # -- retries
+
+    def call(
+        self,
+        function: Callable[[], Result],
+        *,
+        action: str,
+        key: str,
+        window: DeleteWindow | None = None,
+    ) -> Result:
+        """Return ``function()``, repeated after temporary failures; ``key`` (or a prefix) appears in the message.
+
+        A delete is sent only while ``window`` is open; afterwards raise ``TooLateError``. Raise ``StorageError`` or a
+        subclass for all other failures.
+        """
+        failures, failed_with = 0, ""
+        while True:
+            self._of_thread.window = window
+            try:
+                if self.limit:
+                    self.limit.wait()
+                return function()
+            except TooLateError:
+                raise TooLateError(failed_with) from None
+            except GCS_FAILURES as error:
+                self._of_thread.window = None  # what follows is no delete
+                failures, failed_with = failures + 1, describe(error)
+                if window and not is_answered(error):
+                    window.unanswered = True
+                self.slow_downs += is_slow_down(error)
+                most = self.retry.tries_when_slow if asks_to_slow_down(error) else self.retry.tries
+                if not is_retryable(error) or failures >= most:
+                    raise self.explain(error, action=action, key=key) from error
+                self.pause(failures, f"gcs: {action} {key}: {failed_with}")
+            finally:
+                self._of_thread.window = None
+
+    def _refuse_late(self) -> None:
+        window: DeleteWindow | None = getattr(self._of_thread, "window", None)
+        if window and window.is_over:
+            raise TooLateError
+
+    def pause(self, failures: int, why: str) -> None:
+        """Wait before the next try."""
+        seconds = self.retry.pause_seconds(failures)
+        log.info("store retry: failures=%d pause_seconds=%.2f %s", failures, seconds, why)
+        time.sleep(seconds)
+
+    def explain(self, error: GCSFailure, *, action: str, key: str) -> LakeFSGCError:
+        """Return the error to raise for a failure of a call; for a 404 find out whether the bucket exists."""
+        if http_status(error) == 404 and not is_missing_object(error):
+            try:
+                self._ask_for_bucket()
+            except RefusedError as answer:
+                if answer.status == 404:
+                    return missing_bucket(self.folder.bucket)
+                error = answer  # unknown: not a proof that the object does not exist
+            except GCS_FAILURES as failure:
+                error = failure
+        return storage_error(error, action=action, bucket=self.folder.bucket, where=self.where(key))
+
+    def where(self, key: str) -> str:
+        """Return the URL of an object as a namespace spells it, with the endpoint if that is an emulator."""
+        url = f"gs://{self.folder.bucket}/{key}"
+        return f"{url} at {self.endpoint}" if self.is_emulator else url
+
+    # -- facts
+
+    def _ask_for_bucket(self) -> Answer:
+        return self.send("GET", self.listing_path, query={"maxResults": "1", "prefix": self.folder.root})
+
+    def require_bucket(self) -> None:
+        """Raise ``ObjectNotFoundError`` unless the bucket exists: a 404 may be that of the bucket."""
+        self.call(self._ask_for_bucket, action="list", key="")

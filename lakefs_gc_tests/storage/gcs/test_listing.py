@@ -1,0 +1,130 @@
+"""Pages of Google's listings: complete, in order, and in parallel key ranges."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lakefs_gc.errors import StorageError, StoreUnavailableError
+from lakefs_gc.storage.gcs.client import Answer
+from lakefs_gc.storage.gcs.errors import IncompleteAnswerError
+from lakefs_gc.storage.gcs.listing import parse_page
+from lakefs_gc.storage.gcs.store import GCSStore
+from lakefs_gc.storage.listing.key_ranges import KeyRange
+from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.support.gcs_stand_in import GCSStandIn, Reply
+
+
+def item(name: str, **facts: object) -> dict[str, Any]:
+    return {"name": name, "size": "7", "updated": "2026-11-24T17:18:56.123Z", **facts}
+
+
+def page(*items: dict[str, Any], **more: object) -> Answer:
+    return Answer(200, {}, json.dumps({"kind": "storage#objects", "items": items, **more}).encode())
+
+
+def test_a_page() -> None:
+    names = ("ns/a", "ns/folder/", "ns/é\x01%", "ns/😀")
+    read = parse_page(page(*map(item, names), prefixes=["ns/d/"], nextPageToken="more"), "ns/", "ns/Z")
+    assert read.objects["address"].to_pylist() == ["a", "é\x01%", "😀"]
+    assert read.objects["size"].to_pylist() == [7, 7, 7]
+    assert read.objects["last_modified"][0].as_py() == datetime(2026, 11, 24, 17, 18, 56, 123000, UTC)
+    assert (read.sub_prefixes, read.next_token, read.last_name) == (["d/"], "more", "ns/😀")
+
+
+def test_times_of_each_precision() -> None:
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.5Z", "2026-01-01T01:00:00.123456+01:00"]
+    items = [item(f"ns/{number}", updated=time) for number, time in enumerate(times)]
+    read = parse_page(page(*items), "ns/", "")
+    assert [time.microsecond for time in read.objects["last_modified"].to_pylist()] == [0, 500_000, 123_456]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, {}, page(item("ns/a")).body[:-5]),
+        Answer(200, {}, b""),
+        Answer(200, {}, b"{}"),
+        Answer(200, {}, b'{"kind": "storage#object"}'),
+        page(item("elsewhere/a")),
+        page(item("ns/a"), prefixes=["elsewhere/"]),
+        page({"name": "ns/a", "size": "7"}),
+        page(item("ns/a", size="x")),
+        page(item("ns/a", updated="yesterday")),
+        page(item("ns/\ud800")),
+        page(item("ns/a"), nextPageToken=5),
+    ],
+)
+def test_a_page_that_is_not_complete(answer: Answer) -> None:
+    with pytest.raises(IncompleteAnswerError):
+        parse_page(answer, "ns/", "")
+
+
+@pytest.mark.parametrize(
+    ("names", "after"), [(["ns/b", "ns/a"], ""), (["ns/a", "ns/a"], ""), (["ns/b"], "ns/b"), (["ns/b"], "ns/c")]
+)
+def test_names_that_do_not_ascend(names: list[str], after: str) -> None:
+    with pytest.raises(StorageError, match="order of the names"):
+        parse_page(page(*map(item, names)), "ns/", after)
+
+
+def test_pages_are_one_listing(gcs: GCSStandIn, store: GCSStore) -> None:
+    def answer(number: int, path: str, _: bytes) -> Reply:
+        token = parse_qs(urlsplit(path).query).get("pageToken", [""])[0]
+        assert token == ("" if number == 1 else f"t{number - 1}")
+        more = {"nextPageToken": f"t{number}"} if number < 4 else {}
+        # A page may be empty although another one follows.
+        items = [] if number == 2 else [item(f"ns/{number}")]
+        return Reply(200, page(*items, **more).body)
+
+    gcs.replies["list"] = answer
+    assert [key for batch in store.list() for key in batch["address"].to_pylist()] == ["1", "3", "4"]
+
+
+def test_a_page_before_the_previous_one_is_refused(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["list"] = lambda number, *_: Reply(200, page(item(f"ns/{9 - number}"), nextPageToken=str(number)).body)
+    with pytest.raises(StorageError, match="order of the names"):
+        list(store.list())
+
+
+def test_a_token_that_repeats_is_refused(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["list"] = lambda number, *_: Reply(200, page(item(f"ns/{number}"), nextPageToken="t").body)
+    with pytest.raises(StorageError, match="never ends"):
+        list(store.list())
+
+
+def test_a_cut_page_is_requested_again_and_never_taken_for_the_end(gcs: GCSStandIn, store: GCSStore) -> None:
+    whole = page(item("ns/a"), item("ns/b")).body
+    gcs.replies["list"] = lambda number, *_: (
+        Reply(200, whole[:40], announced=len(whole)) if number < 3 else Reply(200, whole)
+    )
+    assert [key for batch in store.list() for key in batch["address"].to_pylist()] == ["a", "b"]
+    gcs.replies["list"] = lambda *_: Reply(200, whole[:40], announced=len(whole))
+    with pytest.raises(StoreUnavailableError):
+        list(store.list())
+
+
+def test_key_ranges_in_parallel(gcs_namespace: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = GCSStore(gcs_namespace)
+    store.lists_by_page = True  # this level has no folders, so the emulator's pages are in order
+    keys = [f"data/s/{number:04d}" for number in range(300)]
+    for key in keys:
+        store.put(key, b"1")
+    pages_of = GCSStore._pages
+
+    def short(self: GCSStore, prefix: str, **options: Any) -> Any:
+        return pages_of(self, prefix, **{"max_results": 7, **options})
+
+    monkeypatch.setattr(GCSStore, "_pages", short)
+    lister = RangeLister(store, [KeyRange("data/s/", one_level=True)], ListingLimits(8, cut_after_pages=2))
+    listed = [key for batch in lister.batches() for key in batch["address"].to_pylist()]
+    assert sorted(listed) == keys
+    assert lister._probes, "the range was cut"
+    assert store.first_name_after("data/s/", "data/s/0123") == "data/s/0124"
+    assert store.first_name_after("data/", "data/") == "data/s"
+    assert store.first_name_after("data/s/", "data/s/0299") is None
