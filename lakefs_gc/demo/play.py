@@ -38,7 +38,7 @@ _RESTORED = "events/day-050/"
 
 
 def play(out: Output, *, store: str, ui_port: int | None, compiled: bool = False) -> None:
-    """Run the demo with a ``local``, ``s3`` or ``azure`` store.
+    """Run the demo with a ``local``, ``s3``, ``azure`` or ``gcs`` store.
 
     With ``ui_port``, keep Dagster's UI open until interrupted.
 
@@ -69,7 +69,7 @@ def play(out: Output, *, store: str, ui_port: int | None, compiled: bool = False
 
 def show_beginning(out: Output, stage: Stage, store: str) -> None:
     """Build the repository, and show what happened on each branch."""
-    where = {"local": "files", "s3": "an S3 server", "azure": "Azurite"}[store]
+    where = {"local": "files", "s3": "an S3 server", "azure": "Azurite", "gcs": "fake-gcs-server"}[store]
     out.say(f"A lakeFS-compatible server, {stage.credentials.endpoint_url}, on {where} in {stage.folder}")
     out.heading(f"1. A data lake: main retains {DAYS_MAIN} days, other branches {DAYS_DEFAULT} days")
     branches = stage.storyteller.tell(stage.namespace, stage.lake, LANDING, stage.landing_url)

@@ -18,6 +18,7 @@ from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.azurite import Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.sandbox.server import SandboxServer
 from lakefs_gc.storage.location import StoreLocation
@@ -43,7 +44,7 @@ _NOT_COMPILED = {
 class Stage:
     """The servers of the demo in ``folder``, and the settings to reach them.
 
-    ``store`` is ``local``, ``s3`` or ``azure``.
+    ``store`` is ``local``, ``s3``, ``azure`` or ``gcs``.
     """
 
     def __init__(self, folder: Path, stack: ExitStack, store: str, *, compiled: bool) -> None:
@@ -98,6 +99,12 @@ class Stage:
                 azurite.create_container(container)
             url, backups_url = f"{azurite.url(_BUCKET)}/", f"{azurite.url(_BACKUPS)}/"
             return StoreLocation(url), url, backups_url, azurite.environment
+        if kind == "gcs":
+            emulator = stack.enter_context(FakeGCS(folder / "gcs"))
+            stack.enter_context(_environment(emulator.environment))
+            for bucket in (_BUCKET, _BACKUPS):
+                emulator.create_bucket(bucket)
+            return StoreLocation(f"gs://{_BUCKET}/"), f"gs://{_BUCKET}/", f"gs://{_BACKUPS}/", emulator.environment
         objects, backups = folder / "objects", folder / "backups"
         objects.mkdir()
         backups.mkdir()

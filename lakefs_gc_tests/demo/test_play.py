@@ -11,6 +11,7 @@ import pytest
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.azurite import azurite_program
+from lakefs_gc.sandbox.fake_gcs import fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import weed_program
 
 _TIMEOUT_SECONDS = 600
@@ -18,18 +19,24 @@ _TIMEOUT_SECONDS = 600
 pytestmark = pytest.mark.long(210)
 
 
-@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.of_ci), "s3", "azure"])
+@pytest.mark.parametrize("store", [pytest.param("local", marks=pytest.mark.of_ci), "s3", "azure", "gcs"])
 def test_plays_to_the_end_with_no_java_on_the_path(store: str, tmp_path: Path) -> None:
     if store != "local":
         try:
-            (weed_program if store == "s3" else azurite_program)()
+            {"s3": weed_program, "azure": azurite_program, "gcs": fake_gcs_program}[store]()
         except ConfigurationError as error:
             pytest.skip(error.message)
-    java = [name for name in os.environ if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "AZURE", "LAKECTL"))]
+    java = [
+        name
+        for name in os.environ
+        if name.startswith(("JAVA", "DAGSTER", "LAKEFS_GC", "AWS", "AZURE", "LAKECTL", "STORAGE"))
+    ]
     environment = {name: value for name, value in os.environ.items() if name not in java}
     environment["PATH"] = _path_without_java(tmp_path)
     if store == "azure":
         environment["PATH"] += "".join(f":{Path(program).parent}" for program in azurite_program()[1:])
+    if store == "gcs":
+        environment["PATH"] += f":{Path(fake_gcs_program()).parent}"
     played = subprocess.run(
         [sys.executable, "-m", "lakefs_gc", "demo", "--store", store],
         env=environment,

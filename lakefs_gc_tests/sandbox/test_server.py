@@ -231,7 +231,7 @@ def test_serve_rejects_other_hosts_and_a_used_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigurationError, match="listen"):
         serve("127.0.0.1", taken.getsockname()[1], tmp_path, store)
     with pytest.raises(ConfigurationError, match="cannot store objects"):
-        serve("127.0.0.1", 0, tmp_path, StoreLocation("gs://bucket/x"))
+        serve("127.0.0.1", 0, tmp_path, StoreLocation("oss://bucket/x"))
 
 
 SERVE = """

@@ -15,15 +15,20 @@ from lakefs_gc.errors import ConfigurationError
 def demo(
     store: Annotated[
         str,
-        typer.Option(help="Where the objects are: local, s3 (SeaweedFS from PyPI), or azure (Azurite from npm)."),
+        typer.Option(
+            help="Where the objects are: local, s3 (SeaweedFS from PyPI), azure (Azurite from npm), or gcs "
+            "(fake-gcs-server, written in Go)."
+        ),
     ] = "local",
     ui: Annotated[bool, typer.Option("--ui", help="Keep Dagster's UI open afterwards.")] = False,
     port: Annotated[int, typer.Option(help="Port of the UI.")] = 3000,
     compiled: Annotated[bool, typer.Option("--compiled", hidden=True, help="For `warm-up`.")] = False,
 ) -> None:
     """Run the whole pipeline on an embedded lakeFS-compatible server, with a repository made for it."""
-    if store not in ("local", "s3", "azure"):
-        raise ConfigurationError(f"Unknown store {store!r}", remedy="Pass --store local, --store s3 or --store azure")
+    if store not in ("local", "s3", "azure", "gcs"):
+        raise ConfigurationError(
+            f"Unknown store {store!r}", remedy="Pass --store local, --store s3, --store azure or --store gcs"
+        )
     require_demo_extra("demo")
     from lakefs_gc.demo.play import play  # needs the extra; loads Dagster and Spark
 

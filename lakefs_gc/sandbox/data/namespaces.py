@@ -1,8 +1,8 @@
 """Map storage namespaces and physical addresses to locations in the sandbox's object store.
 
 With a local root (``file:///folder``), the namespace ``local://name`` is the folder ``name`` below it. With a root in
-S3 or Azure, a namespace is its own URL, which must be inside the root. Addresses outside every namespace (imports,
-staged objects) are read anywhere in the same kind of store, and never written.
+S3, Azure or Google's store, a namespace is its own URL, which must be inside the root. Addresses outside every
+namespace (imports, staged objects) are read anywhere in the same kind of store, and never written.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class Namespaces:
     """The stores below one root. Each is opened once and cached."""
 
     def __init__(self, root: StoreLocation) -> None:
-        """Raise ``ConfigurationError`` for a root that is not ``file://``, ``s3://`` or ``https://``."""
+        """Raise ``ConfigurationError`` for a root that is not ``file://``, ``s3://``, ``gs://`` or ``https://``."""
         self.root = root
         scheme = root.url.partition("://")[0]
-        kinds = {"file": "local", "s3": "s3", "https": "azure"}
+        kinds = {"file": "local", "s3": "s3", "gs": "gs", "https": "azure"}
         if scheme not in kinds:
             raise ConfigurationError(
                 f"The sandbox cannot store objects at {root.url!r}",
-                remedy="Use file:///folder, s3://bucket/prefix or https://ACCOUNT.blob.core.windows.net/container",
+                remedy="Use file:///folder, s3://bucket/prefix, gs://bucket/path or "
+                "https://ACCOUNT.blob.core.windows.net/container",
             )
         self.blockstore_type = kinds[scheme]
         self._stores: dict[str, ObjectStore] = {}

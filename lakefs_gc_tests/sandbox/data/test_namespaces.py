@@ -36,7 +36,7 @@ def test_a_local_namespace_that_leads_outside_the_root_is_rejected(namespace: st
 
 def test_a_root_of_an_unsupported_store_is_rejected() -> None:
     with pytest.raises(ConfigurationError):
-        Namespaces(StoreLocation("gs://bucket/x"))
+        Namespaces(StoreLocation("oss://bucket/x"))
 
 
 @pytest.mark.parametrize(
