@@ -108,6 +108,17 @@ def test_rows_go_to_spark_and_back(spark: SparkSession) -> None:
     assert (empty.count(), to_arrow(empty).num_rows, to_arrow(empty).schema) == (0, 0, table.schema)
 
 
+@pytest.mark.parametrize("empty_batches", [(0,), (1,), (0, 1, 2), (2,)])
+def test_a_batch_without_rows_ends_nothing(spark: SparkSession, empty_batches: tuple[int, ...]) -> None:
+    struct = parse_schema("name string")
+    batches = [pa.record_batch({"name": [f"{number}"]}, arrow_schema(struct)) for number in range(2)]
+    for position in sorted(empty_batches, reverse=True):
+        batches.insert(position, batches[0].slice(0, 0))
+    frame = from_arrow(spark, pa.Table.from_batches(batches), struct)
+    assert [row["name"] for row in frame.collect()] == ["0", "1"]
+    assert frame.count() == 2
+
+
 def test_an_overflow_and_an_invalid_cast_fail_the_query(spark: SparkSession) -> None:
     """Spark 3.5 would answer with a wrong number and null, unless it is configured like Spark 4."""
     for wrong in ("9223372036854775807 + id", "cast(concat('x', id) as long)"):

@@ -7,6 +7,15 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
+        "in a small run a repository without metadata does not hide those after it",
+        "engine/spark/compat.py",
+        "[batch for batch in table.to_batches() if batch.num_rows]",
+        "table.to_batches()",
+        "engine/collect/references/test_foreign_references.py",
+        "after_an_empty_one",
+    ),
+    Mutant(
+        12,
         "an unknown check does not pass",
         "engine/records/check.py",
         "return self.answer is Answer.SAFE",

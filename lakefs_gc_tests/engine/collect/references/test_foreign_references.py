@@ -13,6 +13,7 @@ from lakefs_gc.engine.collect.references.foreign_references import FILES
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
@@ -70,6 +71,23 @@ def test_an_object_that_another_repository_imported_is_kept(
     unsafe.materialize("foreign_references", "unmatched", "kept", "candidates")
     assert unsafe.manifest("foreign_references").facts["switched_off"] is True
     assert unsafe.addresses("candidates") == {imported, garbage}
+
+
+def test_a_small_run_reads_repositories_after_an_empty_one(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    imported = repository.put("x")
+    repository.delete("x")
+    for name in ("a-without-commits", "b-imports", "c-without-commits", "d-imports"):
+        other = lake.repository(name)
+        if name.endswith("imports"):
+            other.stage("imported", f"local://lake/{imported}")
+            other.commit()
+    collector = Collector(spark, repository)
+    spark.conf.set(SMALL, "true")
+    collector.collect()
+    rows = collector.dataset("foreign_references").dataframe.collect()
+    assert {(row["address"], row["repository"]) for row in rows} == {(imported, "b-imports"), (imported, "d-imports")}
 
 
 def test_a_repository_that_cannot_be_read_is_reported(
