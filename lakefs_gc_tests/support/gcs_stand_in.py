@@ -20,7 +20,7 @@ import urllib3
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer. ``announced``: the size in its header, if that is not the size of the content."""
+    """An answer. ``announced``: the size in its header, if that is not the size of the content; -1: no size."""
 
     status: int = 200
     content: bytes = b""
@@ -87,7 +87,7 @@ class GCSStandIn:
                     return
                 self.send_response(reply.status)
                 size = len(reply.content) if reply.announced is None else reply.announced
-                for name, value in {**reply.headers, "Content-Length": str(size)}.items():
+                for name, value in {**reply.headers, **({"Content-Length": str(size)} if size >= 0 else {})}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(reply.content)

@@ -25,6 +25,7 @@ from lakefs_gc.storage.gcs.errors import IncompleteAnswerError, RefusedError
 Resource = dict[str, Any]
 """The facts of an object, as the JSON API has them: ``checked_facts`` has made sure of those that are used."""
 
+_FIELDS = "size,updated,generation,md5Hash,crc32c"
 PART_BYTES = 8 * 1024**2
 """The size of the parts of an upload; Google requires a multiple of 256 KiB."""
 _MD5_BYTES = 16
@@ -51,11 +52,16 @@ def updated_at(facts: Mapping[str, Any]) -> datetime:
     return datetime.fromisoformat(facts["updated"]).astimezone(UTC)
 
 
+def facts_path(client: GCSClient, name: str) -> str:
+    """Return the path, with its query, of the facts of an object."""
+    return f"{client.path(name)}?fields={quote(_FIELDS, safe='')}"
+
+
 def find_object(client: GCSClient, name: str) -> Resource | None:
     """Return the facts of an object; None if it does not exist. Raise an error if its bucket does not exist."""
     try:
         return client.call(
-            lambda: checked_facts(client.send("GET", client.path(name)).document()), action="read", key=name
+            lambda: checked_facts(client.send("GET", facts_path(client, name)).document()), action="read", key=name
         )
     except ObjectNotFoundError as error:
         if error.facts.get("status") != 404:  # that of the bucket
@@ -292,7 +298,7 @@ def copy_object(source: GCSClient, name: str, target: GCSClient, target_name: st
     Raise ``ObjectNotFoundError`` for a source that does not exist, and ``StorageError`` if the copy differs from it.
     """
     facts = source.call(
-        lambda: checked_facts(source.send("GET", source.path(name)).document()), action="read", key=name
+        lambda: checked_facts(source.send("GET", facts_path(source, name)).document()), action="read", key=name
     )
     # A repeated backup finds most of its copies.
     if if_absent and find_object(target, target_name) is not None:

@@ -19,7 +19,7 @@ from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.gcs.batch import MAX_REQUESTS, Part, send_batch
 from lakefs_gc.storage.gcs.client import GCSClient, TooLateError
-from lakefs_gc.storage.gcs.content import checked_facts, find_object, updated_at
+from lakefs_gc.storage.gcs.content import checked_facts, facts_path, find_object, updated_at
 from lakefs_gc.storage.gcs.errors import (
     IncompleteAnswerError,
     RefusedError,
@@ -221,6 +221,6 @@ class _Deletes:
 
 def _path(client: GCSClient, target: Target, method: str) -> str:
     path = client.path(target.name)
-    if method == "DELETE":
-        return f"{path}?ifGenerationMatch={target.generation}" if target.generation else path
-    return path
+    if method == "GET":
+        return facts_path(client, target.name)
+    return f"{path}?ifGenerationMatch={target.generation}" if target.generation else path

@@ -18,7 +18,7 @@ from lakefs_gc.errors import AccessDeniedError, ConfigurationError, StorageError
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.storage.base import ContentFacts, ObjectInfo, VersionedTarget
 from lakefs_gc.storage.freed_space import freed_space
-from lakefs_gc.storage.gcs.content import PART_BYTES
+from lakefs_gc.storage.gcs.content import PART_BYTES, is_same
 from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -52,6 +52,13 @@ def test_a_composite_object_is_proved_by_its_crc32c(
     assert same_content(composite, "a", plain, "a")[0] is None
 
 
+def test_without_a_common_checksum_nothing_is_proved() -> None:
+    md5, crc32c = ContentFacts(1, {"md5": MD5}), ContentFacts(1, {"crc32c": "kPWZ4w=="})
+    assert not is_same(md5, crc32c)
+    assert is_same(md5, ContentFacts(1, {**md5.checksums, **crc32c.checksums}))
+    assert not is_same(md5, ContentFacts(2, md5.checksums))
+
+
 @pytest.mark.parametrize("md5", ["", "x", base64.b64encode(b"short").decode(), None, 5])
 def test_an_invalid_md5_is_none(gcs: GCSStandIn, store: GCSStore, md5: object) -> None:
     gcs.replies["GET"] = lambda *_: resource(1, md5Hash=md5)
@@ -77,6 +84,14 @@ def test_a_cut_content_is_read_again_and_never_taken_for_the_whole(gcs: GCSStand
     gcs.replies["GET"] = lambda number, *_: Reply(200, b"123", announced=None if number == 3 else 5)
     assert store.read("a") == b"123"
     gcs.replies["GET"] = lambda *_: Reply(200, b"123", announced=5)
+    with pytest.raises(StoreUnavailableError):
+        store.read("a")
+    with pytest.raises(StoreUnavailableError), store.open_read("a") as stream:
+        stream.read()
+
+
+def test_a_content_of_unknown_size_may_be_cut(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["GET"] = lambda *_: Reply(200, b"123", announced=-1)
     with pytest.raises(StoreUnavailableError):
         store.read("a")
     with pytest.raises(StoreUnavailableError), store.open_read("a") as stream:

@@ -87,7 +87,10 @@ def test_pages_are_one_listing(gcs: GCSStandIn, store: GCSStore) -> None:
 
 
 def test_a_page_before_the_previous_one_is_refused(gcs: GCSStandIn, store: GCSStore) -> None:
-    gcs.replies["list"] = lambda number, *_: Reply(200, page(item(f"ns/{9 - number}"), nextPageToken=str(number)).body)
+    def answer(number: int, *_: object) -> Reply:
+        return Reply(200, page(item(f"ns/{9 - number}"), nextPageToken=str(number) if number < 3 else "").body)
+
+    gcs.replies["list"] = answer
     with pytest.raises(StorageError, match="order of the names"):
         list(store.list())
 
