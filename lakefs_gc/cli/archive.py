@@ -59,6 +59,9 @@ _DRIVER_ONLY = frozenset(
 _SPARKS_OWN = frozenset({"pyspark", "py4j"})
 """Packages that Spark provides to its executors in its own version."""
 
+_STORE_EXTRAS = ("azure", "gcs")
+"""The extras of stores. The archive contains those that are installed on this machine."""
+
 _UNUSED = (
     "__pycache__/*",
     "*/__pycache__/*",
@@ -191,12 +194,12 @@ def write_archive(stream: IO[bytes], entries: Mapping[str, Content]) -> None:
 def runtime_distributions(*, with_driver: bool = False) -> list[Distribution]:
     """Return the distributions that workers (and the driver) import, sorted by name, without this one.
 
-    Raises ``ConfigurationError`` if a requirement is not installed.
+    They include the SDKs of ``_STORE_EXTRAS``. Raises ``ConfigurationError`` if a requirement is not installed.
     """
     excluded = _SPARKS_OWN if with_driver else _SPARKS_OWN | _DRIVER_ONLY
     distributions: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
-    todo = list(_requirements(_this(), frozenset()))
+    todo = list(_requirements(_this(), _installed_stores(_this())))
     while todo:
         wanted = todo.pop()
         name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
@@ -206,6 +209,27 @@ def runtime_distributions(*, with_driver: bool = False) -> list[Distribution]:
         distributions[name] = _installed(name)
         todo += _requirements(distributions[name], extras)
     return [distributions[name] for name in sorted(distributions)]
+
+
+def _installed_stores(package: Distribution) -> frozenset[str]:
+    always = {requirement.name for requirement in _requirements(package, frozenset())}
+    return frozenset(
+        extra
+        for extra in _STORE_EXTRAS
+        if all(
+            _is_installed(requirement.name)
+            for requirement in _requirements(package, frozenset({extra}))
+            if requirement.name not in always
+        )
+    )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _this() -> Distribution:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.listing import read_quickly
 from lakefs_gc.storage.s3.page import scan_objects
-open_store(StoreLocation("s3://bucket/prefix/"))  # finds its part of botocore's data
+for url in json.loads(sys.argv[2]):
+    open_store(StoreLocation(url))  # the one of S3 finds its part of botocore's data
 rows = read_range(open(sys.argv[1], "rb").read(), sys.argv[1])
 page = (
     b"<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>ns/data/a</Key>"
@@ -52,6 +53,13 @@ print(json.dumps({
 """
 
 
+_STORES = {
+    "boto3": "s3://bucket/prefix/",
+    "azure-storage-blob": "https://account.blob.core.windows.net/container/",
+    "google-auth": "gs://bucket/path/",
+}
+
+
 @pytest.fixture(scope="module")
 def unpacked(packed: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("executor") / "a folder" / "lakefs-gc"
@@ -61,8 +69,15 @@ def unpacked(packed: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
+def _packed_stores(packed: dict[str, Any]) -> list[str]:
+    names = {name.partition("==")[0] for name in packed["distributions"]}
+    return [url for name, url in _STORES.items() if name in names]
+
+
 @pytest.mark.parametrize("writable", [True, False], ids=["writable", "read-only"])
-def test_the_archive_runs_without_any_other_package(unpacked: Path, tmp_path: Path, writable: bool) -> None:
+def test_the_archive_runs_without_any_other_package(
+    packed: dict[str, Any], unpacked: Path, tmp_path: Path, writable: bool
+) -> None:
     pyspark_folder = Path(pyspark.__file__).parent / "python" / "lib"
     sparks_own = os.pathsep.join(str(file) for file in sorted(pyspark_folder.glob("*.zip")))
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": sparks_own}
@@ -70,7 +85,7 @@ def test_the_archive_runs_without_any_other_package(unpacked: Path, tmp_path: Pa
         environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
     file = tmp_path / "range"
     file.write_bytes(dumps.table_bytes(dumps.tables("ranges")[0]))
-    command = ["./lakefs-gc/python/bin/python3", "-c", _WORKER, str(file)]
+    command = ["./lakefs-gc/python/bin/python3", "-c", _WORKER, str(file), json.dumps(_packed_stores(packed))]
     ended = subprocess.run(
         command, cwd=unpacked.parent, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
@@ -108,6 +123,23 @@ def test_package_prints_the_settings_for_spark(packed: dict[str, Any]) -> None:
     names = {name.partition("==")[0] for name in packed["distributions"]}
     assert names >= {"boto3", "numba", "pyarrow", "lakefs-sdk"}
     assert not names & {"dagster", "pyspark", "py4j", "typer", "rich", "lakefs-gc"}
+
+
+def test_the_archive_has_the_stores_that_are_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = set(_STORES) - {"boto3"}
+    declared = distribution("lakefs-gc").requires or []
+    known = {name for name in stores if any(line.startswith(name) for line in declared)}
+    assert known <= {packed_distribution.name for packed_distribution in package.runtime_distributions()}
+
+    def without_stores(name: str) -> Distribution:
+        if name in stores:
+            raise PackageNotFoundError(name)
+        return distribution(name)
+
+    monkeypatch.setattr(package, "distribution", without_stores)
+    names = {packed_distribution.name for packed_distribution in package.runtime_distributions()}
+    assert "boto3" in names
+    assert not names & stores
 
 
 def test_the_archive_can_include_the_driver() -> None:
