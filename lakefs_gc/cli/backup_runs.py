@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,20 +10,19 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.backup_location import (
     ListedBackup,
     backup_location_of,
-    find_backup,
     list_backups,
     open_backup_location,
     read_backup,
 )
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
-from lakefs_gc.engine.records.stored_marks import open_mark, open_namespace
-from lakefs_gc.engine.run import RunContext, checked_store_time, new_run_key
+from lakefs_gc.engine.records.stored_marks import open_mark
+from lakefs_gc.engine.run import RunContext, checked_store_time
 from lakefs_gc.engine.undo import restore as stage
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts, prune_backups
+from lakefs_gc.engine.undo.restore_source import find_restore_source
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
-from lakefs_gc.errors import BackupIncompleteError, NamespaceError
+from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.lakefs.known_folders import learn_folders
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.pipeline.session import GCSession
@@ -32,8 +30,6 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
 from lakefs_gc.units import human_bytes
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,10 +73,7 @@ def backup(settings: Settings, out: Output, repository: str, mark_id: str) -> Ba
 def restore(settings: Settings, out: Output, mark_id: str, repository: str, prefix: str) -> stage.RestoreResult:
     """Restore all objects of a backup, or those with a prefix."""
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
-    location = open_backup_location(settings, server)
-    manifest = find_backup(open_store(location), mark_id, repository)
-    namespace = open_namespace(manifest.repository, server, settings)
-    server_folders = _server_folders(server, settings, manifest.repository, namespace.store, prefix)
+    source = find_restore_source(settings, server, mark_id, repository, prefix)
     with TemporaryDirectory(prefix="lakefs-gc-") as folder, out.progress(f"restoring {mark_id}"):
         work_url = settings.work_url or f"file://{folder}/work"
         context = RunContext(
@@ -91,30 +84,7 @@ def restore(settings: Settings, out: Output, mark_id: str, repository: str, pref
             clock=utc_now,
             open_store=open_store,
         )
-        return stage.restore(
-            context,
-            manifest,
-            location,
-            namespace.store.location,
-            run_key=new_run_key(manifest.repository, utc_now()) + "-restore",
-            prefix=prefix,
-            server_folders=server_folders,
-        )
-
-
-def _server_folders(
-    server: LakeFSClient, settings: Settings, repository: str, store: ObjectStore, prefix: str
-) -> tuple[str, ...]:
-    """Return how the server spells the namespace. Only a restore with a prefix requires it."""
-    try:
-        return learn_folders(server, server.repository(repository), settings, store.location)
-    except NamespaceError as error:
-        if prefix:
-            raise
-        logger.warning(
-            "objects whose links contain the server's folder are counted as shown by no commit: %s", error.message
-        )
-        return ()
+        return stage.restore(context, source, prefix=prefix)
 
 
 def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
@@ -130,6 +100,12 @@ def restore_facts(result: stage.RestoreResult) -> dict[str, Any]:
         "shown_by_no_commit": result.shown_by_no_commit,
         "unreadable": result.unreadable,
         "unreadable_metadata": result.unreadable_metadata,
+        "checksums_compared": result.checksums_compared,
+        "missing": result.missing,
+        "without_copy": result.without_copy,
+        "not_requested": result.not_requested,
+        "record": result.record_url,
+        "digest": result.digest,
         "errors": result.errors,
     }
 

@@ -20,6 +20,7 @@ from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.stored_marks import Marked, open_namespace
 from lakefs_gc.engine.run import RunContext, new_run_key
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ApprovalError, SafetyError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
@@ -226,8 +227,7 @@ class Act:
             open_store=open_store,
         )
         backup = find_backup(open_store(location), marked.mark.mark_id, REPOSITORY)
-        run_key = new_run_key(REPOSITORY, utc_now()) + "-restore"
-        return restore(context, backup, location, marked.store.location, run_key=run_key, prefix=_RESTORED)
+        return restore(context, RestoreSource(backup, location, marked.store.location), prefix=_RESTORED)
 
     def _versions(self) -> list[Version]:
         return [version for fate in self._story.fates() for version in fate.versions]

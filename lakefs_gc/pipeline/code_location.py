@@ -29,6 +29,7 @@ from lakefs_gc.pipeline.assets import (
     kept,
     mark,
     missing,
+    restore,
     store_listing,
     sweep,
     sweep_approval,
@@ -63,6 +64,7 @@ _MODULES = (
     backup,
     sweep_approval,
     sweep,
+    restore,
 )
 
 

@@ -45,6 +45,7 @@ from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.forecast import ForecastConfig
+from lakefs_gc.pipeline.assets.restore import RestoreConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.session import GCSession
@@ -54,6 +55,7 @@ _CONFIGURED: dict[str, tuple[str, type[Config]]] = {
     "gc_forecast": ("forecast", ForecastConfig),
     "gc_backup": ("backup", BackupConfig),
     "gc_sweep": ("sweep", SweepConfig),
+    "gc_restore": ("restore", RestoreConfig),
 }
 """For each job the asset that takes the run configuration. Approving is not a job, because a person approves."""
 

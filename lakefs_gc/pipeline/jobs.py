@@ -1,4 +1,4 @@
-"""The jobs: decide, approve, delete."""
+"""The jobs: decide, back up, approve, delete, restore."""
 
 from __future__ import annotations
 
@@ -47,4 +47,12 @@ gc_sweep = define_asset_job(
     description="Delete the objects of an approved mark, after reading the references again.",
 )
 
-JOBS = (gc_mark, gc_forecast, gc_backup, gc_approve, gc_sweep)
+gc_restore = define_asset_job(
+    "gc_restore",
+    AssetSelection.assets("restore"),
+    config=repository_config(OWN),
+    executor_def=in_process_executor,
+    description="Copy the objects of a backup to where they were, and verify each of them. Overwrites nothing.",
+)
+
+JOBS = (gc_mark, gc_forecast, gc_backup, gc_approve, gc_sweep, gc_restore)

@@ -1,8 +1,8 @@
-"""What the Dagster UI shows of a mark, an approval, a backup and a sweep."""
+"""What the Dagster UI shows of a mark, an approval, a backup, a sweep and a restore."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagster import MetadataValue
@@ -10,14 +10,16 @@ from dagster import MetadataValue
 from lakefs_gc.engine.forecast.facts import ASSUMPTION, LIMITS, forecast_facts, metadata_facts, sampled
 from lakefs_gc.engine.forecast.outlook import Forecast
 from lakefs_gc.engine.records.approval import Approval
+from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
+from lakefs_gc.engine.undo.restore import CONFLICT, FAILED, LOST, RestoreResult
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
 from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.report.markdown import list_markdown, next_markdown
-from lakefs_gc.report.page import MarkPage
+from lakefs_gc.report.page import MarkPage, NextStep
 from lakefs_gc.report.tables import Table, tables
 from lakefs_gc.units import human_bytes
 
@@ -52,6 +54,7 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
         **({"sample": table([_sample_row(row) for row in page.sample])} if page.sample else {}),
         **({"why_an_object": page.explain_command} if page.sample else {}),
+        **{name: MetadataValue.text(text) for name, text in next_texts(page.next).items()},
         "bytes": mark.candidate_bytes or 0,
         "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         **not_lakefs_metadata(mark),
@@ -68,6 +71,16 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         "sweep_delay_hours": mark.sweep_delay_hours,
         **({"ready_at": MetadataValue.timestamp(page.ready_at)} if page.ready_at else {}),
         "location": MetadataValue.text(mark.location),
+    }
+
+
+def next_texts(step: NextStep) -> dict[str, str]:
+    """Return the next step as texts, for the notification, which has no other source."""
+    return {
+        "next_state": step.state.value,
+        "next_headline": step.headline,
+        "next_detail": step.detail,
+        "next_commands": "\n".join(step.commands),
     }
 
 
@@ -185,6 +198,50 @@ def sweep_metadata(result: SweepResult) -> Metadata:
         **{f"{name}_objects": outcome.objects for name, outcome in outcomes},
         **{f"{name}_bytes": outcome.size_bytes for name, outcome in outcomes},
     }
+
+
+def restore_metadata(result: RestoreResult, backup: Backup, prefix: str) -> Metadata:
+    """Return what the UI shows of a restore: what exists again, how that was proved, and what is still missing."""
+    outcomes: list[dict[str, str | int]] = [
+        {"outcome": name, "objects": objects, "size": human_bytes(result.size_bytes[name])}
+        for name, objects in result.objects.items()
+    ]
+    return {
+        "outcomes": table(outcomes),
+        "still_missing": table([{"what": what, "objects": objects} for what, objects in _still_missing(result)]),
+        **({"errors": table(result.errors)} if result.errors else {}),
+        "proof": table(
+            [
+                {"proof": "compared with the checksum of the backup", "objects": result.checksums_compared},
+                {"proof": "of these, read through lakeFS", "objects": result.read_through_lakefs},
+                {"proof": "of these, shown by no commit", "objects": result.shown_by_no_commit},
+            ]
+        ),
+        **{f"{name}_objects": objects for name, objects in result.objects.items()},
+        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
+        "missing_objects": result.missing,
+        "checksums_compared": result.checksums_compared,
+        "mark_id": result.mark_id,
+        **({"prefix": MetadataValue.text(prefix)} if prefix else {}),
+        "digest": MetadataValue.text(result.digest),
+        "record": MetadataValue.text(result.record_url),
+        "backup_digest": MetadataValue.text(backup.digest),
+        "mark_digest": MetadataValue.text(backup.mark_digest),
+    }
+
+
+def _still_missing(result: RestoreResult) -> Iterator[tuple[str, int]]:
+    """Yield what of the mark does not exist again, for which reason, without the reasons that no object has."""
+    reasons = {
+        "another object exists at the address (conflict)": result.objects[CONFLICT],
+        "the backup location no longer has the copy (lost)": result.objects[LOST],
+        "could not be copied (failed)": result.objects[FAILED],
+        "restored, but lakeFS does not return the content": result.unreadable,
+        "did not exist at the time of the backup, which has no copy": result.without_copy,
+        "outside the prefix, not requested": result.not_requested,
+        "metadata files of commits that cannot be read, so not all was proved": result.unreadable_metadata,
+    }
+    yield from ((reason, objects) for reason, objects in reasons.items() if objects)
 
 
 def _sample_row(row: Mapping[str, str | int]) -> dict[str, str | int]:

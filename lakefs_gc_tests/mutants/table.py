@@ -348,6 +348,15 @@ _RULES_1_TO_11 = (
         "second_run",
     ),
     Mutant(
+        10,
+        "a restore checks that it is the only run",
+        "pipeline/assets/restore.py",
+        "    refuse_second_run(context)\n",
+        "",
+        "pipeline/assets/test_restore.py",
+        "comes_back",
+    ),
+    Mutant(
         11,
         "other repositories are read by default",
         "config/safety.py",

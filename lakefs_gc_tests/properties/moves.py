@@ -21,8 +21,8 @@ from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.check import CHECKS
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content, read_part
-from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
     ApprovalError,
@@ -442,10 +442,7 @@ def killed(h: SeededHistory) -> list[str]:
             h.repository.age(key, hours=1)
         result = restore(
             collector.context,
-            find_backup(place.store, mark.mark_id),
-            place.location,
-            h.repository.location,
-            run_key=new_run_key("lake", utc_now()),
+            RestoreSource(find_backup(place.store, mark.mark_id), place.location, h.repository.location),
         )
         if result.objects["restored"] != len(gone) or not gone <= h.repository.objects():
             raise ViolationError(f"restored {result.objects}, and {len(gone)} were deleted")

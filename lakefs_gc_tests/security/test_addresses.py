@@ -23,6 +23,7 @@ from lakefs_gc.engine.records.mark import Mark, MarkPart
 from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.undo.backup import RECORD
 from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, StorageError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, is_candidate_address
@@ -188,10 +189,7 @@ def test_a_manipulated_backup_writes_nothing_outside_the_namespace(
     collector = Collector(spark, repository)
     result = restore(
         collector.context,
-        read_backup(store, paths),
-        place,
-        repository.location,
-        run_key=collector.run_key,
+        RestoreSource(read_backup(store, paths), place, repository.location),
     )
     assert result.objects["restored"] == 1
     assert result.objects["failed"] >= len(NEVER) + 2

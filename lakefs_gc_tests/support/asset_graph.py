@@ -41,6 +41,7 @@ GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
     "backup": ("undo", {"spark", "s3"}, {"mark"}),
     "sweep_approval": ("delete", {"lakefs"}, {"mark"}),
     "sweep": ("delete", {"spark", "s3"}, {"mark", "sweep_approval"}),
+    "restore": ("undo", {"spark", "s3"}, {"backup", "sweep"}),
 }
 JOBS = {
     "gc_mark": {
@@ -59,6 +60,7 @@ JOBS = {
     "gc_backup": {"backup"},
     "gc_approve": {"sweep_approval"},
     "gc_sweep": {"sweep"},
+    "gc_restore": {"restore"},
 }
 
 

@@ -8,10 +8,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.undo.restore import restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
-from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
@@ -47,10 +46,9 @@ class KnownHistory:
         collector.sweep(history.swept, live=[])
         restore(
             collector.context,
-            find_backup(backups.store, history.swept.mark_id),
-            backups.location,
-            history.repository.location,
-            run_key=new_run_key("lake", utc_now()),
+            RestoreSource(
+                find_backup(backups.store, history.swept.mark_id), backups.location, history.repository.location
+            ),
             prefix=ERASED["restored"],
         )
         marking = Collector(spark, history.repository)

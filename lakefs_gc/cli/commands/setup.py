@@ -74,7 +74,7 @@ def warm_up(json: AsJSON = False) -> None:
     out.result({"cache": str(cache), "size_bytes": size_bytes}, lambda: out.say(f"{cache}: {human_bytes(size_bytes)}"))
 
 
-def job(name: Annotated[str, typer.Argument(help="gc_mark, gc_forecast, gc_backup or gc_sweep.")]) -> None:
+def job(name: Annotated[str, typer.Argument(help="gc_mark, gc_forecast, gc_backup, gc_sweep or gc_restore.")]) -> None:
     """Run a job for the Dagster that started this process on EMR, and report to it. Not for interactive use."""
     from lakefs_gc.pipeline.emr_job import run_job  # loads Dagster and Spark, three seconds
 

@@ -60,9 +60,14 @@ def mark_of_run(run_key: str, mark_id: str, server: LakeFSClient, settings: Sett
 
     Raise ``MarkError`` as ``read_mark`` does, and ``InputOrderError`` if the run has no mark.
     """
-    # A mark has the id of the server's uncommitted list that it was made from.
-    mark_id = mark_id or str(workspace.manifest(run_key, "uncommitted").facts["run_id"])
+    mark_id = mark_id or mark_id_of_run(run_key, workspace)
     return open_mark(repository_of(run_key), mark_id, server, settings)
+
+
+def mark_id_of_run(run_key: str, workspace: Workspace) -> str:
+    """Return the id of the mark that a run made, or would have made. Raise ``InputOrderError`` if it is unknown."""
+    # A mark has the id of the server's uncommitted list that it was made from.
+    return str(workspace.manifest(run_key, "uncommitted").facts["run_id"])
 
 
 def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str) -> Mark:

@@ -10,7 +10,6 @@ separately.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_paths import commits_of, paths_in_commits
-from lakefs_gc.engine.records.backup_manifest import COPIED, Backup
+from lakefs_gc.engine.records.backup_manifest import ALREADY_GONE, COPIED, Backup
 from lakefs_gc.engine.records.restore_log import (
     RESTORED,
     begin_restore,
@@ -31,10 +30,12 @@ from lakefs_gc.engine.records.restore_log import (
     record_restore_end,
     record_restored,
 )
-from lakefs_gc.engine.run import RunContext
+from lakefs_gc.engine.records.restore_record import RestoreRecord
+from lakefs_gc.engine.run import RunContext, new_run_key
 from lakefs_gc.engine.spark.frequent_errors import frequent_errors
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.undo.backup_contents import backed_up_objects
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
@@ -76,13 +77,16 @@ _PROBLEMS_SHOWN = 10
 class RestoreResult:
     """The objects and bytes of a restore by outcome, and how the outcomes were proved.
 
-    The other fields count objects, except ``unreadable_metadata``:
+    ``record_url`` is the file beside the backup that has this result, and ``digest`` is the digest of that file. The
+    other fields count objects, except ``unreadable_metadata``:
 
     - ``read_through_lakefs``: read through the API, where a commit shows them
     - ``shown_by_no_commit``: proved at the store alone
     - ``unreadable``: a commit shows them, but the API did not return their content
     - ``unreadable_metadata``: ranges and metaranges that could not be read. Objects that only they refer to count as
       shown by no commit, and are not restored by a prefix of paths
+    - ``without_copy``: objects of the mark of which the backup has no copy, because they did not exist
+    - ``not_requested``: objects of the backup outside the prefix
     """
 
     mark_id: str
@@ -93,15 +97,29 @@ class RestoreResult:
     shown_by_no_commit: int = 0
     unreadable: int = 0
     unreadable_metadata: int = 0
+    without_copy: int = 0
+    not_requested: int = 0
     errors: list[dict[str, str | int]] = field(default_factory=list)
+    record_url: str = ""
+    digest: str = ""
+
+    @property
+    def checksums_compared(self) -> int:
+        """Return how many objects were compared with the checksum of the backup, and are the same."""
+        return self.objects[RESTORED] + self.objects[ALREADY_THERE]
+
+    @property
+    def missing(self) -> int:
+        """Return how many of the requested objects do not exist with the content of the backup."""
+        return sum(self.objects[name] for name in (CONFLICT, LOST, FAILED))
 
     def raise_if_incomplete(self) -> None:
         """Raise ``RestoreIncompleteError`` unless every requested object is restored and proved."""
-        wrong = sum(self.objects[name] for name in (CONFLICT, LOST, FAILED))
-        if wrong or self.unreadable:
+        missing, unreadable = self.missing, self.unreadable
+        if missing or unreadable:
             raise RestoreIncompleteError(
-                f"{wrong:,} of {sum(self.objects.values()):,} objects of mark {self.mark_id} were not restored, and "
-                f"{self.unreadable:,} restored ones cannot be read through lakeFS with their content",
+                f"{missing:,} of {sum(self.objects.values()):,} objects of mark {self.mark_id} were not restored, and "
+                f"{unreadable:,} restored ones cannot be read through lakeFS with their content",
                 remedy="Read the errors, fix the cause and restore again: restored objects are not copied again",
                 result=asdict(self),
             )
@@ -118,26 +136,22 @@ class RestoreResult:
 
 def restore(
     context: RunContext,
-    backup: Backup,
-    location: StoreLocation,
-    store: StoreLocation,
+    source: RestoreSource,
     *,
-    run_key: str,
     prefix: str = "",
-    server_folders: tuple[str, ...] = (),
     sleep: Callable[[float], None] = time.sleep,
 ) -> RestoreResult:
     """Restore the objects of a backup: all, or those with a prefix.
 
     ``prefix`` is a prefix of logical paths, as any commit shows them, or of physical addresses: an object that matches
-    either is restored. ``store`` is the namespace, ``server_folders`` are other spellings of it (``learn_folders``).
-    The datasets in the workspace under ``run_key`` are removed at the end. A sweep of the mark that is in progress
+    either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
     stops, and its approval becomes void.
 
     Raises ``BackupError`` if the repository now has another namespace, and ``RestoreIncompleteError`` if a delete of a
     sweep that seemed dead ended during the restore.
     """
-    spark, server, workspace, cores = context.spark, context.server, context.workspace, context.cores
+    backup, location, store = source.backup, source.location, source.store
+    server, workspace = context.server, context.workspace
     namespace = normalize_namespace(server.repository(backup.repository).storage_namespace)
     if namespace != backup.namespace:
         raise BackupError(
@@ -145,11 +159,13 @@ def restore(
             f"is at {namespace}",
             remedy="Copy the folder objects/ of the backup manually",
         )
+    spark, cores = context.spark, context.cores
     began_at = context.clock()
+    run_key = f"{new_run_key(backup.repository, began_at)}-restore"
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
-    folders = (*spellings(namespace, store.url), *server_folders)
+    folders = (*spellings(namespace, store.url), *source.server_folders)
     commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
     located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
     where_shown = located.where(F.col("address").isNotNull())
@@ -170,7 +186,7 @@ def restore(
             f"A sweep of mark {backup.mark_id} ended a delete during this restore, so restored objects may be gone",
             remedy="Restore again: the sweep has stopped",
         )
-    _keep_result(context.open_store(location), backup, result, prefix, context.clock())
+    _write_record(context.open_store(location), backup, result, prefix, context.clock())
     workspace.remove(run_key)
     return result
 
@@ -245,6 +261,8 @@ def _counted(backup: Backup, done: DataFrame) -> RestoreResult:
         ):
             result.objects[row["outcome"]] = row["objects"]
             result.size_bytes[row["outcome"]] = row["size"] or 0
+    result.without_copy = backup.outcomes[ALREADY_GONE]
+    result.not_requested = backup.objects - sum(result.objects.values())
     result.errors += frequent_errors(done.where(F.col("error") != ""), by=("outcome", "error"))
     return result
 
@@ -311,8 +329,26 @@ def _read_through_lakefs(server: LakeFSClient, namespace: ObjectStore, repositor
     return ""
 
 
-def _keep_result(location: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, at: datetime) -> None:
-    """Write the result beside the backup, so that a later search for an object shows that it was restored."""
-    content = asdict(result) | {"ended_at": at.isoformat(), "prefix": prefix}
+def _write_record(location: ObjectStore, backup: Backup, result: RestoreResult, prefix: str, at: datetime) -> None:
+    """Write the result beside the backup, so that it can be shown later, and note where."""
+    content = RestoreRecord(
+        mark_id=backup.mark_id,
+        repository=backup.repository,
+        mark_digest=backup.mark_digest,
+        backup_digest=backup.digest,
+        prefix=prefix,
+        ended_at=at,
+        objects=result.objects,
+        size_bytes=result.size_bytes,
+        checksums_compared=result.checksums_compared,
+        read_through_lakefs=result.read_through_lakefs,
+        shown_by_no_commit=result.shown_by_no_commit,
+        unreadable=result.unreadable,
+        unreadable_metadata=result.unreadable_metadata,
+        without_copy=result.without_copy,
+        not_requested=result.not_requested,
+        errors=tuple(result.errors),
+    ).sealed()
     key = f"{backup.paths.folder}restores/{at:%Y-%m-%dT%H-%M-%S-%f}.json"
-    location.put(key, json.dumps(content, indent=2).encode())
+    location.put(key, content.to_json())
+    result.record_url, result.digest = f"{location.location.folder_url}{key}", content.digest

@@ -21,11 +21,12 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, RemoteJobError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.forecast import ForecastConfig
+from lakefs_gc.pipeline.assets.restore import RestoreConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
-from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_sweep
+from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore, gc_sweep
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
@@ -39,9 +40,16 @@ _LOCAL = frozenset({"sweep_approval"})
 def as_jobs(assets: Sequence[AssetsDefinition]) -> list[AssetsDefinition]:
     """Return definitions with the keys of ``assets``. Those that need Spark run on EMR."""
     by_name = {asset.key.path[-1]: asset for asset in assets}
-    marked = [asset for name, asset in by_name.items() if name not in _LOCAL | {"forecast", "backup", "sweep"}]
+    marked = [
+        asset for name, asset in by_name.items() if name not in _LOCAL | {"forecast", "backup", "sweep", "restore"}
+    ]
     local = [asset for name, asset in by_name.items() if name in _LOCAL]
-    on_emr = [_forecast(by_name["forecast"]), _backup(by_name["backup"]), _sweep(by_name["sweep"])]
+    on_emr = [
+        _forecast(by_name["forecast"]),
+        _backup(by_name["backup"]),
+        _sweep(by_name["sweep"]),
+        _restore(by_name["restore"]),
+    ]
     return [_mark(marked), *on_emr, *local]
 
 
@@ -83,6 +91,17 @@ def _backup(asset: AssetsDefinition) -> AssetsDefinition:
             yield from _results(context, gc_backup.name, config, settings)
 
     return backup_on_emr
+
+
+def _restore(asset: AssetsDefinition) -> AssetsDefinition:
+    @multi_asset(name="restore", **_shared([asset]))
+    def restore_on_emr(
+        context: AssetExecutionContext, config: RestoreConfig, settings: SettingsResource
+    ) -> Iterator[Any]:
+        with failures_shown():
+            yield from _results(context, gc_restore.name, config, settings)
+
+    return restore_on_emr
 
 
 def _sweep(asset: AssetsDefinition) -> AssetsDefinition:

@@ -19,11 +19,11 @@ from lakefs_gc.engine.records.ledger import INTENT, RECORD, ChunkWriter, LedgerW
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import begin_restore, ended_late, notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import Marked
-from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.undo.restore import RestoreResult, restore
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import ApprovalError, RestoreIncompleteError
 from lakefs_gc.storage.base import Deletion
@@ -78,10 +78,9 @@ class HalfSwept:
     def restore(self, sleep: Callable[[float], None] = time.sleep) -> RestoreResult:
         return restore(
             self.collector.context,
-            find_backup(self.place.store, self.mark.mark_id),
-            self.place.location,
-            self.repository.location,
-            run_key=new_run_key("lake", utc_now()),
+            RestoreSource(
+                find_backup(self.place.store, self.mark.mark_id), self.place.location, self.repository.location
+            ),
             sleep=sleep,
         )
 
@@ -314,8 +313,8 @@ def test_a_restore_counts_what_the_sweeps_of_a_part_deleted(
 
     def restored(prefix: str) -> int:
         backup = find_backup(place.store, mark.mark_id)
-        key, context = new_run_key("lake", utc_now()), collector.context
-        restore(context, backup, place.location, repository.location, run_key=key, prefix=prefix).raise_if_incomplete()
+        source = RestoreSource(backup, place.location, repository.location)
+        restore(collector.context, source, prefix=prefix).raise_if_incomplete()
         end = read_restore_end(repository.store, max(notes(repository.store, mark.mark_id)))
         assert end
         return end.objects

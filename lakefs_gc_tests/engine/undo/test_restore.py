@@ -18,7 +18,6 @@ from lakefs_gc.engine.collect.references.commit_paths import commits_of
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.undo.backup import _copy_one, _Planned
 from lakefs_gc.engine.undo.restore import (
@@ -29,7 +28,7 @@ from lakefs_gc.engine.undo.restore import (
     _restore_one,
     restore,
 )
-from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -94,10 +93,7 @@ class Swept:
     def restore(self, prefix: str = "", server: LakeFSClient | None = None) -> RestoreResult:
         return restore(
             replace(self.collector.context, connect=lambda: server or self.collector.server),
-            self.backup,
-            self.place.location,
-            self.repository.location,
-            run_key=new_run_key("lake", utc_now()),
+            RestoreSource(self.backup, self.place.location, self.repository.location),
             prefix=prefix,
         )
 
@@ -160,12 +156,8 @@ def test_what_was_linked_by_the_servers_folder_is_found_by_its_path(
         for folders in ((), collector.begin().server_folders):
             found[folders] = restore(
                 collector.context,
-                find_backup(place.store, mark.mark_id),
-                place.location,
-                collector.begin().store,
-                run_key=new_run_key("lake", utc_now()),
+                RestoreSource(find_backup(place.store, mark.mark_id), place.location, collector.begin().store, folders),
                 prefix="reports/",
-                server_folders=folders,
             )
         without, with_folders = found.values()
         assert (counts(without), without.read_through_lakefs) == ({}, 0)

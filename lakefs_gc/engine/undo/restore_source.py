@@ -1,0 +1,62 @@
+"""Finds what a restore reads and where it writes: the backup, the namespace, and the server's names for it.
+
+Needs no Spark, so a wrong mark, repository or setting fails before Java starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from lakefs_gc.config import Settings
+from lakefs_gc.engine.records.backup_location import find_backup, open_backup_location
+from lakefs_gc.engine.records.backup_manifest import Backup
+from lakefs_gc.engine.records.stored_marks import open_namespace
+from lakefs_gc.errors import NamespaceError
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.known_folders import learn_folders
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RestoreSource:
+    """A complete backup, its location, the store of the namespace, and other spellings of the namespace."""
+
+    backup: Backup
+    location: StoreLocation
+    store: StoreLocation
+    server_folders: tuple[str, ...] = ()
+
+
+def find_restore_source(
+    settings: Settings, server: LakeFSClient, mark_id: str, repository: str, prefix: str
+) -> RestoreSource:
+    """Return what a restore of the backup of a mark needs. ``repository`` may be empty if only one has such a backup.
+
+    Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup, and
+    ``NamespaceError`` if a prefix is given and the server's name for the namespace is unknown.
+    """
+    location = open_backup_location(settings, server)
+    backup = find_backup(open_store(location), mark_id, repository)
+    store = open_namespace(backup.repository, server, settings).store.location
+    return RestoreSource(
+        backup, location, store, _server_folders(server, settings, backup.repository, store, has_prefix=bool(prefix))
+    )
+
+
+def _server_folders(
+    server: LakeFSClient, settings: Settings, repository: str, store: StoreLocation, *, has_prefix: bool
+) -> tuple[str, ...]:
+    """Return how the server spells the namespace. Only a restore with a prefix requires it."""
+    try:
+        return learn_folders(server, server.repository(repository), settings, store)
+    except NamespaceError as error:
+        if has_prefix:
+            raise
+        logger.warning(
+            "objects whose links contain the server's folder are counted as shown by no commit: %s", error.message
+        )
+        return ()
