@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dagster import PartitionedConfig, PartitionsDefinition
+from dagster import AssetExecutionContext, JobDefinition, PartitionedConfig, PartitionsDefinition
 
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.pipeline.names import OWN, Names
@@ -18,6 +18,22 @@ REPOSITORY_TAG = "lakefs_gc/repository"
 def repository_tags(run_key: str) -> Mapping[str, str]:
     """Return the tags of a run of this partition."""
     return {REPOSITORY_TAG: repository_of(run_key)}
+
+
+def tags_of_new_partition(job: JobDefinition, run_key: str) -> Mapping[str, str]:
+    """Return the tags of a run of ``job`` for a partition that need not exist yet.
+
+    With the partition among its tags, a run is not compared with the partitions that exist. Its first asset adds it
+    (``add_own_partition``), once it is not refused. So neither a dry run of the schedule nor a refused run leaves one.
+    """
+    return job.get_tags_for_partition_key(run_key, None)
+
+
+def add_own_partition(context: AssetExecutionContext, names: Names) -> None:
+    """Add the partition of a run to those that exist, unless it is one of them."""
+    partitions = str(names.runs.name)
+    if not context.instance.has_dynamic_partition(partitions, context.partition_key):
+        context.instance.add_dynamic_partitions(partitions, [context.partition_key])
 
 
 def repository_config(names: Names) -> PartitionedConfig[PartitionsDefinition[str]]:

@@ -20,7 +20,7 @@ from lakefs_gc.engine.run import new_run_key
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.jobs import gc_mark
 from lakefs_gc.pipeline.names import OWN, Names
-from lakefs_gc.pipeline.partitions import repository_tags
+from lakefs_gc.pipeline.partitions import tags_of_new_partition
 
 
 def mark_schedule(
@@ -35,12 +35,16 @@ def mark_schedule(
         if not settings.repositories:
             yield SkipReason("No repositories are configured. List them under `repositories` in lakefs-gc.toml.")
             return
+        # The result of a schedule cannot request partitions, as that of a sensor can. Adding them here would do so in a
+        # dry run, too.
+        target = context.repository_def.get_job(job.name) if context.repository_def else None
+        if target is None:
+            raise DagsterInvalidDefinitionError("the schedule is evaluated without its code location")
         # The run is named after the time of the tick, so a tick that is evaluated twice starts one run.
         tick = context.scheduled_execution_time
-        run_keys = [new_run_key(repository, tick) for repository in settings.repositories]
-        context.instance.add_dynamic_partitions(str(names.runs.name), run_keys)
-        for run_key in run_keys:
-            yield RunRequest(run_key=run_key, partition_key=run_key, tags=dict(repository_tags(run_key)))
+        for repository in settings.repositories:
+            run_key = new_run_key(repository, tick)
+            yield RunRequest(run_key=run_key, partition_key=run_key, tags=tags_of_new_partition(target, run_key))
 
     try:
         return schedule(

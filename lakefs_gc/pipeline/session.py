@@ -28,7 +28,7 @@ from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.instances import configured_instance
 from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
-from lakefs_gc.pipeline.partitions import gc_runs, repository_tags
+from lakefs_gc.pipeline.partitions import gc_runs, tags_of_new_partition
 from lakefs_gc.pipeline.resources.run_lock import process_tags
 from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 
@@ -125,14 +125,14 @@ class GCSession:
         ``run_id`` is the id of the Dagster run; default: a new one. ``assets`` names some assets of the job; default:
         all. Raises what the stages raise, and ``InterruptedRunError`` on Ctrl-C and SIGTERM.
         """
-        tags = {**repository_tags(run_key), **process_tags()}
-        self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
+        definition = self._definitions.resolve_job_def(job)
+        if job != gc_mark.name:  # whose first asset adds it
+            self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         try:
-            result = self._definitions.resolve_job_def(job).execute_in_process(
+            result = definition.execute_in_process(
                 run_config=RunConfig(ops=dict(config), loggers=_QUIET),
                 instance=self.instance,
-                partition_key=run_key,
-                tags=tags,
+                tags={**tags_of_new_partition(definition, run_key), **process_tags()},
                 run_id=run_id,
                 asset_selection=[AssetKey(name) for name in assets] or None,
             )

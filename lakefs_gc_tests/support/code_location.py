@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,13 @@ class CodeLocation:
             asset_selection=[key for key in _keys(self.definitions) if key.path[-1] in assets],
             tags=tags,
         )
+
+    def start(self, tags: Mapping[str, str]) -> JobExecutionResult:
+        """Run all assets as Dagster's daemon does, for whatever partition the tags name."""
+        settings = self.settings.model_dump_json(exclude_unset=True)
+        job = build_reconstructable_job(__name__, "all_assets", (settings,))
+        with execute_job(job, self.instance, tags=dict(tags)) as result:
+            return result
 
     def re_execute(self, run_id: str, **ops: dict[str, Any]) -> JobExecutionResult:
         """Re-execute a run from its failure, as the button does, and as Dagster's daemon does for run retries."""

@@ -9,7 +9,8 @@ from lakefs_gc.engine.run import begin_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.names import Names
+from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 
@@ -56,5 +57,7 @@ def store_listing(
     run_context = engine.context()
     run_context = run_context.with_safety(config.applied_to(run_context.safety))
     run = begin_run(run_context, context.partition_key, config.only)
+    # Not earlier: a run that is refused must not leave a partition in which every asset of the mark has failed.
+    add_own_partition(context, Names.of(context.asset_key))
     run_context.workspace.prune(run.repository, run_context.settings.keep_runs, current=run.run_key)
     return stage.store_listing(run_context, run)

@@ -27,7 +27,8 @@ from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore, gc_sweep
-from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.names import OWN
+from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
@@ -66,6 +67,7 @@ def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
     @multi_asset(name="store_listing", **_shared(assets))
     def mark_on_emr(context: AssetExecutionContext, config: ListingConfig, settings: SettingsResource) -> Iterator[Any]:
         with failures_shown():
+            add_own_partition(context, OWN)
             yield from _results(context, gc_mark.name, config, settings)
 
     return mark_on_emr
