@@ -27,3 +27,20 @@ def human_seconds(seconds: float) -> str:
         return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration rounded to two units: ``3.6 s``, ``45 s``, ``3 min``, ``2 h 5 min``, ``24 h``, ``4 d``.
+
+    For ages and limits, which are often a round number of one unit.
+    """
+    if seconds < 100:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        days, hours = divmod(hours, 24)
+        return f"{days} d {hours} h" if hours else f"{days} d"
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

@@ -81,7 +81,7 @@ def test_merges_with_a_project_that_has_all_of_these_names_and_with_itself() -> 
     own_job = merged.resolve_job_def("lakefs_gc__gc_mark")
     assert {key.path[0] for key in own_job.asset_layer.executable_asset_keys} == {"lakefs_gc"}
     repository = merged.get_repository_def()
-    assert "24 hours" in str(repository.get_sensor_def("other__sweep_after_mark").description)
+    assert "24 h old" in str(repository.get_sensor_def("other__sweep_after_mark").description)
 
 
 def test_settings_of_a_file_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_two_code_locations_in_one_process_do_not_mix() -> None:
     common = [{"owner": f"team:{x}", "work_url": f"file:///{x}", "spark": {"spark.app.name": x}} for x in "ab"]
     first = build_definitions(Settings.model_validate(common[0] | {"sweep": sweep}))
     second = build_definitions(Settings.model_validate(common[1] | {"schedule": schedule}))
-    for definitions, letter, hours, cron in ((first, "a", "24 hours", "0 3 * * *"), (second, "b", "", "1 1 * * *")):
+    for definitions, letter, hours, cron in ((first, "a", "24 h", "0 3 * * *"), (second, "b", "", "1 1 * * *")):
         assert {owner for spec in specs(definitions).values() for owner in spec.owners} == {f"team:{letter}"}
         resources = definitions.resources or {}
         assert resources["parquet"].work_url == f"file:///{letter}"

@@ -22,6 +22,7 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.findings import Finding, Verdict
+from lakefs_gc.units import human_duration
 
 _PROBE_FOLDER = "_lakefs/retention/gc/"
 _SPACE = "space after deletes"
@@ -108,9 +109,9 @@ def _grace_period(server: LakeFSClient, settings: Settings) -> Finding:
         effective_hours = effective_min_age_seconds(settings.safety, grace_seconds) / 3600
     except LakeFSGCError as error:
         return _failed("grace period", error)
-    detail = f"{grace_seconds / 3600:g} h on the server; minimum age {effective_hours:g} h"
+    detail = f"{human_duration(grace_seconds)} on the server; minimum age {human_duration(effective_hours * 3600)}"
     if effective_hours != min_age_hours:
-        detail += f", raised from {min_age_hours:g} h"
+        detail += f", raised from {human_duration(min_age_hours * 3600)}"
     if effective_hours * 3600 < grace_seconds:
         return Finding(
             "grace period",

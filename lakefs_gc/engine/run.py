@@ -32,6 +32,7 @@ from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.units import human_duration
 
 _RUN_KEY = re.compile(rf"(?P<repository>{REPOSITORY_NAME})/(?P<run>[A-Za-z0-9][A-Za-z0-9._-]{{0,99}})")
 
@@ -325,8 +326,8 @@ def effective_min_age_seconds(safety: SafetyParameters, grace_period_seconds: in
     if "min_age_hours" not in safety.model_fields_set:
         return float(grace_period_seconds)
     raise SafetyError(
-        f"a minimum age of {safety.min_age_hours:g} h is below the server's grace period of "
-        f"{grace_period_seconds / 3600:g} h: uploaded objects that are not linked yet could be deleted",
+        f"a minimum age of {human_duration(min_age_seconds)} is below the server's grace period of "
+        f"{human_duration(grace_period_seconds)}: uploaded objects that are not linked yet could be deleted",
         remedy="Set a minimum age of at least the grace period. Only while no client uploads, pass --unsafe-min-age "
         "(unsafe_min_age in the UI) or set safety.allow_min_age_below_grace",
     )

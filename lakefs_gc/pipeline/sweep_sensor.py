@@ -44,6 +44,7 @@ from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.jobs import gc_sweep
 from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.pipeline.partitions import repository_tags
+from lakefs_gc.units import human_duration
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ def sweep_sensor(
         job=job,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
-        description=_DESCRIPTIONS[settings.policy].format(hours=settings.delay_hours),
+        description=_DESCRIPTIONS[settings.policy].format(delay=human_duration(settings.delay_hours * 3600)),
     )
     def sweep_after_mark(context: SensorEvaluationContext) -> SensorResult:
         cursor_before = SensorCursor.from_json(context.cursor)
@@ -193,7 +194,7 @@ def sweep_sensor(
 
 _DESCRIPTIONS = {
     "manual": "Starts the sweep of each approved mark.",
-    "after": "Starts the sweep of each mark that is approved or {hours:g} hours old.",
+    "after": "Starts the sweep of each mark that is approved or {delay} old.",
     "immediately": "Starts the sweep of each mark as soon as it is made.",
 }
 

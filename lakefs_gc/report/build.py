@@ -25,8 +25,8 @@ from lakefs_gc.report.page import (
     OutcomeRow,
     RunRow,
 )
-from lakefs_gc.report.words import at, duration, objects_of
-from lakefs_gc.units import human_bytes
+from lakefs_gc.report.words import at, objects_of
+from lakefs_gc.units import human_bytes, human_duration
 
 _SWEPT_PER_SECOND = (2_400, 14_000)
 """Objects that a sweep deletes in a second: on a store with a low limit of requests, and on a fast one (scale.md)."""
@@ -170,7 +170,9 @@ def _in_force(mark: Mark, facts: MarkFacts | None, standing: Standing) -> Iterat
     elif mark.is_ours:
         yield Fact("retention rules", "none, so everything that was ever committed is kept")
     if facts:
-        yield Fact("minimum age", f"{duration(facts.min_age_seconds)}: objects since {at(mark.cutoff)} are not marked")
+        yield Fact(
+            "minimum age", f"{human_duration(facts.min_age_seconds)}: objects since {at(mark.cutoff)} are not marked"
+        )
     protections = mark.run.get("protections")
     if mark.is_ours:
         yield Fact("protections", _protections(protections))
@@ -214,14 +216,14 @@ def _timing(mark: Mark, facts: MarkFacts | None) -> Iterator[Fact]:
     if facts and facts.ready_at and facts.ready_at > mark.created_at:
         yield Fact("earliest delete", f"{at(facts.ready_at)}, when every commit of the time of the mark has ended")
     if mark.sweep_policy != "manual":
-        delay = f", {mark.sweep_delay_hours:g} h after the mark" if mark.sweep_delay_hours else ""
+        delay = f", {human_duration(mark.sweep_delay_hours * 3600)} after the mark" if mark.sweep_delay_hours else ""
         yield Fact("policy", f"{mark.sweep_policy}: the sensor approves the mark{delay}, unless a check failed")
     if mark.candidates:
         slow, fast = (mark.candidates / rate + _SMALLEST_SWEEP_SECONDS for rate in _SWEPT_PER_SECOND)
-        span = dict.fromkeys((duration(fast), duration(slow)))
+        span = dict.fromkeys((human_duration(fast), human_duration(slow)))
         yield Fact("expected duration of the sweep", f"about {' to '.join(span)}")
     if facts:
-        yield Fact("duration of the mark", duration(facts.run_seconds))
+        yield Fact("duration of the mark", human_duration(facts.run_seconds))
 
 
 def _consequences(mark: Mark, facts: MarkFacts | None) -> Iterator[str]:

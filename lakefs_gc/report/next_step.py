@@ -11,7 +11,8 @@ from lakefs_gc.config import MANUAL
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import MarkFacts
 from lakefs_gc.report.page import NextState, NextStep
-from lakefs_gc.report.words import at, duration, objects_of
+from lakefs_gc.report.words import at, objects_of
+from lakefs_gc.units import human_duration
 
 
 class BackupState(StrEnum):
@@ -89,7 +90,7 @@ def _before_approval(mark: Mark, facts: MarkFacts | None, standing: Standing) ->
         return NextStep(NextState.policy, f"The policy sweeps this mark from {due}", detail, (approve,))
     if facts and facts.ready_at and facts.ready_at > standing.now:
         headline = f"Ready for approval; deletes from {at(facts.ready_at)} at the earliest"
-        wait = duration((facts.ready_at - standing.now).total_seconds())
+        wait = human_duration((facts.ready_at - standing.now).total_seconds())
         detail = f"{reviewed} You can approve now: the sweep then waits {wait} before it deletes."
         return NextStep(NextState.ready_later, headline, detail, (approve,))
     return NextStep(NextState.ready, "Ready for approval", reviewed, (approve,))
@@ -106,7 +107,7 @@ def why_empty(mark: Mark, facts: MarkFacts | None) -> str:
         return ""
     if facts is None or facts.funnel is None:
         return "0 marked."
-    funnel, age = facts.funnel, duration(facts.min_age_seconds)
+    funnel, age = facts.funnel, human_duration(facts.min_age_seconds)
     others = {
         f"newer than the cutoff (minimum age {age})": funnel.newer.objects,
         "kept": funnel.kept.objects,

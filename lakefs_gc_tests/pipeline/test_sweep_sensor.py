@@ -437,7 +437,7 @@ def test_sensor_starts_runs_of_the_sweep_job() -> None:
     definition = sweep_sensor(MANUAL)
     assert definition.job_name == "gc_sweep"
     assert definition.description
-    assert "6 hours" in str(sweep_sensor(AFTER).description)
+    assert "6 h old" in str(sweep_sensor(AFTER).description)
 
 
 def test_the_approval_of_a_part_starts_the_sweep_of_this_part(instance: DagsterInstance) -> None:

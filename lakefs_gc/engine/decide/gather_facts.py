@@ -19,6 +19,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.units import human_duration
 
 LESS_SAFE_IF_LARGER = (
     "max_clock_skew_seconds",
@@ -128,8 +129,8 @@ def lowered_settings(settings: Settings, run: GCRun | None = None) -> Iterator[L
     if run is not None and run.min_age_seconds < run.grace_period_seconds:
         yield LoweredSetting(
             "minimum age below the server's grace period",
-            f"{run.min_age_seconds / 3600:g} h",
-            f"{run.grace_period_seconds / 3600:g} h",
+            human_duration(run.min_age_seconds),
+            human_duration(run.grace_period_seconds),
         )
     if not safety.check_foreign_references:
         yield LoweredSetting("safety.check_foreign_references", "false", "true")

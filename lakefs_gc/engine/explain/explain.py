@@ -25,6 +25,7 @@ from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.addresses import UPLOAD_PART_REGEX, has_unrecognized_name, is_candidate_address
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.storage.base import ObjectInfo
+from lakefs_gc.units import human_duration
 
 Found = dict[str, list[Place]]
 
@@ -203,7 +204,7 @@ class Facts:
             min_age += LONGEST_UPLOAD
         until = info.last_modified + min_age
         if until > self.sources.now:
-            what = f"it is newer than the minimum age of {min_age.total_seconds() / 3600:g} hours"
+            what = f"it is newer than the minimum age of {human_duration(min_age.total_seconds())}"
             yield Keeper(KeptBy.TOO_NEW, what, "it is older than the minimum age then", until)
 
     def _looks_of_marks(self, marks: Sequence[Marking]) -> Iterable[str]:

@@ -19,6 +19,7 @@ from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.errors import ApprovalError, CorruptFileError
 from lakefs_gc.formats.durable_record import DurableRecord, Time, record
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
+from lakefs_gc.units import human_duration
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +173,8 @@ def refuse_without_person(mark: Mark, age: timedelta, safety: SafetyParameters) 
     if age + safety.two_clocks_apart < delay:
         raise ApprovalError(
             f"The policy of mark {mark.mark_id} of {mark.repository} waits until the mark is "
-            f"{mark.sweep_delay_hours:g} h old, and it is {age / timedelta(hours=1):.1f} h old on the store's clock",
+            f"{human_duration(delay.total_seconds())} old, and it is {human_duration(age.total_seconds())} old on the "
+            "store's clock",
             remedy=f"Wait. To sweep earlier: {remedy}",
         )
 

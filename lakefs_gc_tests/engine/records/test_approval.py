@@ -130,7 +130,7 @@ def test_what_a_policy_may_sweep_stands_in_the_mark() -> None:
         with pytest.raises(ApprovalError, match="only a person can approve"):
             refuse_without_person(replace(MARK, run=made_under), timedelta(days=400), SafetyParameters())
     after = replace(MARK, run={"sweep_policy": "after", "sweep_delay_hours": 24.0})
-    with pytest.raises(ApprovalError, match=r"waits until the mark is 24 h old, and it is 23\.0 h old"):
+    with pytest.raises(ApprovalError, match="waits until the mark is 24 h old, and it is 23 h old"):
         refuse_without_person(after, timedelta(hours=23), SafetyParameters())
     refuse_without_person(after, timedelta(hours=24), SafetyParameters())
     refuse_without_person(replace(MARK, run={"sweep_policy": "immediately"}), timedelta(0), SafetyParameters())

@@ -20,6 +20,7 @@ from lakefs_gc.storage.listing.inventory import Inventory, newest_inventory
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.units import human_duration
 
 _NUMBER = "number long"
 _REPORT = "file string, rows long, size_bytes long, strangers long, strangers_bytes long, records long"
@@ -37,7 +38,7 @@ def find_inventory(location: StoreLocation, namespace: str, now: datetime, max_a
     if not timedelta(0) <= age <= timedelta(hours=max_age_hours):
         raise SafetyError(
             f"The newest inventory report, {inventory.manifest}, began at {inventory.began_at.isoformat()}, "
-            f"{age.total_seconds() / 3600:.1f} h ago. The limit is {max_age_hours:g} h",
+            f"{human_duration(age.total_seconds())} ago. The limit is {human_duration(max_age_hours * 3600)}",
             remedy="Find out why the store writes no newer report, raise max_inventory_age_hours in [listing], or list "
             'the store itself with source = "store" in [listing]',
         )
