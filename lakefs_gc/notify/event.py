@@ -35,7 +35,8 @@ class Event:
     mark_id: str = ""
     dagster_run_id: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Values for programs, as JSON has them: digest, objects, bytes, failed checks, outcomes."""
+    """Values for programs, as JSON has them: digest, objects, bytes, outcomes, and of a mark what its page shows first:
+    failed checks, next step, time of the earliest sweep, funnel."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the event with values that JSON has."""

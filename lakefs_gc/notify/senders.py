@@ -7,9 +7,10 @@ import os
 import smtplib
 import ssl
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.message import EmailMessage
 from http.client import HTTPException
+from typing import Any
 from urllib.error import HTTPError
 
 from lakefs_gc.config import SMTP_PASSWORD_VARIABLE, NotifySettings
@@ -67,10 +68,25 @@ def message_of(settings: NotifySettings, event: Event) -> EmailMessage:
     mail = EmailMessage()
     mail["Subject"] = f"[lakefs-gc] {event.repository}: {event.kind.value.replace('_', ' ')}"
     mail["From"], mail["To"] = settings.email_from, ", ".join(settings.email_to)
-    facts = "\n".join(f"{name}: {value}" for name, value in event.facts.items())
+    facts = "\n".join(line for name, value in event.facts.items() for line in _lines(name, value))
     about = f"run: {event.run_key}\nmark: {event.mark_id}\nat: {event.at.isoformat(timespec='seconds')}"
     mail.set_content("\n\n".join(filter(None, (event.message, event.remedy, about, facts))) + "\n")
     return mail
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    """Yield a fact as lines of text: a list or a mapping with a line for each of its items."""
+    if not isinstance(value, list | Mapping):
+        yield f"{name}: {value}"
+        return
+    yield f"{name}:" if value else f"{name}: none"
+    for item in value.items() if isinstance(value, Mapping) else value:
+        if isinstance(item, tuple):
+            yield from (f"  {line}" for line in _lines(*item))
+        elif isinstance(item, Mapping):
+            yield f"  - {', '.join(f'{key}: {of_key}' for key, of_key in item.items() if of_key != '')}"
+        else:
+            yield f"  - {item}"
 
 
 def _mail(settings: NotifySettings, environment: Mapping[str, str], event: Event) -> None:

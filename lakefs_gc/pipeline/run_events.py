@@ -22,6 +22,7 @@ from lakefs_gc.engine.run import repository_of
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
+from lakefs_gc.units import human_duration
 
 _PARTITION_TAG = "dagster/partition"
 _OUTCOMES = ("_objects", "_bytes")
@@ -70,7 +71,7 @@ def _check_failed(mark: Mapping[str, Any], failed: list[AssetCheckEvaluation], c
         message=f"A check of mark {mark['mark_id']} failed, so the mark cannot be swept: {'; '.join(blocking)}",
         remedy="Correct the cause and mark again, or review the mark and override the check by name: "
         f"`lakefs-gc show {common['repository']} --mark {mark['mark_id']}`",
-        facts={**_numbers(mark), "failed_checks": checks},
+        facts={**_numbers(mark), "failed_checks": checks, **_page(mark)},
         **common,
     )
 
@@ -79,17 +80,19 @@ def _mark_waits(mark: Mapping[str, Any], warnings: list[AssetCheckEvaluation], c
     named = f"{common['repository']} --mark {mark['mark_id']}"
     policy = str(mark.get("sweep_policy", MANUAL))
     delay_hours = mark.get("sweep_delay_hours") or 0
-    then = (
-        "Its sweep waits for an approval"
-        if policy == MANUAL
-        else f"Its policy ({policy}) sweeps it {delay_hours:g} h after it was made"
-    )
+    then = f"{mark.get('next_headline', '')}. {mark.get('next_detail', '')}"
+    if not mark.get("next_headline"):  # a run of an earlier version
+        then = (
+            "Its sweep waits for an approval"
+            if policy == MANUAL
+            else f"Its policy ({policy}) sweeps it {human_duration(delay_hours * 3600)} after it was made"
+        )
     return Event(
         EventKind.mark_waits,
         mark_id=mark["mark_id"],
         message=f"Mark {mark['mark_id']} lists {mark['dagster/row_count']:,} objects ({mark['size']}). {then}",
         remedy=f"Review it: `lakefs-gc show {named}`. Then approve it in Dagster, or with `lakefs-gc approve {named}`",
-        facts={**_numbers(mark), "sweep_policy": policy, "failed_checks": _checks(warnings)},
+        facts={**_numbers(mark), "sweep_policy": policy, "failed_checks": _checks(warnings), **_page(mark)},
         **common,
     )
 
@@ -159,12 +162,30 @@ def _numbers(mark: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _page(mark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page of the mark shows first: the next step, from when a sweep deletes, and the funnel."""
+    facts: dict[str, Any] = {}
+    if state := mark.get("next_state"):
+        names = ("next_headline", "next_detail", "next_commands")
+        headline, detail, commands = (str(mark.get(name, "")) for name in names)
+        facts["next"] = {"state": state, "text": headline, "detail": detail, "commands": commands.splitlines()}
+    if ready_at := mark.get("ready_at"):
+        facts["ready_at"] = datetime.fromtimestamp(ready_at, UTC).isoformat()
+    steps = [name.removesuffix("_objects") for name in mark if name.endswith("_objects")]
+    facts["funnel"] = [
+        {"name": step, "objects": mark[f"{step}_objects"], "size_bytes": mark[f"{step}_bytes"]} for step in steps
+    ]
+    return facts
+
+
 def _checks(failed: list[AssetCheckEvaluation]) -> list[dict[str, str]]:
     return [
         {
             "name": check.check_name,
             "severity": check.severity.value,
-            "message": str(getattr(check.metadata.get("message"), "value", "")),
+            **{
+                name: str(getattr(check.metadata.get(name), "value", "")) for name in ("message", "meaning", "override")
+            },
         }
         for check in failed
     ]

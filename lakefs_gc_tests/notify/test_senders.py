@@ -6,6 +6,7 @@ import json
 import socketserver
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
@@ -15,7 +16,7 @@ import pytest
 from lakefs_gc.config import NotifySettings, Settings
 from lakefs_gc.errors import ConfigurationError, NotificationError
 from lakefs_gc.notify import Event, EventKind
-from lakefs_gc.notify.senders import build_notify
+from lakefs_gc.notify.senders import build_notify, message_of
 from lakefs_gc.pipeline.code_location import build_definitions
 
 EVENT = Event(
@@ -145,3 +146,19 @@ def test_the_code_location_has_the_sensor_if_somebody_is_to_be_notified() -> Non
 def test_settings_that_cannot_work_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NotifySettings.model_validate(values)
+
+
+def test_a_mail_shows_lists_as_lines() -> None:
+    facts = {
+        "objects": 2,
+        "next": {"text": "Ready for approval", "commands": ["lakefs-gc approve lake"]},
+        "failed_checks": [],
+        "funnel": [{"name": "listed", "objects": 5}, {"name": "marked", "objects": 2}],
+    }
+    text = message_of(
+        NotifySettings(email_to=("a@b.org",), email_from="c@d.org", smtp_host="m"), replace(EVENT, facts=facts)
+    )
+    assert text.get_content().endswith(
+        "objects: 2\nnext:\n  text: Ready for approval\n  commands:\n    - lakefs-gc approve lake\n"
+        "failed_checks: none\nfunnel:\n  - name: listed, objects: 5\n  - name: marked, objects: 2\n"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from lakefs_gc.component import build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
+from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc_tests.support.code_location import failure_of, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
-from lakefs_gc_tests.support.repository_with_garbage import GARBAGE
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 from lakefs_gc_tests.support.users_project import THEIRS, users_definitions
 
 NAMES = Names(("gc",))
@@ -71,6 +73,13 @@ def test_mark_approve_and_sweep_beside_the_users_own_assets(project: Project, re
     assert waits.facts["digest"] == mark["digest"]
     assert f"lists {GARBAGE} objects (24 B)" in waits.message
     assert "lakefs-gc approve lake --mark" in waits.remedy
+    following, funnel = waits.facts["next"], {step["name"]: step["objects"] for step in waits.facts["funnel"]}
+    assert following["text"] in waits.message
+    assert following["text"] in mark["what_now"].replace("\\", "")
+    assert [command for command in following["commands"] if mark["digest"] in command]
+    assert waits.facts["ready_at"] == datetime.fromtimestamp(mark["ready_at"], UTC).isoformat()
+    assert (funnel["marked"], funnel["listed"]) == (GARBAGE, LIVE + GARBAGE)
+    assert list(funnel)[:2] == ["listed", "live"], "in the order of the page"
     project.tick("notify")
     assert len(project.events) == 1, "each event is sent once"
 
@@ -112,5 +121,12 @@ def test_a_failed_check_is_one_event(project: Project, repository: LakeRepositor
     (failed,) = project.events
     assert failed.kind is EventKind.check_failed
     assert [check["name"] for check in failed.facts["failed_checks"]] == ["live_objects_exist"]
-    assert failed.facts["failed_checks"][0]["message"] in failed.message
+    (check,) = failed.facts["failed_checks"]
+    assert check["message"] in failed.message
+    assert (check["override"], check["meaning"]) == (
+        "--override live_objects_exist",
+        MEANINGS["live_objects_exist"],
+    )
+    assert failed.facts["next"]["state"] == "blocked"
+    assert "--override live_objects_exist" in failed.facts["next"]["commands"][0]
     assert f"lakefs-gc show lake --mark {failed.mark_id}" in failed.remedy
