@@ -12,6 +12,7 @@ from lakefs_gc.component import build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
+from lakefs_gc.pipeline.partitions import tags_of_new_partition
 from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc_tests.support.code_location import failure_of, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
@@ -33,9 +34,12 @@ class Project:
         self.cursors: dict[str, str] = {}
 
     def run(self, job: str, config: dict[str, Any] | None = None) -> ExecuteInProcessResult:
-        self.instance.add_dynamic_partitions(NAMES.name("gc_runs"), [RUN])
-        return self.definitions.resolve_job_def(NAMES.name(job)).execute_in_process(
-            run_config=config, partition_key=RUN, instance=self.instance, raise_on_error=False
+        definition = self.definitions.resolve_job_def(NAMES.name(job))
+        return definition.execute_in_process(
+            run_config=config,
+            tags=tags_of_new_partition(definition, RUN),
+            instance=self.instance,
+            raise_on_error=False,
         )
 
     def tick(self, sensor: str) -> SensorResult:
@@ -61,6 +65,7 @@ def test_mark_approve_and_sweep_beside_the_users_own_assets(project: Project, re
     made = project.run("gc_mark")
     assert made.success
     assert set(materialized(made)) == {*STAGES, "mark"}
+    assert list(project.instance.get_dynamic_partitions(NAMES.name("gc_runs"))) == [RUN], "the run adds it"
     mark = values(materialized(made)["mark"])
     assert mark["dagster/row_count"] == GARBAGE
     assert "  gc__sweep_approval:\n" in mark["what_now"], "it is pasted into the launchpad"
