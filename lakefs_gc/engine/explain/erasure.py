@@ -104,6 +104,11 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     paths_of: dict[str, set[str]] = {}
     for sighting in history.objects_at(paths):
         paths_of.setdefault(sighting.address, set()).add(sighting.path)
+    if history.ranges_not_read:
+        sources.looked_at.append(
+            f"{history.ranges_not_read:,} of these ranges were not read for the paths: their metaranges state a first "
+            "and a last path that exclude them"
+        )
     for address, places in _shown_now(sources, paths, unread).items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
     facts = Facts(sources, sorted(paths_of))

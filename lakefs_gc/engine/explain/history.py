@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
-from lakefs_gc.engine.workspace.history_index import HistoryIndex, Prints, fingerprints
+from lakefs_gc.engine.workspace.history_index import Bounds, HistoryIndex, Prints, fingerprints
 from lakefs_gc.errors import CorruptFileError, NamespaceError, ObjectNotFoundError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
@@ -60,6 +60,8 @@ class History:
     unread: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     """What ``objects_at`` found outside the namespace: a path, and the URL of its object."""
+    ranges_not_read: int = 0
+    """How many ranges ``objects_at`` did not read, because their metarange states that the paths are not in them."""
     ranges: list[str] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
     _numbers_of: dict[str, np.ndarray] = field(default_factory=dict)
@@ -107,7 +109,7 @@ class History:
             if isinstance(ranges, str):
                 missing.append((metarange, ranges))
             else:
-                self.index.add({}, {metarange: ranges})
+                self.index.add_metarange(metarange, ranges)
         for metarange in sorted(metaranges.keys() & files & self.index.ranges_of.keys()):
             ranges = self.index.ranges_of[metarange]
             numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in ranges]
@@ -147,12 +149,15 @@ class History:
             return []
         possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have(each, prints)]
         sightings = self._sightings(possible, entries_of)
-        self.index.add(new, {})
+        self.index.add(new)
         self.index.write(self._files)
         return sightings
 
     def objects_at(self, paths: Collection[str]) -> list[Sighting]:
-        """Return every object that a range has at one of ``paths``, or below one that ends in a slash."""
+        """Return every object that a range has at one of ``paths``, or below one that ends in a slash.
+
+        Does not read the ranges whose first and last path, as their metarange states them, exclude all of ``paths``.
+        """
         exact = pa.array([path.encode() for path in paths if not path.endswith("/")], pa.binary())
         prefixes = [path.encode() for path in paths if path.endswith("/")]
         outside: set[tuple[str, str]] = set()
@@ -171,7 +176,11 @@ class History:
             outside.update(_pairs(there.filter(pc.invert(paths_inside))))
             return _pairs(inside)
 
-        found = self._sightings([*self.ranges, *self.unreachable], entries_of) if paths else []
+        wanted = [path.encode() for path in paths]
+        # Without paths nothing is read. Files that no known commit names have no bounds, and are read.
+        possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have_path(each, wanted)]
+        found = self._sightings(possible, entries_of) if paths else []
+        self.ranges_not_read = len(self.ranges) + len(self.unreachable) - len(possible)
         self.outside = [f"{path}: {url}" for url, path in sorted(outside)]
         return found
 
@@ -251,9 +260,10 @@ class History:
         return (name for name in names if METADATA_ID.fullmatch(name))
 
 
-def _ranges_of(data: bytes, key: str) -> list[str]:
-    ranges: list[str] = read_metarange(data, key).column("range_id").to_pylist()
-    return ranges
+def _ranges_of(data: bytes, key: str) -> dict[str, Bounds]:
+    ranges = read_metarange(data, key)
+    range_ids, first, last = (ranges.column(name).to_pylist() for name in ("range_id", "min_key", "max_key"))
+    return dict(zip(range_ids, zip(first, last, strict=True), strict=True))
 
 
 def _pairs(entries: pa.RecordBatch) -> list[tuple[str, str]]:

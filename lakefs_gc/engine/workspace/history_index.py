@@ -1,8 +1,9 @@
 """The index of a history in the workspace, so that one object is explained without reading every range again.
 
-It has two kinds of rows, in Parquet files below ``_history_index/v1/<key>/``: for a range, a fingerprint of 32 bits for
-each of its addresses; for a metarange, the ids of its ranges. Both describe files that never change. A fingerprint can
-only cost a read: a range whose fingerprints have that of an address is read, and the address is compared.
+It has three kinds of rows, in Parquet files below ``_history_index/v2/<key>/``: for a range, a fingerprint of 32 bits
+for each of its addresses; for a metarange, the ids of its ranges; and again for a range, its first and last path, as a
+metarange states them. All describe files that never change. A fingerprint can only cost a read: a range whose
+fingerprints have that of an address is read, and the address is compared. So can the first and last path.
 
 The tasks of a run add the ranges that they read from the store, and a question adds what is still missing. The index
 may be removed at any time. A file of it that is damaged is ignored, and what it described is read again.
@@ -15,6 +16,7 @@ import logging
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +32,46 @@ from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = "_history_index/v1/"
+_FOLDER = "_history_index/v2/"
 _MOST_FILES = 12
 """More files than these are merged into one, without what the history no longer has."""
 _READ_BYTES = 16  # the end of an address differs most
 _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-_SCHEMA = pa.schema([("file_id", pa.string()), ("prints", pa.large_binary()), ("range_ids", pa.list_(pa.string()))])
+_SCHEMA = pa.schema(
+    [
+        ("file_id", pa.string()),
+        ("prints", pa.large_binary()),
+        ("range_ids", pa.list_(pa.string())),
+        ("min_key", pa.large_binary()),
+        ("max_key", pa.large_binary()),
+    ]
+)
 
 Prints = np.ndarray
 """The fingerprints of the addresses of a range: 32-bit numbers."""
+
+Bounds = tuple[bytes, bytes]
+"""The first and the last path of a range."""
+
+
+@dataclass
+class _Rows:
+    """Rows of the index: by range, by metarange, and by range."""
+
+    prints: dict[str, Prints] = field(default_factory=dict)
+    ranges_of: dict[str, list[str]] = field(default_factory=dict)
+    bounds: dict[str, Bounds] = field(default_factory=dict)
+
+    def only(self, kept: Collection[str]) -> _Rows:
+        """Return the rows of some files."""
+        return _Rows(
+            {file_id: each for file_id, each in self.prints.items() if file_id in kept},
+            {file_id: each for file_id, each in self.ranges_of.items() if file_id in kept},
+            {file_id: each for file_id, each in self.bounds.items() if file_id in kept},
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.prints or self.ranges_of or self.bounds)
 
 
 @dataclass
@@ -49,9 +82,9 @@ class HistoryIndex:
     folder: str
     prints: dict[str, Prints] = field(default_factory=dict)
     ranges_of: dict[str, list[str]] = field(default_factory=dict)
+    bounds: dict[str, Bounds] = field(default_factory=dict)
     _files: list[str] = field(default_factory=list)
-    _new_prints: dict[str, Prints] = field(default_factory=dict)
-    _new_ranges: dict[str, list[str]] = field(default_factory=dict)
+    _new: _Rows = field(default_factory=_Rows)
 
     @classmethod
     def read(cls, store: ObjectStore, known: KnownFolders) -> HistoryIndex:
@@ -73,11 +106,14 @@ class HistoryIndex:
             return
         self._files.append(key)
         for batch in table.to_batches():
-            for file_id, prints, ranges in zip(*(batch.column(name) for name in _SCHEMA.names), strict=True):
+            columns = (batch.column(name) for name in _SCHEMA.names)
+            for file_id, prints, ranges, min_key, max_key in zip(*columns, strict=True):
                 if prints.is_valid:
                     self.prints[file_id.as_py()] = np.frombuffer(prints.as_buffer(), np.uint32)
                 elif ranges.is_valid:
                     self.ranges_of[file_id.as_py()] = ranges.as_py()
+                elif min_key.is_valid and max_key.is_valid:
+                    self._widen(file_id.as_py(), (min_key.as_py(), max_key.as_py()))
 
     def may_have(self, file_id: str, wanted: Prints) -> bool:
         """Return whether a range may have an address with one of the fingerprints. True for one not in the index."""
@@ -88,30 +124,54 @@ class HistoryIndex:
             return bool(np.isin(wanted, prints).any())
         return any(bool((prints == each).any()) for each in wanted)
 
-    def add(self, prints: Mapping[str, Prints], ranges_of: Mapping[str, list[str]]) -> None:
-        """Add ranges and metaranges that were read. ``write`` makes them durable."""
-        self._new_prints |= prints
-        self._new_ranges |= ranges_of
+    def may_have_path(self, file_id: str, paths: Collection[bytes]) -> bool:
+        """Return whether a range may have one of ``paths``, or one below a path that ends in a slash.
+
+        True for a range not in the index.
+        """
+        if file_id not in self.bounds:
+            return True
+        first, last = self.bounds[file_id]
+        # Everything below a path sorts after it, and before everything else that sorts after it.
+        return any(path <= last and (first[: len(path)] if path.endswith(b"/") else first) <= path for path in paths)
+
+    def add(self, prints: Mapping[str, Prints]) -> None:
+        """Add ranges that were read. ``write`` makes them durable."""
+        self._new.prints |= prints
         self.prints |= prints
-        self.ranges_of |= ranges_of
+
+    def add_metarange(self, metarange_id: str, bounds: Mapping[str, Bounds]) -> None:
+        """Add a metarange that was read, with the bounds of its ranges in their order. ``write`` makes it durable."""
+        self.ranges_of[metarange_id] = self._new.ranges_of[metarange_id] = list(bounds)
+        for range_id, each in bounds.items():
+            if self._widen(range_id, each):
+                self._new.bounds[range_id] = self.bounds[range_id]
+
+    def _widen(self, range_id: str, bounds: Bounds) -> bool:
+        """Make the bounds of a range include ``bounds``, and return whether that changed them.
+
+        All metaranges state the same. If they do not, a range is read rather than left out.
+        """
+        known = self.bounds.get(range_id, bounds)
+        wider = min(known[0], bounds[0]), max(known[1], bounds[1])
+        if self.bounds.get(range_id) == wider:
+            return False
+        self.bounds[range_id] = wider
+        return True
 
     def write(self, existing: Collection[str]) -> None:
         """Write what was added. ``existing`` are the metadata files of the namespace. A failure is only logged."""
         merges = len(self._files) >= _MOST_FILES
-        if not (self._new_prints or self._new_ranges or merges):
+        if not (self._new or merges):
             return
-        prints, ranges_of = self._new_prints, self._new_ranges
-        if merges:
-            kept = set(existing)
-            prints = {file_id: each for file_id, each in self.prints.items() if file_id in kept}
-            ranges_of = {file_id: each for file_id, each in self.ranges_of.items() if file_id in kept}
+        rows = _Rows(self.prints, self.ranges_of, self.bounds).only(set(existing)) if merges else self._new
         try:
-            _write(self.store, self.folder, prints, ranges_of)
+            _write(self.store, self.folder, rows)
             if merges:
                 self.store.delete_many(self._files)
         except StorageError as error:
             logger.warning("the index of the history cannot be written: %s", error.message)
-        self._new_prints, self._new_ranges = {}, {}
+        self._new = _Rows()
 
 
 class RunIndex:
@@ -134,7 +194,7 @@ class RunIndex:
         """Write what was added. A failure is only logged: the next question reads these ranges again."""
         if self._prints:
             try:
-                _write(worker_store(self._cache.location), _folder_of(self._known), self._prints, {})
+                _write(worker_store(self._cache.location), _folder_of(self._known), _Rows(self._prints))
             except StorageError as error:
                 logger.warning("the index of the history cannot be written: %s", error.message)
 
@@ -145,14 +205,19 @@ def _folder_of(known: KnownFolders) -> str:
     return f"{_FOLDER}{hashlib.sha256(meaning.encode()).hexdigest()[:32]}/"
 
 
-def _write(store: ObjectStore, folder: str, prints: Mapping[str, Prints], ranges_of: Mapping[str, list[str]]) -> None:
-    columns = [
-        pa.array([*prints, *ranges_of], pa.string()),
-        pa.array(
-            [*(each.tobytes() for each in prints.values()), *(None for _ in ranges_of)], _SCHEMA.field("prints").type
-        ),
-        pa.array([*(None for _ in prints), *ranges_of.values()], _SCHEMA.field("range_ids").type),
+def _write(store: ObjectStore, folder: str, rows: _Rows) -> None:
+    by_kind: tuple[dict[str, Any], ...] = (
+        {file_id: each.tobytes() for file_id, each in rows.prints.items()},
+        rows.ranges_of,
+        {file_id: first for file_id, (first, _) in rows.bounds.items()},
+    )
+    file_ids = [file_id for kind in by_kind for file_id in kind]
+    values = [
+        [value for other in by_kind for value in (kind.values() if other is kind else [None] * len(other))]
+        for kind in by_kind
     ]
+    last = [*[None] * (len(file_ids) - len(rows.bounds)), *(last for _, last in rows.bounds.values())]
+    columns = [pa.array(column, each.type) for column, each in zip((file_ids, *values, last), _SCHEMA, strict=True)]
     content = parquet_bytes(
         pa.record_batch(columns, schema=_SCHEMA),
         compression="none",

@@ -132,6 +132,51 @@ def test_many_files_are_merged(
     assert [address for address, _ in found(history, keys)] == sorted(keys)
 
 
+def test_only_the_ranges_that_may_have_a_path_are_read(
+    repository: LakeRepository, read: Read, index_store: ObjectStore
+) -> None:
+    at = {f"{folder}/{name}": repository.put(f"{folder}/{name}") for folder in "ac" for name in "xy"}
+    repository.commit()
+    for path in at:
+        repository.delete(path)
+    b = repository.put("b/z")
+    repository.commit()
+    history, reads = read()
+    metaranges = len(reads)
+    assert found(history, [b]) == [(b, "b/z")]
+    before = len(reads)
+    assert [sighting.address for sighting in history.objects_at(["a/x"])] == [at["a/x"]]
+    assert (len(reads), history.ranges_not_read) == (before, 1), "the same file, which also has c/y, and nothing else"
+    history, reads = read()
+    assert not reads
+    assert (history.objects_at(["d", "0/", "c/z"]), dict(reads)) == ([], {})
+    assert [sighting.path for sighting in history.objects_at(["b/"])] == ["b/z"]
+    assert [sighting.path for sighting in history.objects_at(["a/", "c/y"])] == ["a/x", "a/y", "c/y"]
+    # Without the index, the metaranges are read again, and the answer is the same.
+    index_store.delete_many(files_of(index_store))
+    history, reads = read()
+    assert (len(reads), [sighting.path for sighting in history.objects_at(["b/"])]) == (metaranges, ["b/z"])
+
+
+_KEYS = st.text("ab/\u00ff", min_size=1, max_size=4)
+
+
+@given(st.sets(_KEYS, min_size=1), st.sets(_KEYS, min_size=1))
+def test_bounds_exclude_only_what_is_not_there(keys: set[str], paths: set[str]) -> None:
+    encoded = sorted(key.encode() for key in keys)
+    index = HistoryIndex(open_store(StoreLocation("file:///tmp")), "")
+    index.add_metarange("metarange", {"range": (encoded[0], encoded[-1])})
+    wanted = [path.encode() for path in paths]
+    there = [key for key in encoded for path in wanted if key == path or (path.endswith(b"/") and key.startswith(path))]
+    assert index.may_have_path("range", wanted) or not there
+    assert index.may_have_path("another", wanted)
+    # Nothing after the last key, or before the first, can be in it.
+    assert not index.may_have_path("range", [encoded[-1] + b"x"])
+    # A metarange that states otherwise makes it more likely to be read, never less.
+    index.add_metarange("wrong", {"range": (b"b", b"b")})
+    assert index.may_have_path("range", wanted) or not there
+
+
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(["a" * 16, "b" * 15])))
 def test_a_fingerprint_depends_on_the_address_alone(addresses: list[str]) -> None:
     alone = [int(fingerprints(pa.array([address]))[0]) for address in addresses]
