@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
-from lakefs_gc_tests.mutants.unknown import addresses, approvals, evidence, google, metadata, sweeping
+from lakefs_gc_tests.mutants.unknown import addresses, answers, approvals, evidence, google, metadata, sweeping
 
 _RULES_1_TO_11 = (
     never(
@@ -374,4 +374,5 @@ MUTANTS = (
     *approvals.MUTANTS,
     *sweeping.MUTANTS,
     *google.MUTANTS,
+    *answers.MUTANTS,
 )
