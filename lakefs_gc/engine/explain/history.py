@@ -111,8 +111,8 @@ class History:
             else:
                 self.index.add_metarange(metarange, ranges)
         for metarange in sorted(metaranges.keys() & files & self.index.ranges_of.keys()):
-            ranges = self.index.ranges_of[metarange]
-            numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in ranges]
+            of_metarange = self.index.ranges_of[metarange]
+            numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in of_metarange]
             self._numbers_of[metarange] = np.array(numbers, np.int64)
         self.ranges = list(number_of)
         self.unreachable = sorted(files - number_of.keys() - metaranges.keys())
