@@ -1,10 +1,10 @@
-"""Refuses an approval in the launch that made the mark: no person has reviewed such a mark."""
+"""Refuses what must not follow in one launch: the approval of its own mark, and the restore of its own backup."""
 
 from __future__ import annotations
 
 from dagster import AssetExecutionContext, AssetKey, AssetRecordsFilter, DagsterInstance, DagsterRun
 
-from lakefs_gc.errors import ApprovalError
+from lakefs_gc.errors import ApprovalError, BackupError
 
 _BACKFILL_TAGS = ("dagster/backfill", "dagster/root_backfill_id")
 
@@ -14,16 +14,35 @@ def refuse_mark_of_same_launch(context: AssetExecutionContext, mark: AssetKey) -
 
     "Materialize all" is such a launch. So is its re-execution, which Dagster's daemon may start automatically.
     """
-    records = context.instance.fetch_materializations(
-        AssetRecordsFilter(asset_key=mark, asset_partitions=[context.partition_key]), limit=1
-    ).records
-    if records and not _launch_ids(context.instance, records[0].run_id).isdisjoint(_launch_ids_of(context.run)):
+    if _is_of_same_launch(context, mark):
         raise ApprovalError(
             f"The mark of {context.partition_key} was made in this run, or in a run that this run re-executes. No "
             "person has reviewed it",
             remedy="review the metadata of mark, then materialize only sweep_approval for this partition. Re-executing "
             "this run approves nothing",
         )
+
+
+def refuse_backup_of_same_launch(context: AssetExecutionContext, backup: AssetKey) -> None:
+    """Raise ``BackupError`` if the launch that requests this restore also made the backup.
+
+    "Materialize all" of the group is such a launch, of a person who wants a backup. A restore would void the approval.
+    """
+    if _is_of_same_launch(context, backup):
+        raise BackupError(
+            f"The backup of {context.partition_key} was made in this run, so its objects exist. Nothing was restored",
+            remedy="To restore after a sweep, materialize only restore for this partition",
+        )
+
+
+def _is_of_same_launch(context: AssetExecutionContext, asset: AssetKey) -> bool:
+    """Return whether the launch of this run also made the newest materialization of an asset in this partition."""
+    records = context.instance.fetch_materializations(
+        AssetRecordsFilter(asset_key=asset, asset_partitions=[context.partition_key]), limit=1
+    ).records
+    return bool(records) and not _launch_ids(context.instance, records[0].run_id).isdisjoint(
+        _launch_ids_of(context.run)
+    )
 
 
 def _launch_ids(instance: DagsterInstance, run_id: str) -> set[str]:

@@ -208,25 +208,25 @@ def restore_metadata(result: RestoreResult, backup: Backup, prefix: str) -> Meta
     ]
     return {
         "outcomes": table(outcomes),
-        "still_missing": table([{"what": what, "objects": objects} for what, objects in _still_missing(result)]),
+        "still_missing": table([{"objects": objects, "what": what} for what, objects in _still_missing(result)]),
         **({"errors": table(result.errors)} if result.errors else {}),
         "proof": table(
             [
-                {"proof": "compared with the checksum of the backup", "objects": result.checksums_compared},
-                {"proof": "of these, read through lakeFS", "objects": result.read_through_lakefs},
-                {"proof": "of these, shown by no commit", "objects": result.shown_by_no_commit},
+                {"objects": result.checksums_compared, "proof": "compared with the checksum of the backup"},
+                {"objects": result.read_through_lakefs, "proof": "of these, read through lakeFS"},
+                {"objects": result.shown_by_no_commit, "proof": "of these, shown by no commit"},
             ]
         ),
-        **{f"{name}_objects": objects for name, objects in result.objects.items()},
-        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
-        "missing_objects": result.missing,
-        "checksums_compared": result.checksums_compared,
-        "mark_id": result.mark_id,
-        **({"prefix": MetadataValue.text(prefix)} if prefix else {}),
         "digest": MetadataValue.text(result.digest),
         "record": MetadataValue.text(result.record_url),
+        "mark_id": result.mark_id,
+        **({"prefix": MetadataValue.text(prefix)} if prefix else {}),
         "backup_digest": MetadataValue.text(backup.digest),
         "mark_digest": MetadataValue.text(backup.mark_digest),
+        "missing_objects": result.missing,
+        "checksums_compared": result.checksums_compared,
+        **{f"{name}_objects": objects for name, objects in result.objects.items()},
+        **{f"{name}_bytes": size_bytes for name, size_bytes in result.size_bytes.items()},
     }
 
 

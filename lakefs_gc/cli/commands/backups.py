@@ -43,6 +43,7 @@ def restore(
             f"read through lakeFS: {restored.read_through_lakefs}; "
             f"verified in the store, because no commit shows them: {restored.shown_by_no_commit}"
         )
+        out.say(f"digest of the result: {restored.digest}, in {restored.record_url}")
         out.show_errors(restored.errors)
 
     out.result(facts, show_tables)

@@ -125,7 +125,7 @@ def lowered_settings(settings: Settings, run: GCRun | None = None) -> Iterator[L
         for name in names:
             value, usual = getattr(safety, name), getattr(default, name)
             if sign * (value - usual) > 0:
-                yield LoweredSetting(f"safety.{name}", f"{value:g}", f"{usual:g}")
+                yield LoweredSetting(f"safety.{name}", *(_text(name, each) for each in (value, usual)))
     if run is not None and run.min_age_seconds < run.grace_period_seconds:
         yield LoweredSetting(
             "minimum age below the server's grace period",
@@ -145,3 +145,7 @@ def lowered_settings(settings: Settings, run: GCRun | None = None) -> Iterator[L
         yield LoweredSetting("sweep.policy", sweep.policy, usual.policy)
     if sweep.delete_versions:
         yield LoweredSetting("sweep.delete_versions", "true", "false")
+
+
+def _text(name: str, value: float) -> str:
+    return human_duration(value * 3600) if name.endswith("_hours") else f"{value:g}"

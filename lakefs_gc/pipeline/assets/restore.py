@@ -11,6 +11,8 @@ from lakefs_gc.errors import RestoreIncompleteError
 from lakefs_gc.pipeline.assets.backup import backup
 from lakefs_gc.pipeline.assets.sweep import sweep
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
+from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
+from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
@@ -41,6 +43,7 @@ def restore(
     approval of the mark becomes void. The same as `lakefs-gc restore`.
     """
     refuse_second_run(context)
+    refuse_backup_of_same_launch(context, Names.of(context.asset_key).key("backup"))
     run_context = engine.context()
     run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
     mark_id = config.mark_id or mark_id_of_run(context.partition_key, run_context.workspace)

@@ -27,6 +27,7 @@ from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.emr.clients import RemoteJobs
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore, gc_sweep
+from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import OWN
 from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
@@ -101,6 +102,7 @@ def _restore(asset: AssetsDefinition) -> AssetsDefinition:
         context: AssetExecutionContext, config: RestoreConfig, settings: SettingsResource
     ) -> Iterator[Any]:
         with failures_shown():
+            refuse_backup_of_same_launch(context, OWN.key("backup"))
             yield from _results(context, gc_restore.name, config, settings)
 
     return restore_on_emr

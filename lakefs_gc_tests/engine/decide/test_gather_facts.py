@@ -102,9 +102,15 @@ def test_facts_of_another_mark_or_damaged_ones_are_not_shown(spark: SparkSession
 
 def test_settings_that_lower_safety_are_named() -> None:
     assert list(lowered_settings(Settings())) == []
-    safety = SafetyParameters(longest_commit_minutes=0, max_marked_share=0.9, head_sample_objects=1000)
+    safety = SafetyParameters(
+        longest_commit_minutes=0, max_marked_share=0.9, head_sample_objects=1000, min_age_hours=2 / 3600
+    )
     lowered = {setting.name: (setting.value, setting.default) for setting in lowered_settings(Settings(safety=safety))}
-    assert lowered == {"safety.longest_commit_minutes": ("0", "10"), "safety.max_marked_share": ("0.9", "0.5")}
+    assert lowered == {
+        "safety.longest_commit_minutes": ("0", "10"),
+        "safety.max_marked_share": ("0.9", "0.5"),
+        "safety.min_age_hours": ("2 s", "24 h"),
+    }
     read_less = SafetyParameters(check_foreign_references=False, repositories_not_read=("other",))
     names = {setting.name for setting in lowered_settings(Settings(safety=read_less))}
     assert names == {"safety.check_foreign_references", "safety.repositories_not_read"}

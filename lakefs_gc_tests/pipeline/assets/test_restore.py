@@ -45,8 +45,11 @@ def test_what_was_swept_comes_back_with_its_proof(
     assert _refusal(location)[0] == InputOrderError.__name__, "the partition has no mark"
     assert location.run("gc_mark", RUN).success
     assert _refusal(location)[0] == BackupError.__name__, "the mark has no backup"
-    for job in ("gc_backup", "gc_approve", "gc_sweep"):
-        assert (location.approve(RUN) if job == "gc_approve" else location.run(job, RUN)).success
+    # Somebody who wants a backup presses "Materialize all" of the group.
+    both = location.materialize(RUN, "backup", "restore")
+    assert "was made in this run" in failure_of(both, "restore")["description"]
+    assert location.approve(RUN).success
+    assert location.run("gc_sweep", RUN).success, "the approval is not void"
     assert len(repository.objects()) == LIVE
 
     with pytest.raises(DagsterInvalidConfigError, match='unexpected config entry "prefixes"'):
