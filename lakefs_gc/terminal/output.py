@@ -39,10 +39,11 @@ class Output:
     def __init__(self, *, as_json: bool = False, log_json: bool = False, verbose: bool = False) -> None:
         self.as_json = as_json
         self._log_json = log_json
-        # No emoji: `:100:` is part of a key. Without a terminal, lines are not folded at rich's default of 80 columns.
+        # No Jupyter: rich would need ipywidgets, and make each line an output of the cell. No emoji: `:100:` is part of
+        # a key. Without a terminal, lines are not folded at rich's default of 80 columns.
         width = None if sys.stdout.isatty() else _PLAIN_WIDTH
-        self._out = Console(highlight=False, emoji=False, soft_wrap=True, width=width)
-        self._err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True, width=width)
+        self._out = Console(force_jupyter=False, highlight=False, emoji=False, soft_wrap=True, width=width)
+        self._err = Console(force_jupyter=False, stderr=True, highlight=False, emoji=False, soft_wrap=True, width=width)
         # With JSON on standard output, text for people goes to standard error.
         self._people = self._err if as_json else self._out
         configure_logging(self._err, as_json=log_json, verbose=verbose)

@@ -72,3 +72,15 @@ def test_what_only_reads_marks_does_not_load_dagster() -> None:
     code = "import sys, lakefs_gc.cli.mark_reports; print('dagster' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
+
+
+def test_in_a_notebook_progress_is_text(monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
+    """Without ipywidgets, rich would warn at each refresh, and each line would be an output of the cell."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    displayed: list[object] = []
+    monkeypatch.setattr("rich.jupyter.display", lambda *shown: displayed.append(shown))
+    out = Output(as_json=True)
+    with out.progress("forecasting lake"):
+        out.say("one line")
+    assert displayed == []
+    assert not [warning for warning in recwarn if "ipywidgets" in str(warning.message)]
