@@ -23,10 +23,9 @@ from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, not_marked_facts, unr
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.history_index import RunIndex
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import is_local
@@ -95,7 +94,7 @@ def _with_reason(context: RunContext, run: GCRun, left: DataFrame, active_ranges
     )
     files = inactive.select(F.lit(run.store.folder_url).alias("store_url"), "range_id")
     located = cache.locate(spark, files, cores=cores)
-    read = in_arrow(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED)
+    read = in_files(located, _read_inactive(run.known_folders, cache, cores), schemas.UNCOMMITTED, cores)
     once_committed = read.distinct().withColumn("reason", F.lit(schemas.EXPIRED))
     return left.join(once_committed, "address", "left").fillna(schemas.NEVER_COMMITTED, "reason")
 

@@ -19,9 +19,8 @@ from lakefs_gc.engine.decide.heads import Heads, branches_by_metarange, head_ran
 from lakefs_gc.engine.records.check import Unknown
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
 from lakefs_gc.formats.ranges import read_range
@@ -132,7 +131,7 @@ def _own_paths(context: RunContext, run: GCRun, heads: Heads) -> list[tuple[str,
     ranges = head_ranges_of(context, run, branches)
     cache, cores = context.workspace.range_cache, context.cores
     located = locate(context, run, ranges.select("range_id").distinct(), "range_id")
-    paths = in_arrow(located, _read_own_paths(run.known_folders, cache, cores), "range_id string, path binary")
+    paths = in_files(located, _read_own_paths(run.known_folders, cache, cores), "range_id string, path binary", cores)
     with driver_errors():
         rows = paths.join(ranges, "range_id").select("metarange_id", "path").limit(_PATHS_SAMPLED).collect()
     return [(branches[row["metarange_id"]][0], bytes(row["path"])) for row in rows]

@@ -11,9 +11,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.formats.ranges import read_metarange
 
 HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
@@ -40,7 +39,7 @@ def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]
     """Return the ranges of these metaranges. Columns: ``HEAD_RANGES``."""
     metaranges = local_rows(context.spark, [(metarange_id,) for metarange_id in metarange_ids], "metarange_id string")
     located = locate(context, run, metaranges, "metarange_id")
-    return in_arrow(located, _read_metaranges(context.workspace.range_cache, context.cores), HEAD_RANGES)
+    return in_files(located, _read_metaranges(context.workspace.range_cache, context.cores), HEAD_RANGES, context.cores)
 
 
 def locate(context: RunContext, run: GCRun, files: DataFrame, column: str) -> DataFrame:

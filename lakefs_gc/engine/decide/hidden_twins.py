@@ -43,7 +43,7 @@ from lakefs_gc.engine.spark.compat import try_url_decode
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import ServerError
 from lakefs_gc.formats.ranges import read_range
@@ -72,6 +72,7 @@ _CONTENTS = StructType([StructField("address", StringType()), StructField("size"
 _ROWS_TO_SUM = 250_000  # contents, about 15 MB
 _CALLS_AT_ONCE = 16
 _TASKS_PER_CORE = 4
+_FEW_OBJECTS = 3_000  # by as many HEAD requests a small run is slower in its one process than by workers
 _MD5 = r"\A[0-9a-f]{32}\z"
 
 
@@ -172,7 +173,7 @@ def _paths(head_ranges: DataFrame, wanted: ValueFilter, search: TwinSearch) -> D
     read = _read_paths(
         search.context.workspace.range_cache, search.context.cores, wanted, search.any_size, search.max_lookups
     )
-    return in_arrow(located, read, _PATHS)
+    return in_files(located, read, _PATHS, search.context.cores)
 
 
 @worker
@@ -238,8 +239,9 @@ def _md5_of(e_tags: pa.StringArray) -> pa.StringArray:
 
 def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``_CONTENTS``."""
-    asked = spread(unreferenced.select("address", "size"), search.context.cores * _TASKS_PER_CORE)
-    return in_arrow(asked, _ask_for_md5(search.run.store), _CONTENTS)
+    tasks = search.context.cores * _TASKS_PER_CORE
+    asked = spread(unreferenced.select("address", "size"), tasks)
+    return in_arrow(asked, _ask_for_md5(search.run.store), _CONTENTS, most=_FEW_OBJECTS, tasks=tasks)
 
 
 @worker

@@ -109,7 +109,8 @@ def parse_schema(ddl: str) -> StructType:
 def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> DataFrame:
     """Return an Arrow table as a DataFrame. Its columns must be those of ``arrow_schema``."""
     # Spark takes a batch without rows for the end of the table, so all rows after it would be lost.
-    table = pa.Table.from_batches([batch for batch in table.to_batches() if batch.num_rows], table.schema)
+    filled = [batch for batch in table.to_batches() if batch.num_rows]
+    table = pa.Table.from_batches(filled, table.schema) if filled else table.schema.empty_table()
     if spark_version() >= (4, 0):
         return spark.createDataFrame(table, struct)
     # Spark 3.5 has no public function for this: it sends pandas' DataFrames so.

@@ -36,9 +36,14 @@ class SweepResult:
     outcomes: dict[str, Outcome]
     only: Scope = Scope.all
 
-    def to_json(self, ended_at: datetime) -> bytes:
-        """Return the content of the summary that a sweep writes beside the mark."""
-        content = {"mark_id": self.mark_id, "ended_at": ended_at.isoformat(), "only": self.only.value}
+    def to_json(self, began_at: datetime, ended_at: datetime) -> bytes:
+        """Return the content of the summary that a sweep writes beside the mark.
+
+        ``began_at`` is the time that its records in the ledger have, on the store's clock. ``ended_at`` is on the clock
+        of this machine.
+        """
+        times = {"began_at": began_at.isoformat(), "ended_at": ended_at.isoformat()}
+        content = {"mark_id": self.mark_id, **times, "only": self.only.value}
         outcomes = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
         return json.dumps(content | {"outcomes": outcomes}, indent=2).encode()
 

@@ -41,7 +41,6 @@ from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, r
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
-from lakefs_gc.engine.workspace.range_cache import has_little_metadata
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.addresses import ADDRESS_READING, ADDRESSES_READ_AS
@@ -144,21 +143,17 @@ def second_look_at(
     recorded = protections_from_json(mark.run.get("protections"))
     safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
     seen = seen_at_mark(context, run, mark)
-    is_small = seen is not None and _is_small(context, run, mark)
+    is_small = seen is not None and _is_small(context, mark)
     return SecondLook(context.with_safety(safety), run, seen, accepted, any_size, is_small=is_small)
 
 
-def _is_small(context: RunContext, run: GCRun, mark: Mark) -> bool:
-    """Return whether the run of a mark was small, and its second look has as little to read.
-
-    How fast a look is depends on the answer, and nothing else.
-    """
+def _is_small(context: RunContext, mark: Mark) -> bool:
+    """Return whether the run of a mark was small. How fast a look is depends on the answer, and nothing else."""
     try:
         listing = context.workspace.manifest(mark.run["run_key"], "store_listing")
     except InputOrderError:
         return False
-    was_small = listing.facts.get(IS_SMALL) is True and mark.candidates <= SMALL_RUN_OBJECTS
-    return was_small and has_little_metadata(context.open_store(run.store))
+    return listing.facts.get(IS_SMALL) is True and mark.candidates <= SMALL_RUN_OBJECTS
 
 
 class SecondLook:

@@ -103,7 +103,7 @@ def sweep(
     if kept := result.outcomes[ledger.NOT_BACKED_UP].objects:
         logger.warning("mark %s: kept %s objects of which the backup has no copy", mark.mark_id, f"{kept:,}")
     context.open_store(run.store).put(
-        MarkPaths.of(mark.mark_id).sweep_summary_of(only), result.to_json(context.clock())
+        MarkPaths.of(mark.mark_id).sweep_summary_of(only), result.to_json(run.started_at, context.clock())
     )
     facts = {"mark_id": mark.mark_id, "digest": mark.digest, "only": only.value, "looks": passes.looks}
     return StageOutput(recorded, began_at, facts), result

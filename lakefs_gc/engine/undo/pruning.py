@@ -99,7 +99,7 @@ def _kept_since(
             other
             for other, at in swept.items()
             if at > record.written_at
-            or (at == record.written_at and _ended_at(namespace, paths.sweep_summary_of(other)) >= record.began_at)
+            or (at == record.written_at and _began_at(namespace, paths.sweep_summary_of(other)) >= record.began_at)
         ]
         if not is_swept(only, ended):
             return None  # a later sweep has not ended
@@ -129,13 +129,14 @@ def _newest_records(store: ObjectStore, folder: str) -> dict[Scope, _Record]:
     return newest
 
 
-def _ended_at(store: ObjectStore, summary: str) -> str:
-    """Return when a sweep ended (``ledger.SEQUENCE_FORMAT``); empty if its summary does not say.
+def _began_at(store: ObjectStore, summary: str) -> str:
+    """Return when a sweep that ended began (``ledger.SEQUENCE_FORMAT``); empty if its summary does not say.
 
-    A store may give two files the same time: up to a second apart, or as far as a file system's clock ticks.
+    A store may give two files the same time: up to a second apart, or as far as a file system's clock ticks. Then the
+    times at which sweeps began decide, because all of them are on the store's clock.
     """
-    ended_at = read_json_object(store.read(summary), summary, "the summary of a sweep").get("ended_at")
-    return f"{datetime.fromisoformat(ended_at):{SEQUENCE_FORMAT}}" if ended_at else ""
+    began_at = read_json_object(store.read(summary), summary, "the summary of a sweep").get("began_at")
+    return f"{datetime.fromisoformat(began_at):{SEQUENCE_FORMAT}}" if began_at else ""
 
 
 def _remove(store: ObjectStore, paths: BackupPaths) -> None:

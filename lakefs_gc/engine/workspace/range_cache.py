@@ -25,14 +25,13 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.scale import in_arrow, spread
+from lakefs_gc.engine.spark.scale import Work, in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.parquet import parquet_bytes
@@ -44,8 +43,10 @@ logger = logging.getLogger(__name__)
 
 METADATA_FOLDER = "_lakefs/"
 
-_LITTLE_METADATA_BYTES = 16 * 1024**2
-"""The most bytes of ranges and metaranges in the store of a small run."""
+_FEW_FILES = 250
+"""The most files that the process of a small run reads at once. Workers need as long to start."""
+_MOST_TASKS = 16
+"""In a small run. Each task may write the same addresses again, and the process of the run reads all of them."""
 
 INDEX_FILE = pa.schema(
     [
@@ -144,6 +145,11 @@ class RangeCache:
         return sorted(packs.keys() & indexes.keys() - dropped)
 
 
+def in_files(located: DataFrame, work: Work, schema: StructType | str, cores: int) -> DataFrame:
+    """Return ``in_arrow`` for work that calls ``read_through`` on the files of ``locate``."""
+    return in_arrow(located, work, schema, most=_FEW_FILES, tasks=min(cores * _TASKS_PER_CORE, _MOST_TASKS))
+
+
 def read_through(
     batches: Batches, cache: RangeCache, cores: int, decode: Callable[[bytes, str, Row], Decoded | None]
 ) -> Iterator[tuple[Row, Decoded]]:
@@ -191,17 +197,6 @@ def read_through(
             writer.skipped_bytes,
             cache.max_bytes,
         )
-
-
-def has_little_metadata(store: ObjectStore) -> bool:
-    """Return whether the store has as few bytes of ranges and metaranges as a small run reads (``scale``).
-
-    Only the first page of the metadata is listed.
-    """
-    pages = store.pages(METADATA_FOLDER, one_level=True)
-    page, another = next(pages, None), next(pages, None)
-    size_bytes = pc.sum(page.objects["size"], min_count=0).as_py() if page else 0
-    return another is None and bool(size_bytes <= _LITTLE_METADATA_BYTES)
 
 
 def _name(row: Row) -> str:

@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], datetime]
 
+_MOST_BYTES_HERE = 64 * 1024**2
+"""Of the files of a stage that the process of a small run reads; some two million addresses."""
+
 
 def utc_now() -> datetime:
     """Return the time on this machine's clock, in UTC."""
@@ -206,14 +209,21 @@ class Workspace:
             )
         if not manifest.rows:
             return Dataset(local_rows(spark, [], schema), manifest)
-        return Dataset(self.rows_of_files(spark, run_key, stage, schema, manifest.files), manifest)
+        size_bytes = sum(manifest.files.values())
+        return Dataset(self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes), manifest)
 
     def rows_of_files(
-        self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str, names: Iterable[str]
+        self,
+        spark: SparkSession,
+        run_key: str,
+        stage: str,
+        schema: StructType | str,
+        names: Iterable[str],
+        size_bytes: int = 0,
     ) -> DataFrame:
         """Return files of a stage, in a small run as rows of the driver. A missing or damaged file is an error."""
         names = sorted(names)
-        if is_small(spark) and not any("/" in name for name in names):
+        if is_small(spark) and size_bytes <= _MOST_BYTES_HERE and not any("/" in name for name in names):
             folder = f"{run_key}/{stage}/data/"
             return rows_of(spark, read_table(self._store(), [folder + name for name in names], schema), schema)
         return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", names)

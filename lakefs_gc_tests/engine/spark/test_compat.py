@@ -108,6 +108,12 @@ def test_rows_go_to_spark_and_back(spark: SparkSession) -> None:
     assert (empty.count(), to_arrow(empty).num_rows, to_arrow(empty).schema) == (0, 0, table.schema)
 
 
+def test_a_table_without_batches_has_its_columns(spark: SparkSession) -> None:
+    struct = parse_schema("name string, numbers array<int>, at timestamp")
+    frame = from_arrow(spark, pa.Table.from_batches([], arrow_schema(struct)), struct)
+    assert (frame.count(), frame.schema) == (0, struct)
+
+
 @pytest.mark.parametrize("empty_batches", [(0,), (1,), (0, 1, 2), (2,)])
 def test_a_batch_without_rows_ends_nothing(spark: SparkSession, empty_batches: tuple[int, ...]) -> None:
     struct = parse_schema("name string")

@@ -182,7 +182,10 @@ def test_the_sweep_of_one_part_does_not_end_that_of_the_other(
         write(f"{paths.ledger}{sequence_of(utc_now(), 1, only)}-00000-intent.parquet", b"")
 
     def end(only: Scope) -> None:
-        write(paths.sweep_summary_of(only), json.dumps({"ended_at": utc_now().isoformat()}).encode())
+        # The clock of the machine that swept may be ahead of the store's, by which sweeps begin.
+        ended_at = utc_now() + timedelta(minutes=1)
+        times = {"began_at": utc_now().isoformat(), "ended_at": ended_at.isoformat()}
+        write(paths.sweep_summary_of(only), json.dumps(times).encode())
 
     end(Scope.expired)
     begin(Scope.expired)  # swept again, and killed

@@ -89,9 +89,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "rules and reports do not prove that a repository was read",
-        "engine/collect/references/foreign_references.py",
-        "METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))",
-        "True",
+        "engine/collect/references/active_ranges.py",
+        "(name for name in names if METADATA_ID.fullmatch(name))",
+        "(name for name in names)",
         "engine/collect/references/test_foreign_references.py",
         "does_not_prove_that_a_repository",
     ),

@@ -7,6 +7,14 @@ from lakefs_gc_tests.mutants.mutant import Mutant, never
 MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
+        "executors list the metadata of another repository that the driver sees",
+        "engine/collect/references/active_ranges.py",
+        'seen and not pc.any(pc.equal(files.column("address"), METADATA_FOLDER + seen), min_count=0).as_py()',
+        "engine/collect/references/test_foreign_references.py",
+        "executors_do_not_see",
+    ),
+    never(
+        12,
         "without rules, each commit of a ref has its metarange in the store",
         "engine/collect/references/active_ranges.py",
         "must_exist",

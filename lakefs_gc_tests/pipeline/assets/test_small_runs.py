@@ -14,9 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing import earlier_listing, listing_rounds
+from lakefs_gc.engine.decide import hidden_twins
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, Work, is_small
 from lakefs_gc.engine.sweep.second_look import SecondLook
+from lakefs_gc.engine.workspace import range_cache
+from lakefs_gc.engine.workspace import workspace as workspaces
 from lakefs_gc.engine.workspace.workspace import Dataset, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
 from lakefs_gc.storage.location import StoreLocation
@@ -24,7 +27,8 @@ from lakefs_gc_tests.support.code_location import CodeLocation, materialized, va
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
-_RUN, _LARGE_RUN = "lake/small", "lake/large"
+_RUN, _LARGE_RUN, _MIXED_RUN = "lake/small", "lake/large", "lake/mixed"
+_AT_ONCE = {"min_age_hours": 0, "unsafe_min_age": True}
 _MOST_JOBS = 55
 """47 were counted; as many as 66 if executors do the work."""
 
@@ -73,20 +77,35 @@ def test_a_small_run_marks_what_executors_mark(
     small = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": {}}), instance)
     large = CodeLocation.of(lake_in_s3.settings.model_copy(update={"spark": spark_config}), instance)
     first_job = scheduler.nextJobId()
-    in_process = materialized(small.run("gc_mark", _RUN, store_listing={"min_age_hours": 0, "unsafe_min_age": True}))
+    in_process = materialized(small.run("gc_mark", _RUN, store_listing=_AT_ONCE))
     jobs = scheduler.nextJobId() - first_job
-    by_executors = materialized(
-        large.run("gc_mark", _LARGE_RUN, store_listing={"min_age_hours": 0, "unsafe_min_age": True})
-    )
+    by_executors = materialized(large.run("gc_mark", _LARGE_RUN, store_listing=_AT_ONCE))
+
+    # Workers read the files and ask for the objects, where a small run has many of them.
+    with monkeypatch.context() as patch:
+        for module, limit in (
+            (range_cache, "_FEW_FILES"),
+            (hidden_twins, "_FEW_OBJECTS"),
+            (workspaces, "_MOST_BYTES_HERE"),
+        ):
+            patch.setattr(module, limit, 0)
+        first_job = scheduler.nextJobId()
+        mixed = materialized(
+            small.run("gc_mark", _MIXED_RUN, store_listing={"min_age_hours": 0, "unsafe_min_age": True})
+        )
+        jobs_of_mixed = scheduler.nextJobId() - first_job
 
     workspace = Workspace(lake_in_s3.settings.work_url)
     assert workspace.manifest(_RUN, "store_listing").facts[IS_SMALL]
+    assert workspace.manifest(_MIXED_RUN, "store_listing").facts[IS_SMALL]
     assert not workspace.manifest(_LARGE_RUN, "store_listing").facts[IS_SMALL]
     assert jobs <= _MOST_JOBS
-    one, other = values(in_process["mark"]), values(by_executors["mark"])
-    assert one["dagster/row_count"] == other["dagster/row_count"] == 4
-    for stage in STAGES:
-        assert _rows(workspace, spark, _RUN, stage) == _rows(workspace, spark, _LARGE_RUN, stage), stage
+    assert jobs_of_mixed > jobs
+    one = values(in_process["mark"])
+    for run_key, other in ((_LARGE_RUN, by_executors), (_MIXED_RUN, mixed)):
+        assert one["dagster/row_count"] == values(other["mark"])["dagster/row_count"] == 4
+        for stage in STAGES:
+            assert _rows(workspace, spark, _RUN, stage) == _rows(workspace, spark, run_key, stage), (run_key, stage)
 
     # A sweep reads again what it has deleted, so executors do its work, also after a small mark in the same session.
     # Its second look is small.

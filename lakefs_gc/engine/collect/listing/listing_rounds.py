@@ -44,13 +44,16 @@ _COUNTS = ("rows", "size_bytes", UNRECOGNIZED, UNRECOGNIZED_BYTES)
 _REPORT_SCHEMA = pa.schema([("file", pa.string()), *((name, pa.int64()) for name in _COUNTS), *_RANGE])
 # Ranges differ in length. With several tasks for each core, the cores finish at about the same time.
 _TASKS_PER_CORE = 4
-_SMALL_ROUNDS = 2
-_SMALL_PAGES = 4
-"""The driver alone lists the first rounds, up to this many pages of a folder. If more remains, the run is not small."""
+_SMALL_ROUNDS = 8
+"""The most rounds that the driver lists alone."""
 _SMALL_RANGES = 256
 """The most ranges that the driver lists in a round."""
 _RANGES_AT_ONCE = 16
 """Of the driver. After so many it stops if it has listed more objects than a small run has."""
+_SMALL_PAGES = 24
+"""Of each of these ranges, until the driver counts the objects again."""
+_SMALL_CUT = 4
+"""After so many pages, several threads of the driver list a range."""
 _GROWTH = 4
 """The factor by which the page limit of a range grows in each round. A root with a billion objects takes few rounds."""
 
@@ -107,7 +110,7 @@ def _list_here(
 
     Returns the reports, and the ranges that remain. ``listed``: the objects of earlier rounds.
     """
-    work = _list_ranges(store, folder, replace(limits, cut_after_pages=_SMALL_PAGES, pages_per_range=_SMALL_PAGES))
+    work = _list_ranges(store, folder, replace(limits, cut_after_pages=_SMALL_CUT, pages_per_range=_SMALL_PAGES))
     reports: list[Report] = []
     for first in range(0, len(ranges), _RANGES_AT_ONCE):
         if listed + _objects(reports) > SMALL_RUN_OBJECTS:
@@ -135,9 +138,12 @@ def _fits_here(store: StoreLocation, limits: ListingLimits, number: int, expecte
     opened = worker_store(store)
     if opened.lists_by_page:
         return number < _SMALL_ROUNDS and limits.cut_after_pages > 0
-    batches = itertools.islice(opened.list(_DATA), 0 if number else 2)
-    objects: int = sum(batch.num_rows for batch in batches)
-    return objects <= SMALL_RUN_OBJECTS
+    objects = 0
+    for batch in opened.list(_DATA) if number == 0 else ():
+        objects += batch.num_rows
+        if objects > SMALL_RUN_OBJECTS:
+            return False
+    return True
 
 
 def _remaining(reports: list[Report], followed: set[str]) -> Iterator[KeyRange]:

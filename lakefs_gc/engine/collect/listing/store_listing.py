@@ -23,7 +23,6 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
-from lakefs_gc.engine.workspace.range_cache import has_little_metadata
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
@@ -65,7 +64,8 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         facts |= {"mode": CLEAN, "mode_because": earlier}
         expected = RUN_PROGRESS.expect("objects", lambda: _listed_before(context, run))
         written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)
-        facts[IS_SMALL] = _is_small(context, run, written)
+        # How fast a run is depends on this, and nothing else.
+        facts[IS_SMALL] = context.compute.is_small and sum(row["rows"] for row in written) <= SMALL_RUN_OBJECTS
         context.compute.scale(facts[IS_SMALL])
     reports = [(row["file"], row["rows"], row["size_bytes"]) for row in written]
     return StageOutput(
@@ -110,15 +110,6 @@ def _optimized(
         },
         measures={"size_bytes": F.sum("size"), **_measures(run)},
     )
-
-
-def _is_small(context: RunContext, run: GCRun, written: list[Report]) -> bool:
-    """Return whether few objects and little metadata are in the store, so that the driver can do all work (``scale``).
-
-    How fast a run is depends on the answer, and nothing else.
-    """
-    has_few = context.compute.is_small and sum(row["rows"] for row in written) <= SMALL_RUN_OBJECTS
-    return has_few and has_little_metadata(context.open_store(run.store))
 
 
 def _unrecognized(written: list[Report]) -> dict[str, int]:

@@ -25,16 +25,18 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError
+from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.gc_rules import rules_to_record
 from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.protections import protected_since
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 
 RULES = "rules"
 """Mode: the server lists the active commits by its retention rules."""
@@ -150,9 +152,23 @@ def _refuse_missing(batches: Batches) -> Batches:
 def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime | None = None) -> DataFrame:
     """Return all metadata files of a namespace, or only the files written at ``since`` or later.
 
-    Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null.
+    Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
     """
-    return in_arrow(spark.range(1, numPartitions=1), _list_metadata(store, since), schemas.ACTIVE_RANGES)
+    work = _list_metadata(store, since, some_metadata(open_store(store)))
+    return in_arrow(spark.range(1, numPartitions=1), work, schemas.ACTIVE_RANGES)
+
+
+def some_metadata(store: ObjectStore) -> str:
+    """Return the id of a metadata file of a commit, "" without one. Rules and reports do not count.
+
+    If the store lists in order, the first page is enough.
+    """
+    names = (
+        key.removeprefix(METADATA_FOLDER)
+        for batch in store.list(METADATA_FOLDER)
+        for key in batch.column("address").to_pylist()
+    )
+    return next((name for name in names if METADATA_ID.fullmatch(name)), "")
 
 
 def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
@@ -162,7 +178,7 @@ def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame
     """
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return (
-        in_arrow(metaranges, _read_metaranges(cache, cores), "range_id string, entries long")
+        in_files(metaranges, _read_metaranges(cache, cores), "range_id string, entries long", cores)
         .groupBy("range_id")
         .agg(F.max("entries").alias("entries"))
     )
@@ -200,23 +216,26 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches
 
 
 @worker
-def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None) -> Batches:
+def _list_metadata(batches: Batches, store: StoreLocation, since: datetime | None, seen: str) -> Batches:
     for _ in batches:
-        yield list_metadata(store, since=since)
+        ids = list(metadata_sizes(store, seen, since=since))
+        yield pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)
 
 
-def list_metadata(store: StoreLocation, *, since: datetime | None = None) -> pa.RecordBatch:
-    """Return the ids of all metadata files of a namespace (ranges, metaranges, dumps of refs). ``entries`` is null.
+def metadata_sizes(store: StoreLocation, seen: str, *, since: datetime | None = None) -> dict[str, int]:
+    """Return the ids of all metadata files of a namespace (ranges, metaranges, dumps of refs), with sizes in bytes.
 
-    With ``since``, return only the files that were written then or later.
+    With ``since``, return only the files that were written then or later. ``seen`` (``some_metadata``) is a file that
+    the driver saw there, "" without one. Raises ``StorageError`` if this machine does not list it: without the mount of
+    a folder, a machine lists an empty folder, which proves nothing (rule 12).
     """
-    ids = list(metadata_sizes(store, since=since))
-    return pa.record_batch([pa.array(ids, pa.string()), pa.nulls(len(ids), pa.int64())], schema=_RANGE)
-
-
-def metadata_sizes(store: StoreLocation, *, since: datetime | None = None) -> dict[str, int]:
-    """Return the ids of the files of ``list_metadata``, with their sizes in bytes."""
     _, files = worker_store(store).list_level(METADATA_FOLDER)
+    if seen and not pc.any(pc.equal(files.column("address"), METADATA_FOLDER + seen), min_count=0).as_py():
+        raise StorageError(
+            f"{store.folder_url}: this machine lists {files.num_rows:,} files in {METADATA_FOLDER}, but not {seen}, "
+            "which the machine that runs the collector sees there",
+            remedy="Check that the folder is mounted on all machines of the cluster",
+        )
     if since is not None:
         written = files.column("last_modified")
         files = files.filter(pc.greater_equal(written, pa.scalar(since, written.type)))

@@ -16,10 +16,9 @@ from lakefs_gc.engine.collect.references.active_ranges import metadata_files
 from lakefs_gc.engine.collect.references.repeats import without_repeats
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.parts import PART, PartsFolder, StageFiles, write_parts
-from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
-from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import entries_below
@@ -74,7 +73,7 @@ def write_addresses(
     cache, cores = context.workspace.range_cache, context.cores
     files = ranges.withColumn("store_url", F.lit(run.store.folder_url))
     located = cache.locate(ranges.sparkSession, files, cores=cores, existing=existing)
-    return in_arrow(located, _write_ranges(run, listed, folder, cache, cores), COMMITTED_PART)
+    return in_files(located, _write_ranges(run, listed, folder, cache, cores), COMMITTED_PART, cores)
 
 
 @worker

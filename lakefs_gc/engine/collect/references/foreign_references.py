@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID, metadata_sizes
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, metadata_sizes, some_metadata
 from lakefs_gc.engine.collect.references.committed import live_addresses, named_ranges
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -43,12 +43,11 @@ from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.models import Repository
-from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 
-_REPOSITORY = "repository string, store_url string"
+_REPOSITORY = "repository string, store_url string, seen string"
 FILES = "foreign_files"
 _FILE_NAME = ("repository", "store_url", "range_id")
 FILE = StructType(
@@ -86,9 +85,12 @@ class AcceptedUnknown:
 
 @dataclass(frozen=True)
 class OtherRepositories:
-    """The other repositories: name and store URL of each readable one, name and reason of each that is not read."""
+    """The other repositories: those that can be read, and name and reason of each that is not read.
 
-    readable: list[tuple[str, str]]
+    ``readable`` has the name, the store URL, and the name of a metadata file that exists ("": there is none).
+    """
+
+    readable: list[tuple[str, str, str]]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
 
@@ -172,7 +174,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     A sweep calls this before its wait, so that it fails early.
     """
     safety = context.safety
-    readable: list[tuple[str, str]] = []
+    readable: list[tuple[str, str, str]] = []
     unreadable: dict[str, str] = {}
     not_asked: dict[str, str] = {}
     if not safety.check_foreign_references:
@@ -194,7 +196,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
                 continue
-            readable.append((other.name, _reachable(context, other).url))
+            readable.append((other.name, *_reachable(context, other)))
         except (StorageError, ConfigurationError, NamespaceError) as error:
             _refuse_unknown(other.name, error, accepted)
             unreadable[other.name] = error.message
@@ -228,28 +230,18 @@ def _refuse_unknown(
         ) from error
 
 
-def _reachable(context: RunContext, other: Repository) -> StoreLocation:
+def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
+    """Return the URL of a repository's store, and the name of a metadata file in it ("": there is none)."""
     location = context.settings.locate(normalize_namespace(other.storage_namespace))
-    if not _has_metadata(context.open_store(location)) and _has_content(context.server, other.name):
+    seen = some_metadata(context.open_store(location))
+    if not seen and _has_content(context.server, other.name):
         # An empty folder proves nothing: a missing or wrong mount is empty, too.
         raise StorageError(
             f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, but branches of {other.name} have "
             "content",
             remedy="Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml",
         )
-    return location
-
-
-def _has_metadata(store: ObjectStore) -> bool:
-    """Return whether a metadata file of a commit exists. Rules and reports (``_lakefs/retention/``) do not count.
-
-    If the store lists in order, the first page is enough.
-    """
-    return any(
-        METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))
-        for batch in store.list(METADATA_FOLDER)
-        for key in batch.column("address").to_pylist()
-    )
+    return location.url, seen
 
 
 def _has_content(server: LakeFSClient, repository: str) -> bool:
@@ -293,7 +285,7 @@ def _list_files(batches: Batches) -> Batches:
     for batch in batches:
         for row in batch.to_pylist():
             with _naming({row["store_url"]: row["repository"]}):
-                sizes = metadata_sizes(StoreLocation(row["store_url"]))
+                sizes = metadata_sizes(StoreLocation(row["store_url"]), row["seen"])
             named = [pa.repeat(row[name], len(sizes)) for name in ("repository", "store_url")]
             columns = [*named, pa.array(list(sizes), pa.string()), pa.array(list(sizes.values()), pa.int64())]
             yield pa.record_batch(columns, schema=_FILE_SCHEMA)

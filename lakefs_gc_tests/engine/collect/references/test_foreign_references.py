@@ -9,10 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
-from lakefs_gc.engine.collect.references.foreign_references import FILES
+from lakefs_gc.engine.collect.references import foreign_references as foreign
+from lakefs_gc.engine.collect.references.foreign_references import FILES, AcceptedUnknown, OtherRepositories
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.workspace.workspace import StageOutput, Workspace
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
@@ -126,6 +128,30 @@ def test_an_empty_folder_does_not_prove_that_a_repository_is_empty(
     assert facts["checked"] == 1
     assert facts["unreadable"].keys() == {"other"}
     assert "mount-point/_lakefs/ has no metadata of commits" in facts["unreadable"]["other"]
+
+
+def test_a_repository_that_executors_do_not_see_fails_the_run(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor without the mount of a folder lists an empty one, which proves nothing."""
+    imported = repository.put_stray("data/s/imported")
+    other = lake.repository("other")
+    other.stage("linked", f"{repository.namespace}{imported}")
+    other.commit()
+    real_probe, away = foreign.probe, lake.folder / "away"
+
+    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+        others = real_probe(context, own_name, accepted)
+        shutil.move(other.folder / "_lakefs", away)
+        return others
+
+    with monkeypatch.context() as patch:
+        patch.setattr(foreign, "probe", probe)
+        collector = Collector(spark, repository)
+        with pytest.raises(OtherRepositoryError, match=r"Repository other may reference .* lists 0 files"):
+            collector.collect()
+    shutil.move(away, other.folder / "_lakefs")
+    assert Collector(spark, repository).collect_and_mark().candidates == 0
 
 
 def test_a_damaged_range_of_another_repository_fails_the_run(
