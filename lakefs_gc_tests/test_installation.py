@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).parents[1]
 TIMEOUT_SECONDS = 1200
-ASSETS = 14
+ASSETS = 15
 
 
 @pytest.fixture(scope="module")
