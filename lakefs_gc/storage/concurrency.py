@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from queue import SimpleQueue
@@ -14,11 +14,13 @@ Result = TypeVar("Result")
 
 def map_unordered(
     function: Callable[[Item], Result], items: Iterable[Item], concurrency: int, *, wait_for_all: bool = False
-) -> Iterator[tuple[Item, Result]]:
+) -> Generator[tuple[Item, Result]]:
     """Yield ``(item, function(item))`` in order of completion, computed by ``concurrency`` threads.
 
     At most ``concurrency`` results wait for the caller. The first error is raised at once. Calls that have not begun by
     then, or when the iterator is closed, are dropped. With ``wait_for_all``, calls that have begun are waited for.
+    Close such an iterator (``contextlib.closing``) if the loop over it may raise: otherwise nobody waits until the
+    garbage collector closes it, perhaps in a thread that must not wait.
     """
     source = iter(items)
     executor = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="store")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -139,6 +140,7 @@ def test_the_disk_of_the_workspace_is_full(lake: Lake, line: CommandLine, next_r
     ended = line.run("mark", "lake", within=small_disk(line.work, size))
     assert ended.returncode != 0
     assert "No space left on device" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    # The daemon of Spark's workers prints one if a worker that is no longer needed has something left to say.
+    assert not re.search(r"Traceback(?!.*pyspark/daemon\.py.*BrokenPipeError)", ended.stderr, re.DOTALL)
     assert scene.repository.objects() == there
     assert next_run("mark", "lake")["candidates"] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -47,6 +46,7 @@ from lakefs_gc_tests.properties.seeded import Move, SeededHistory, ViolationErro
 from lakefs_gc_tests.support.backing_up import Backups
 from lakefs_gc_tests.support.collector import STAGES, keys_below, marked
 from lakefs_gc_tests.support.impatient_daemon import KILL_FILE
+from lakefs_gc_tests.support.processes import kill_workers
 
 _OTHERS = "other_repositories_were_read"
 _OTHER_REPOSITORY = (SafetyError, OtherRepositoryError)
@@ -414,8 +414,8 @@ def killed(h: SeededHistory) -> list[str]:
     (h.lake.folder / KILL_FILE).write_text(str(h.random.randint(0, 3)))
     with h.nothing_live_is_lost(), h.may_fail(SparkFailedError) as caught:
         collector.sweep_approved(mark)
-    # Spark's other tasks outlive the one that failed. They may delete, because their second look is recent.
-    _wait_for_tasks(h)
+    # Spark's other workers outlive the one that was killed. They may delete, because their second look is recent.
+    kill_workers(h.spark)
     (h.lake.folder / KILL_FILE).unlink(missing_ok=True)
     how = "killed" if caught else "nothing to delete"
     if h.random.random() < 0.4:
@@ -449,15 +449,6 @@ def killed(h: SeededHistory) -> list[str]:
         with h.must_fail(ApprovalError):
             collector.sweep_approved(mark)
     return [f"killed: {how}" + (", restored" if with_backup else "")]
-
-
-def _wait_for_tasks(h: SeededHistory) -> None:
-    tracker = h.spark.sparkContext._jsc.sc().statusTracker()
-    for _ in range(600):
-        if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
-            return
-        time.sleep(0.05)
-    raise AssertionError("tasks of the killed sweep still run after 30 s")
 
 
 def _damage_ledger(h: SeededHistory, mark: Mark) -> bool:

@@ -29,6 +29,9 @@ class _EmptyInstance:
     def get_run_records(self, filters: object) -> list[object]:
         return []
 
+    def has_dynamic_partition(self, partitions_def_name: str, partition_key: str) -> bool:
+        return True
+
     def fetch_materializations(self, filters: object, limit: int) -> Any:
         return SimpleNamespace(records=[])
 

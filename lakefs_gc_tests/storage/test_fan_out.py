@@ -137,7 +137,7 @@ def test_calls_go_on_while_the_caller_is_at_work() -> None:
         while len(begun) < taken + 4 and time.monotonic() < deadline:
             time.sleep(0.001)
         assert len(begun) == taken + 4, "one more for each that was taken, and no more than that"
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     wait_for_end_of_threads()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -115,8 +116,9 @@ def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
         return True
 
     chunks = enumerate(_chunks(batches, task.objects_per_request))
-    for (_, chunk), is_done in map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True):
-        yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+    with closing(map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True)) as deleted:
+        for (_, chunk), is_done in deleted:
+            yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
 
 
 class _StoreClock:

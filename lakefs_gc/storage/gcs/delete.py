@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from http import HTTPStatus
@@ -194,9 +195,10 @@ class _Deletes:
         answers = map_unordered(
             lambda target: self._single(target, method), targets, _SINGLE_REQUESTS_AT_ONCE, wait_for_all=True
         )
-        for target, part in answers:
-            if part is not None:
-                self._take(target, method, part, done)
+        with closing(answers):
+            for target, part in answers:
+                if part is not None:
+                    self._take(target, method, part, done)
 
     def _single(self, target: Target, method: str) -> Part | None:
         """Return the answer to one request, or None if its outcome is recorded."""
