@@ -19,8 +19,8 @@ def map_unordered(
 
     At most ``concurrency`` results wait for the caller. The first error is raised at once. Calls that have not begun by
     then, or when the iterator is closed, are dropped. With ``wait_for_all``, calls that have begun are waited for.
-    Close such an iterator (``contextlib.closing``) if the loop over it may raise: otherwise nobody waits until the
-    garbage collector closes it, perhaps in a thread that must not wait.
+    If the loop over such an iterator may raise, close it with ``contextlib.closing``. Otherwise the error does not wait
+    for these calls, and the garbage collector closes the iterator later, possibly in a thread that must not wait.
     """
     source = iter(items)
     executor = ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="store")

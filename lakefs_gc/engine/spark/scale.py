@@ -32,7 +32,7 @@ SMALL_CONFIG = {
 """Settings of a session while its run is small."""
 
 SMALL_RUN_OBJECTS = 150_000
-"""The most objects in the store of a small run. A mark of 100,000 takes 27 s of processor time, and 48 by executors."""
+"""The most objects in the store of a small run. A mark of 100,000 takes 27 s of processor time, and 49 by executors."""
 
 IS_SMALL = "is_small"
 """Fact of a store listing: whether its run is small."""
@@ -53,18 +53,20 @@ def is_small(session: SparkSession) -> bool:
 def in_arrow(
     rows: DataFrame, work: Work, schema: StructType | str, *, few: bool = True, most: int | None = None, tasks: int = 1
 ) -> DataFrame:
-    """Return ``rows.mapInArrow(work, schema)``; in a small run computed at once, in this process, if ``few``.
+    """Return ``rows.mapInArrow(work, schema)``; in a small run computed at once, in this process.
 
-    If a small run has more than ``most`` rows, workers do the work, in ``tasks``.
+    If the rows of a small run are not ``few``, or more than ``most``, workers do the work, in ``tasks``.
     """
     session = rows.sparkSession
-    if not (few and is_small(session)):
+    if not is_small(session):
         return rows.mapInArrow(work, schema)
-    with driver_errors():
-        table = to_arrow(rows)
-    if most is not None and table.num_rows > most:
-        return rows_of(session, table, rows.schema).repartition(tasks).mapInArrow(work, schema)
-    return rows_of(session, _work_on(table, work, schema), schema)
+    if few:
+        with driver_errors():
+            table = to_arrow(rows)
+        if most is None or table.num_rows <= most:
+            return rows_of(session, _work_on(table, work, schema), schema)
+        rows = rows_of(session, table, rows.schema)  # not computed again
+    return rows.repartition(tasks).mapInArrow(work, schema)  # otherwise in one task
 
 
 def collect_in_arrow(rows: DataFrame, work: Work, schema: StructType | str) -> list[dict[str, Any]]:

@@ -47,8 +47,8 @@ def bucket_folder(url: str) -> BucketFolder:
     """Return the bucket and the prefix that a URL names, as lakeFS reads it.
 
     lakeFS decodes the path if it has Go's usual encoding (``a%20b``), and otherwise keeps it as written (``a%2Fb``):
-    ``RawPathFromURI`` in ``pkg/block/namespace.go``. Raise ``ConfigurationError`` for a URL without a bucket, with a
-    query, or with a path that is no plain folder.
+    ``RawPathFromURI`` in ``pkg/block/namespace.go``. Raise ``ConfigurationError`` for a URL without a valid bucket,
+    with a query, or with an empty, ``.`` or ``..`` part.
     """
     match = _URL.fullmatch(url)
     if match is None or has_credentials(url):

@@ -201,7 +201,7 @@ class GCSClient:
             except TooLateError:
                 raise TooLateError(failed_with) from None
             except GCS_FAILURES as error:
-                self._of_thread.window = None  # what follows is no delete
+                self._of_thread.window = None  # what explains the error does not delete
                 failures, failed_with = failures + 1, describe(error)
                 if window and not is_answered(error):
                     window.unanswered = True

@@ -1,7 +1,7 @@
 """Deletes in Google Cloud Storage: in batches, with the store's own answer for each object.
 
-A delete has a condition on the generation, which is the version of the content. The parameter ``generation`` would not
-do: in a bucket that keeps versions it deletes the version for good, and nobody could restore it.
+A delete has a condition on the generation, which is the version of the content (``ifGenerationMatch``). The parameter
+``generation`` is not used: in a bucket that keeps versions, it deletes the version permanently.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
-from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
+from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -140,9 +140,7 @@ def foreign_references(
     located = cache.locate(spark, files, cores=cores)
     read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
     few = listed.rows <= _FEW_FILES and listed.facts["size_bytes"] <= _FEW_BYTES
-    if not few and is_small(spark):
-        located = located.repartition(cores * _TASKS_PER_CORE)  # a small run has one task
-    found = in_arrow(located, read, _FOUND, few=few)
+    found = in_arrow(located, read, _FOUND, few=few, tasks=cores * _TASKS_PER_CORE)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
