@@ -30,7 +30,7 @@ SPARK_CONFIG = {
     "spark.default.parallelism": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.python.daemon.module": "lakefs_gc_tests.support.impatient_daemon",
 }
 """Settings for a few rows: one task at a time, and no optimization that takes longer than the run."""

@@ -3,6 +3,8 @@
 - ``lakefs-gc/restores/<time>.json``: the note of a restore that has begun (``RestoreStart``)
 - ``<time>-<task>-outcome.parquet``: the restored objects (``ledger.RECORD``)
 - ``<time>-ended.json``: how much of the mark was restored by then (``RestoreEnd``)
+- ``<sequence>.stop``: this pass of a sweep failed or was canceled. It is here so that a worker asks for both in one
+  request
 
 A sweep writes an intent, reads the notes, and then deletes. A restore writes its note, reads the intents, and then
 copies. So at least one of them sees the other. A delete is in progress for ``DEAD_AFTER_SECONDS`` after its intent,
@@ -40,22 +42,39 @@ RESTORED = "restored"
 
 _NOTE = ".json"
 _ENDED = "-ended.json"
+_STOP = ".stop"
 _PAUSE_SECONDS = 2.0
 
 
 def notes(store: ObjectStore, mark_id: str) -> dict[str, datetime]:
     """Return the keys of the notes of a mark's restores, with the time on the store's clock."""
-    return notes_in(store, MarkPaths.of(mark_id).restores)
-
-
-def notes_in(store: ObjectStore, folder: str) -> dict[str, datetime]:
-    """Return the keys of the notes in one folder, with the time on the store's clock."""
     return {
         key: at
-        for batch in store.list(folder)
+        for batch in store.list(MarkPaths.of(mark_id).restores)
         for key, at in written_at(batch).items()
-        if key.endswith(_NOTE) and not key.endswith(_ENDED)
+        if _is_note(key)
     }
+
+
+def stop_pass(store: ObjectStore, mark_id: str, sequence: str) -> None:
+    """Tell the workers of one pass of a sweep to begin no more deletes.
+
+    Spark's workers do not learn at once that their job has failed or was canceled, or that its driver is gone.
+    """
+    store.put(f"{MarkPaths.of(mark_id).restores}{sequence}{_STOP}", b"")
+
+
+def is_stopped(store: ObjectStore, folder: str, sequence: str, known: frozenset[str]) -> bool:
+    """Return whether the workers of a pass must begin no more deletes, because of ``stop_pass`` or of a restore.
+
+    ``known`` are the notes of restores that do not stop it. Asks the store once.
+    """
+    keys = {key for batch in store.list(folder) for key in batch["address"].to_pylist()}
+    return f"{folder}{sequence}{_STOP}" in keys or bool(set(filter(_is_note, keys)) - known)
+
+
+def _is_note(key: str) -> bool:
+    return key.endswith(_NOTE) and not key.endswith(_ENDED)
 
 
 @record

@@ -1,11 +1,13 @@
 """The deletes of a sweep, in Spark's workers, chunk by chunk (rules 6, 9 and 12).
 
 For each chunk a worker asks the store which objects exist, writes the intent to the ledger, deletes in bulk, and writes
-the outcome that the store answered for each key. It stops when the second look is too old or a restore has begun.
+the outcome that the store answered for each key. It stops when the second look is too old, when a restore has begun,
+and when the sweep has failed or was canceled.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,7 +20,7 @@ from pyspark import TaskContext
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
-from lakefs_gc.engine.records.restore_log import notes_in
+from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
@@ -60,7 +62,7 @@ class DeleteTask:
     ``ledger_folder`` and ``restores_folder`` are folders of the mark; ``sequence`` names this pass in the ledger.
     ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. ``deadline`` is the
     time on the store's clock, in seconds since 1970, after which no worker begins a bulk delete. No worker begins one
-    either once ``restores_folder`` has a note of a restore that is not in ``known_restores``.
+    either once ``restores_folder`` has a note of a restore that is not in ``known_restores``, or the stop of this pass.
     """
 
     store: StoreLocation
@@ -93,22 +95,26 @@ def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
     begun = writer.begun()
     clock = _StoreClock(namespace)
 
-    def is_late() -> bool:
-        return clock.latest() > task.deadline
+    stopped = threading.Event()  # the chunks after one that was stopped write no intents
+
+    def has_ended() -> bool:
+        return stopped.is_set() or clock.latest() > task.deadline
 
     def must_stop() -> bool:
-        return is_late() or bool(notes_in(namespace, task.restores_folder).keys() - task.known_restores)
+        if is_stopped(namespace, task.restores_folder, task.sequence, task.known_restores):
+            stopped.set()
+        return has_ended()
 
     def delete(numbered: tuple[int, list[_Planned]]) -> bool:
         number, chunk = numbered
         with pace.request() as done:
-            if is_late():
+            if has_ended():
                 return False
             # Objects to keep are looked up as well: one that an earlier attempt deleted must not count as kept.
             addresses = [planned.address for planned in chunk]
             existing = existing_objects(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
             # The lookup may have taken long: the store may be slow, or requests limited.
-            if is_late() or not _delete_chunk(
+            if has_ended() or not _delete_chunk(
                 namespace, writer.chunk(number), _decide_chunk(chunk, existing, begun, task), task, must_stop
             ):
                 return False

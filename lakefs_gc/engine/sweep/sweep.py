@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -24,7 +25,7 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.records.restore_log import refuse_restored
+from lakefs_gc.engine.records.restore_log import refuse_restored, stop_pass
 from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
@@ -33,7 +34,7 @@ from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import MarkError, StaleLookError
+from lakefs_gc.errors import LakeFSGCError, MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectStore
 
@@ -344,7 +345,7 @@ class _Passes:
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,
         )
-        with driver_errors(), RUN_PROGRESS.step("sweep_deletes"):
+        with driver_errors(), self._stopped_unless_it_ends(sequence), RUN_PROGRESS.step("sweep_deletes"):
             RUN_PROGRESS.count("objects", self._done, total=self._total, running=plan.manifest.rows)
             # The sums need every row of every task, so this action runs all deletes.
             [row] = (
@@ -374,6 +375,24 @@ class _Passes:
                 "the sweep continues with the remaining objects",
             )
         return int(left)
+
+    @contextmanager
+    def _stopped_unless_it_ends(self, sequence: str) -> Iterator[None]:
+        """Tell the workers of a pass that fails or is canceled to begin no more deletes."""
+        try:
+            yield
+        except BaseException:
+            try:
+                stop_pass(self._store, self._mark.mark_id, sequence)
+            except LakeFSGCError as error:  # the failure of the pass matters more
+                logger.warning(
+                    "mark %s: the workers could not be told to stop, so they may go on deleting until the second look "
+                    "is %g minutes old: %s",
+                    self._mark.mark_id,
+                    self._settings.max_look_age_minutes,
+                    error.message,
+                )
+            raise
 
     def _keep_marked(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
         output = StageOutput(dataframe.select(*_MARKED.names), self._context.clock(), measures=measures or {})

@@ -60,7 +60,7 @@ def test_java_optimizes_late_unless_configured_otherwise() -> None:
 
 def test_java_optimizes_nothing_for_a_small_run_unless_configured_otherwise() -> None:
     small = _java_options("-Xss4m", small=True).split()
-    assert {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"} <= set(small)
+    assert {"-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"} <= set(small)
     assert not any("Tier4" in option or "Parallel" in option for option in small)
     configured = "-XX:TieredStopAtLevel=3 -XX:+UseZGC"
     assert _java_options(configured, small=True).endswith(configured)

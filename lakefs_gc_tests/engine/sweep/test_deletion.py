@@ -170,6 +170,25 @@ def test_no_delete_after_the_time_although_its_intent_was_begun_before(
     assert left(location) == ADDRESSES[1:]
 
 
+@pytest.mark.parametrize("note", ["20260701T120000000000.json", "1.stop"])
+def test_no_chunk_after_one_that_was_stopped_writes_an_intent(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    """A restore waits for intents, and each would cost it minutes."""
+    write, written = ledger.ChunkWriter.intent, []
+
+    def stop(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        written.append(records["address"].to_pylist())
+        if len(written) == 2:
+            open_store(location).put(f"restores/{note}", b"{}")
+
+    monkeypatch.setattr(ledger.ChunkWriter, "intent", stop)
+    assert delete(location, time.time() + 3600) == [1, 0, 0]
+    assert left(location) == ADDRESSES[1:]
+    assert len(written) == 2
+
+
 def test_what_no_try_began_for_in_time_has_failed(location: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time counts from before the intent is written; what failed is tried by the next sweep."""
     write, go_by = ledger.ChunkWriter.intent, goes_by(monkeypatch, "monotonic")

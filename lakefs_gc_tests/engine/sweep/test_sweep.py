@@ -6,10 +6,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +25,7 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import LakeFSGCError, MarkError, SweepIncompleteError
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.client_marks import COMMITTED, UNCOMMITTED, UNIFIED, write_client_mark
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, deleted, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 
@@ -181,13 +179,6 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         keys[1]: ("already_gone", None),
         keys[2]: ("deleted", 3),
     }
-
-
-@pytest.fixture
-def in_s3(store_in_s3: StoreInS3, tmp_path: Path) -> Iterator[LakeRepository]:
-    """A repository in an S3 server that can be told to fail."""
-    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
-        yield lake.repository()
 
 
 def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:

@@ -1,0 +1,18 @@
+"""Fixtures of the tests of sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+
+
+@pytest.fixture
+def in_s3(store_in_s3: StoreInS3, tmp_path: Path) -> Iterator[LakeRepository]:
+    """A repository in an S3 server that can be told to fail."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        yield lake.repository()

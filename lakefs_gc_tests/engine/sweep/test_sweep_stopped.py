@@ -1,0 +1,107 @@
+"""A sweep that fails or is canceled tells its workers, which Spark lets go on for a while."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.records import restore_log
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.sweep import sweep as stage
+from lakefs_gc.errors import LakeFSGCError, StorageError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.faulty_s3 import Answer, Request
+from lakefs_gc_tests.support.faulty_store import StoreInS3
+
+_SECONDS = 0.3
+"""How long the store takes for a delete: Spark ends the Python worker of a failed job two seconds later."""
+
+
+def put(repository: LakeRepository, count: int) -> list[str]:
+    return [repository.put_stray(f"data/s/{number:03}", b"123") for number in range(count)]
+
+
+def is_delete(request: Request) -> bool:
+    return request.operation in ("DeleteObjects", "DeleteObject") and "/data/" in request.keys[0]
+
+
+def test_one_failed_task_stops_the_others(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
+    keys = put(in_s3, 60)
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    server = store_in_s3.server
+    events: list[str] = []
+
+    def fail_one_shard(request: Request) -> Answer | None:
+        if is_delete(request):
+            events.append("delete")
+            time.sleep(_SECONDS)
+        elif request.operation == "PutObject" and request.keys[0].endswith(".stop"):
+            events.append("stop")
+        elif request.operation == "PutObject" and "-00001-00000-" in request.keys[0] and "delete" in events:
+            return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+        return None
+
+    server.faults.append(fail_one_shard)
+    with pytest.raises(LakeFSGCError, match="AccessDenied"):
+        collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=1)
+    time.sleep(5 * _SECONDS)
+    assert events.count("stop") == 1
+    assert events[events.index("stop") :].count("delete") <= 1, "only a delete that was about to begin"
+    ended = len(events)
+    time.sleep(5 * _SECONDS)
+    assert len(events) == ended
+    server.faults.clear()
+    assert 0 < len(in_s3.objects() & set(keys)) < len(keys)
+    assert counts(collector.sweep(mark, live=[])) == {"deleted": 60}, "the stop is one of the pass that failed"
+
+
+def test_a_canceled_sweep_stops_its_workers(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = put(repository, 3)
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*keys)
+
+    def cancel(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "delete_objects", cancel)
+        with pytest.raises(KeyboardInterrupt):
+            collector.sweep(mark, live=[])
+    [stop] = keys_below(repository.store, MarkPaths.of(mark.mark_id).restores)
+    assert stop.endswith("-00001.stop")
+    assert counts(collector.sweep(mark, live=[])) == {"deleted": 3}
+    stops = list(keys_below(repository.store, MarkPaths.of(mark.mark_id).restores))
+    assert stops == [stop], "a sweep that ends writes none"
+
+
+def test_a_stop_that_cannot_be_written_hides_no_failure(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(*put(repository, 3))
+
+    def fail(*_: object) -> None:
+        raise StorageError("the deletes failed", remedy="")
+
+    def refuse(store: ObjectStore, mark_id: str, sequence: str) -> None:
+        raise StorageError("read only", remedy="")
+
+    monkeypatch.setattr(stage, "delete_objects", fail)
+    monkeypatch.setattr(stage, "stop_pass", refuse)
+    with pytest.raises(StorageError, match="the deletes failed"):
+        collector.sweep(mark, live=[])
+    assert "could not be told to stop" in caplog.text
+
+
+def test_only_the_stop_of_this_pass_counts(repository: LakeRepository) -> None:
+    store, folder = repository.store, MarkPaths.of("m1").restores
+    restore_log.stop_pass(store, "m1", "20260701T120000000000-00001")
+    for sequence, stopped in (("20260701T120000000000-00001", True), ("20260701T120000000000-00002", False)):
+        assert restore_log.is_stopped(store, folder, sequence, frozenset()) is stopped
+    assert restore_log.notes(store, "m1") == {}, "a stop is no restore"
