@@ -30,10 +30,11 @@ from lakefs_gc.lakefs.models import (
     PreparedCommits,
     Repository,
     UncommittedPage,
+    to_change,
     to_commit,
     to_repository,
 )
-from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, all_pages
+from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
 from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -129,14 +130,11 @@ class LakeFSClient:
 
         Raises ``RepositoryNotFoundError`` only for a branch that the server no longer lists.
         """
+        what = f"list changes of {branch}"
         with self._proving_absence(repository, branch):
-            for change in self._list(f"list changes of {branch}", self._branches.diff_branch, repository, branch):
-                if change.type != "removed":
-                    if change.size_bytes is None:
-                        raise IncompleteAnswerError(
-                            f"The change of {change.path} has no size", remedy=INCOMPLETE_REMEDY
-                        )
-                    yield Change(change.path, change.size_bytes)
+            for item in self._list_json(what, self._branches.diff_branch_with_http_info, repository, branch):
+                if change := to_change(what, item):
+                    yield change
 
     def tags(self, repository: str) -> Iterator[tuple[str, str]]:
         """Return the name and the commit id of every tag."""
@@ -314,6 +312,15 @@ class LakeFSClient:
     def _list(self, what: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[Any]:
         """Return all results of a call that lists page by page."""
         return all_pages(what, lambda after: self._call(what, method, *args, after=after, amount=_PAGE_ITEMS, **kwargs))
+
+    def _list_json(self, what: str, method: Callable[..., Any], *args: Any) -> Iterator[dict[str, Any]]:
+        """Return all results of a call that lists page by page, as the server's JSON. ``method`` returns a response."""
+
+        def read_page(after: str) -> Page:
+            answer = self._call(what, method, *args, after=after, amount=_PAGE_ITEMS, _preload_content=False)
+            return parse_page(what, answer.raw_data)
+
+        return all_pages(what, read_page)
 
     @contextmanager
     def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:

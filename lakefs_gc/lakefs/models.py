@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.lakefs.active_commits import Commit
+from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,24 @@ class PreparedCommits:
 
     run_id: str
     location: str
+
+
+_CHANGE_TYPES = ("added", "removed", "changed", "conflict", "prefix_changed")
+
+
+def to_change(what: str, item: dict[str, Any]) -> Change | None:
+    """Return a change from its JSON, None for a path that the branch deletes.
+
+    Raises ``IncompleteAnswerError`` for a change without a path, a size or a known type.
+    """
+    change_type, path, size_bytes = item.get("type"), item.get("path"), item.get("size_bytes")
+    if change_type not in _CHANGE_TYPES or not isinstance(path, str):
+        raise IncompleteAnswerError(f"{what}: an unknown type of change, or no path", remedy=INCOMPLETE_REMEDY)
+    if change_type == "removed":
+        return None
+    if type(size_bytes) is not int:
+        raise IncompleteAnswerError(f"The change of {path} has no size", remedy=INCOMPLETE_REMEDY)
+    return Change(path, size_bytes)
 
 
 def to_repository(answer: Any) -> Repository:

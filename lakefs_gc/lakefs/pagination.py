@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from lakefs_gc.errors import IncompleteAnswerError
@@ -13,6 +15,48 @@ INCOMPLETE_REMEDY = (
 
 REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 """What the JSON of a server has in place of bytes that are not UTF-8: the real name is unknown."""
+
+
+@dataclass(frozen=True)
+class Pagination:
+    """Whether another page follows, and the offset at which it begins."""
+
+    has_more: bool
+    next_offset: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a list as JSON."""
+
+    results: list[dict[str, Any]]
+    pagination: Pagination
+
+
+def parse_page(what: str, body: bytes) -> Page:
+    """Return a page of a list. Raises ``IncompleteAnswerError`` if the answer is none.
+
+    The models of the SDK take ten times as long, which matters for lists of millions.
+    """
+    try:
+        content = json.loads(body)
+        results, pagination = content["results"], content["pagination"]
+        page = Page(results, Pagination(pagination["has_more"], pagination["next_offset"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _no_page(what) from error
+    is_page = (
+        isinstance(results, list)
+        and all(isinstance(result, dict) for result in results)
+        and isinstance(page.pagination.has_more, bool)
+        and isinstance(page.pagination.next_offset, str)
+    )
+    if not is_page:
+        raise _no_page(what)
+    return page
+
+
+def _no_page(what: str) -> IncompleteAnswerError:
+    return IncompleteAnswerError(f"{what}: the answer is not a page of a list of lakeFS", remedy=INCOMPLETE_REMEDY)
 
 
 def all_pages(what: str, read_page: Callable[[str], Any]) -> Iterator[Any]:

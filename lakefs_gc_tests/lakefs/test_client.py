@@ -136,6 +136,65 @@ def test_a_page_that_ends_at_a_name_that_is_not_utf_8_is_refused(
         list(server.changes("repo-0", "main"))
 
 
+NO_PAGES = {
+    "no JSON": b"<html>",
+    "no object": b"[]",
+    "no results": b'{"pagination": {"has_more": false, "next_offset": ""}}',
+    "results that are null": b'{"pagination": {"has_more": false, "next_offset": ""}, "results": null}',
+    "a result that is no object": b'{"pagination": {"has_more": false, "next_offset": ""}, "results": ["a"]}',
+    "no pagination": b'{"results": []}',
+    "pagination that is null": b'{"pagination": null, "results": []}',
+    "has_more that is null": b'{"pagination": {"has_more": null, "next_offset": ""}, "results": []}',
+    "no has_more": b'{"pagination": {"next_offset": ""}, "results": []}',
+    "an offset that is a number": b'{"pagination": {"has_more": true, "next_offset": 7}, "results": []}',
+}
+
+
+@pytest.mark.parametrize("case", NO_PAGES)
+def test_an_answer_that_is_no_page_is_no_empty_list(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, case: str
+) -> None:
+    lake.repository("repo-0")
+    proxy.fail("/branches/main/diff", Answered(200, NO_PAGES[case]))
+    with pytest.raises(IncompleteAnswerError, match="is not a page of a list of lakeFS"):
+        list(server.changes("repo-0", "main"))
+
+
+CHANGE = {"type": "added", "path": "a", "path_type": "object", "size_bytes": 7}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "rewritten"},
+        {"type": None},
+        {"path": None},
+        {"size_bytes": None},
+        {"size_bytes": "7"},
+        {"size_bytes": True},
+    ],
+)
+def test_a_change_that_lakefs_does_not_report_is_refused(
+    lake: Lake, server: LakeFSClient, proxy: LakeFSProxy, change: dict[str, object]
+) -> None:
+    lake.repository("repo-0")
+    results = [CHANGE, {**CHANGE, **change}]
+    proxy.instead("/branches/main/diff", lambda _, answer: answer.with_json(results=results))
+    with pytest.raises(IncompleteAnswerError) as caught:
+        list(server.changes("repo-0", "main"))
+    assert caught.value.remedy
+
+
+def test_each_change_but_a_delete_is_reported(lake: Lake, server: LakeFSClient, proxy: LakeFSProxy) -> None:
+    lake.repository("repo-0")
+    types = ("added", "removed", "changed", "conflict", "prefix_changed")
+    results = [{**CHANGE, "type": name, "path": name} for name in types]
+    proxy.instead("/branches/main/diff", lambda _, answer: answer.with_json(results=results))
+    changes = list(server.changes("repo-0", "main"))
+    assert [change.path for change in changes] == [name for name in types if name != "removed"]
+    assert {change.size_bytes for change in changes} == {7}
+
+
 TEMPORARY = [refusal(503), refusal(429), refusal(500), Answered(200, b'{"id": "la', cut_at=3)]
 
 

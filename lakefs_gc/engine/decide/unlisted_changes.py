@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import compress, islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,20 +49,26 @@ class _Changes:
     unreferenced objects may have.
     """
 
-    def __init__(self, max_lookups: int) -> None:
+    def __init__(self, branch: str, max_lookups: int) -> None:
         self.count = 0
         self.every: list[Lookup] = []
         self.alike: list[Lookup] = []
         self.sizes: set[int] = set()
-        self._limit = max_lookups + 1
+        self._branch, self._limit = branch, max_lookups + 1
 
-    def add(self, lookups: list[Lookup], are_alike: list[bool]) -> None:
+    def add(self, changes: list[Change], sizes: pa.Int64Array, are_alike: pa.BooleanArray) -> None:
         """Count these changes; ``are_alike`` says of each whether an unreferenced object may have its size."""
-        self.count += len(lookups)
-        self.every += lookups[: self._limit - len(self.every)]
-        alike = [lookup for lookup, is_alike in zip(lookups, are_alike, strict=True) if is_alike]
-        self.sizes.update(lookup.size for lookup in alike)
-        self.alike += alike[: self._limit - len(self.alike)]
+        self.count += len(changes)
+        self._extend(self.every, zip(changes, sizes.to_pylist(), strict=True))
+        alike = sizes.filter(are_alike)
+        if len(alike):
+            self.sizes.update(pc.unique(alike).to_pylist())
+            selected = compress(changes, are_alike.to_pylist())
+            self._extend(self.alike, zip(selected, alike.to_pylist(), strict=True))
+
+    def _extend(self, lookups: list[Lookup], found: Iterable[tuple[Change, int]]) -> None:
+        room = self._limit - len(lookups)  # most of millions of changes find none
+        lookups += [Lookup(self._branch, change.path.encode(), size, "") for change, size in islice(found, room)]
 
 
 def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
@@ -102,16 +108,11 @@ def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable
 
 
 def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
-    changes = _Changes(search.max_lookups)
+    changes = _Changes(branch, search.max_lookups)
     listed = _changes_of(branch, search)
     while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
         sizes = search.compared(pa.array([change.size_bytes for change in chunk], pa.int64()))
-        alike = pc.or_(wanted.passes(sizes, None), pc.equal(sizes, ANY_SIZE))
-        lookups = [
-            Lookup(branch, change.path.encode(), size, "")
-            for change, size in zip(chunk, sizes.to_pylist(), strict=True)
-        ]
-        changes.add(lookups, alike.to_pylist())
+        changes.add(chunk, sizes, pc.or_(wanted.passes(sizes, None), pc.equal(sizes, ANY_SIZE)))
     return changes
 
 
