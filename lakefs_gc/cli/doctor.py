@@ -233,7 +233,18 @@ def _space_after_deletes(store: ObjectStore, settings: Settings) -> Finding:
             _SPACE,
             "warn",
             f"unknown whether it is freed: {space.why}",
-            "allow s3:GetBucketVersioning (docs/reference/permissions.md), or check the bucket's versioning manually",
+            "allow it (docs/reference/permissions.md), or check the versioning of the bucket or container manually",
+        )
+    if not store.deletes_versions:
+        rule = "add a lifecycle rule that deletes noncurrent versions, or wait until the store deletes them"
+        if not settings.sweep.delete_versions:
+            return Finding(_SPACE, "warn", f"not freed: {space.why}", rule)
+        return Finding(
+            _SPACE,
+            "fail",
+            f"not freed: {space.why}. sweep.delete_versions is set, but lakefs-gc does not delete versions in this "
+            "store, and refuses to sweep",
+            f"set sweep.delete_versions to false, and {rule}",
         )
     if settings.sweep.delete_versions:
         return Finding(_SPACE, "ok", f"freed by deleting all versions (sweep.delete_versions): {space.why}")

@@ -148,8 +148,8 @@ class ObjectStore(ABC):
     lists_by_page = False
     """Whether each page of a listing is one request, and a listing of a level can start at any of its names."""
 
-    deletes_versions = True
-    """Whether ``delete_versions`` deletes earlier versions, if the store keeps any."""
+    deletes_versions = False
+    """Whether ``find_versions`` and ``delete_versions`` reach earlier versions, if the store keeps any."""
 
     @property
     def slow_downs(self) -> int:

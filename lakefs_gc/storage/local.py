@@ -60,6 +60,8 @@ class LocalStore(ObjectStore):
     (``.lakefs-gc-<32 hex digits>.tmp``), which is not a key.
     """
 
+    deletes_versions = True  # there are none
+
     def __init__(self, location: StoreLocation) -> None:
         """Raise ``ConfigurationError`` unless the URL is ``file:///absolute/folder``."""
         self.location = location

@@ -92,8 +92,12 @@ def _run(seeds: range, log: Path, move: str) -> int:
     with tempfile.TemporaryDirectory(prefix="lakefs-gc-histories-") as folder:
         os.chdir(folder)
         spark = start_spark(SPARK_CONFIG | {"spark.local.dir": folder})
+        java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         for seed in seeds:
             outcome = run_history(spark, seed, MOVES, move)
+            if outcome.violation and java.poll() is not None:
+                sys.stderr.write(f"Java has ended, so no history from seed {seed} on says anything\n")
+                return 1
             with log.open("ab") as file:  # one write, because jobs share the file
                 file.write(json.dumps(outcome.to_json()).encode() + b"\n")
             if outcome.violation:

@@ -91,6 +91,7 @@ class Evidence:
     heads: HeadSample | Unknown
     lost: int
     lost_to_our_sweeps: int
+    unlisted: int
     others: OtherRepositories | Unknown
     shielded: int
     server_missed: int | Unknown
@@ -180,6 +181,12 @@ def _live_objects(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
         return _unsafe(
             f"{seen.lost:,} referenced objects do not exist, and no sweep deleted them: data were lost "
             "(the asset missing lists them)"
+        )
+    if seen.unlisted:
+        return _unsafe(
+            f"{seen.unlisted:,} live objects exist and are older than the cutoff, but the listing does not have them: "
+            "it was not whole, so garbage may be missing from the mark, too (check the mounts, then mark again)",
+            Severity.WARN,
         )
     return None
 

@@ -18,6 +18,7 @@ from lakefs_gc.engine.decide.checks import (
     protections_from_json,
 )
 from lakefs_gc.engine.decide.head_sample import head_sample
+from lakefs_gc.engine.decide.missing import UNLISTED
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown
 from lakefs_gc.engine.records.mark import MarkPaths
@@ -80,6 +81,7 @@ def gather_evidence(
         heads=head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
+        unlisted=missing.manifest.facts[UNLISTED],
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),

@@ -3,17 +3,23 @@
 The join of stage ``unmatched`` finds them at no extra cost. An object that the listing lacks may have been uploaded
 since, or lie outside the listed prefixes. So the store is asked for each of them. Those that an earlier sweep of this
 repository deleted are reported separately.
+
+An object that exists, is older than the cutoff, and lies where the listing looks should have been listed. If it was
+not, the listing was not whole (a folder was not mounted for a while), and garbage may be missing from it, too.
 """
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.existence import only_absent
-from lakefs_gc.engine.decide.unmatched import address_hash
+from lakefs_gc.engine.collect.listing.existence import existing_keys
+from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, address_hash
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.ledger import recorded_by_sweeps
@@ -22,8 +28,16 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
+from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
+from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
+from lakefs_gc.storage.base import ObjectInfo
+from lakefs_gc.storage.location import StoreLocation
 
+UNLISTED = "unlisted"
+"""Fact of ``missing``: objects that exist and are older than the cutoff, although the listing does not have them."""
+_LOOKED_UP = "address string, found_in string, is_absent boolean"
+_CANDIDATE = re.compile(CANDIDATE_ADDRESS_REGEX)
 _TASKS_PER_CORE = 4
 
 
@@ -38,13 +52,13 @@ def missing(
     """Return the objects that are referenced and do not exist. Columns: ``schemas.MISSING``.
 
     ``deleted_by`` is the mark whose sweep deleted the object, or empty. ``facts`` has ``lost``, the number of objects
-    that no sweep deleted.
+    that no sweep deleted, and ``UNLISTED``.
     """
     spark, cores = context.spark, context.cores
     began_at = context.clock()
     check_inputs(run.run_key, uncommitted, committed, unmatched)
     check_made_from(unmatched, uncommitted, committed)
-    rows = local_rows(spark, [], schemas.MISSING)
+    rows, unlisted = local_rows(spark, [], schemas.MISSING), 0
     if unmatched.manifest.facts["not_in_store"]:
         hashes = unmatched.dataframe.where(F.col("address").isNull()).select("address_hash")
         references = (
@@ -60,15 +74,43 @@ def missing(
             .agg(F.min("found_in").alias("found_in"))
         )
         asked = spread(expected, cores * _TASKS_PER_CORE)
-        absent = in_arrow(asked, only_absent(run.store), "address string, found_in string")
+        answers = in_arrow(asked, _look_up(run.store, run.cutoff - LONGEST_UPLOAD), _LOOKED_UP)
+        measures = {UNLISTED: F.count_if(~F.col("is_absent"))}
+        output = StageOutput(answers, context.clock(), measures=measures)
+        looked_up = context.workspace.keep(spark, run.run_key, "missing_looked_up", output, _LOOKED_UP)
+        unlisted = looked_up.manifest.facts[UNLISTED]
+        absent = looked_up.dataframe.where("is_absent").drop("is_absent")
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
+        facts={UNLISTED: unlisted},
         measures={"lost": F.count_if(F.col("deleted_by") == "")},
         inputs={"unmatched": unmatched.manifest.materialization_id},
     )
+
+
+@worker
+def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
+    """Yield the rows (``address``, ``found_in``) whose object is absent, or should have been listed.
+
+    The time of an upload in parts is its start, so an object counts only if it is older than any upload takes.
+    """
+    for batch in batches:
+        addresses = batch.column("address").to_pylist()
+        existing = existing_keys(worker_store(store), addresses)
+        absent = [address not in existing for address in addresses]
+        unlisted = [
+            not is_absent and _is_listed(address, existing[address], listed_before)
+            for address, is_absent in zip(addresses, absent, strict=True)
+        ]
+        answers = batch.append_column("is_absent", pa.array(absent, pa.bool_()))
+        yield answers.filter(pa.array(map(any, zip(absent, unlisted, strict=True)), pa.bool_()))
+
+
+def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:
+    return info.last_modified < listed_before and _CANDIDATE.search(address) is not None
 
 
 def _deleted(context: RunContext, run: GCRun) -> DataFrame:

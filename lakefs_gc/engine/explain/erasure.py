@@ -114,9 +114,10 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     facts = Facts(sources, sorted(paths_of))
     unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
     unread += [
-        f"{each} is outside the namespace, so lakefs-gc neither deletes nor checks it" for each in history.outside
+        f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it"
+        for path, url in history.outside
     ]
-    everywhere = {path for found in paths_of.values() for path in found} | set(history.outside)
+    everywhere = {path for found in paths_of.values() for path in found} | {path for path, _ in history.outside}
     unread += [
         f"{path}: no object was ever there in what can be read. Check the spelling"
         for path in paths
@@ -154,7 +155,7 @@ def _refuse_urls(paths: Collection[str]) -> None:
 
 
 def _is_at(found: str, path: str) -> bool:
-    return found == path or found.startswith(path if path.endswith("/") else f"{path}: ")
+    return found == path or (path.endswith("/") and found.startswith(path))
 
 
 def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> dict[str, list[tuple[str, str]]]:

@@ -58,8 +58,8 @@ class History:
     rules: GCRules | None
     index: HistoryIndex
     unread: list[str] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-    """What ``objects_at`` found outside the namespace: a path, and the URL of its object."""
+    outside: list[tuple[str, str]] = field(default_factory=list)
+    """What ``objects_at`` found outside the namespace: paths, and the URLs of their objects."""
     ranges_not_read: int = 0
     """How many ranges ``objects_at`` did not read, because their metarange states that the paths are not in them."""
     ranges: list[str] = field(default_factory=list)
@@ -181,7 +181,7 @@ class History:
         possible = [each for each in (*self.ranges, *self.unreachable) if self.index.may_have_path(each, wanted)]
         found = self._sightings(possible, entries_of) if paths else []
         self.ranges_not_read = len(self.ranges) + len(self.unreachable) - len(possible)
-        self.outside = [f"{path}: {url}" for url, path in sorted(outside)]
+        self.outside = [(path, url) for url, path in sorted(outside)]
         return found
 
     def paths_with_sizes(self, sizes: Collection[int], limit: int) -> dict[str, list[str]] | None:

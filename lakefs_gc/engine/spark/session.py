@@ -20,6 +20,7 @@ from lakefs_gc.engine.spark.compat import refuse_unsupported
 from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc.engine.spark.java_cache import java_cache_options
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, may_be_small
+from lakefs_gc.errors import ConfigurationError
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
@@ -44,6 +45,7 @@ _SMALL_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 _SMALL_COLLECTOR = "-XX:+UseSerialGC"
 
 _MANY = 1_000_000
+_ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 DEFAULT_SPARK_CONFIG: dict[str, str] = {
     "spark.master": "local[*]",
@@ -60,7 +62,7 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
     # Two copies of a task would delete and write the ledger twice, which is harmless but useless.
     "spark.speculation": "false",
     # This size is for batches that Spark sends to Python. Listings and ranges have their own batch sizes.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    _ROWS_PER_BATCH: "10000",
     # Over TCP each Python task waits 40 ms for an acknowledgement before it gets its first row.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
@@ -94,6 +96,7 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     that apply only when it starts have no effect.
     """
     settings = {name: str(value) for name, value in spark_config.items()}
+    _refuse_batches_without_rows(settings)
     refuse_unsupported(connect="spark.remote" in settings)
     if "spark.remote" in settings:
         return _connect(settings)
@@ -146,6 +149,16 @@ def _keep_interrupt_handler() -> Iterator[None]:
     finally:
         if handler is not None:  # None: the handler was not installed by Python
             signal.signal(signal.SIGINT, handler)
+
+
+def _refuse_batches_without_rows(settings: dict[str, str]) -> None:
+    """Raise ``ConfigurationError`` for a number that Spark takes for no limit, and Arrow refuses in the middle."""
+    rows = settings.get(_ROWS_PER_BATCH, "1")
+    if not (rows.strip().isdecimal() and int(rows)):
+        raise ConfigurationError(
+            f"{_ROWS_PER_BATCH} is {rows!r}, but must be a positive number",
+            remedy=f"Set {_ROWS_PER_BATCH} in [spark] to a positive number, or remove it",
+        )
 
 
 def _java_options(configured: str, *, small: bool = False) -> str:

@@ -59,9 +59,10 @@ class SweepPermit:
 def check_preconditions(context: RunContext, run_key: str, marked: Marked, only: Scope = Scope.all) -> SweepPermit:
     """Return the permit to sweep an approved mark, or an approved part of it.
 
-    Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``MarkError`` for a
-    mark of another server, without the result of a check or without the part, ``SafetyError`` for a failed check that
-    the approval does not override, and what ``probe`` raises for other repositories that cannot be read.
+    Raises ``ApprovalError`` without a valid approval, ``BackupError`` without a required backup, ``ConfigurationError``
+    if the settings ask for versions to be deleted where that is impossible, ``MarkError`` for a mark of another server,
+    without the result of a check or without the part, ``SafetyError`` for a failed check that the approval does not
+    override, and what ``probe`` raises for other repositories that cannot be read.
     """
     mark = marked.mark
     # Before the approval is read: a restore that begins afterwards is unknown, and stops the sweep.
@@ -69,6 +70,8 @@ def check_preconditions(context: RunContext, run_key: str, marked: Marked, only:
     mark.refuse_no_part(only)
     approval = read_approval(marked.store, mark, only)
     backup = require_backup(context.settings, mark)
+    if context.settings.sweep.delete_versions:
+        marked.store.find_versions([])  # a store whose versions cannot be deleted refuses: not after the wait
     run = begin_run(context, run_key)
     refuse_unfit(mark, run.server)
     accepted = Accepted.of(mark, approval.overrides)

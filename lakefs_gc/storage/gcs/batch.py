@@ -14,7 +14,7 @@ from email.message import Message
 from http import HTTPStatus
 
 from lakefs_gc.storage.delete_window import DeleteWindow
-from lakefs_gc.storage.gcs.client import BATCH_API, Answer, GCSClient
+from lakefs_gc.storage.gcs.client import BATCH_API, Answer, GCSClient, is_success
 from lakefs_gc.storage.gcs.errors import IncompleteAnswerError, RefusedError, is_retryable, refused
 
 MAX_REQUESTS = 100
@@ -104,7 +104,7 @@ def _part(section: bytes) -> tuple[int, Part]:
     if status is None or number is None:
         raise IncompleteAnswerError("a part of the answer to a batch has no status or no Content-ID")
     code = int(status[1])
-    return int(number[1]), Part(code, body, refused(code, body) if code >= 300 else None)
+    return int(number[1]), Part(code, body, None if is_success(code) else refused(code, body))
 
 
 def _content_id(envelope: bytes) -> str:

@@ -48,8 +48,10 @@ API = "/storage/v1"
 UPLOAD_API = "/upload/storage/v1"
 BATCH_API = "/batch/storage/v1"
 _MOST_CONNECTIONS = 64
-_RESUME = 308
-"""Google's status for a part of an upload that was received; requests takes it for a redirect."""
+RESUME = 308
+"""Google's status for a part of an upload that was received; from a proxy it is a redirect."""
+LISTING_KIND = "storage#objects"
+"""What the answer to each listing says that it is."""
 
 
 class TooLateError(Exception):
@@ -61,6 +63,11 @@ class TooLateError(Exception):
     def __init__(self, error: str = "") -> None:
         super().__init__(error)
         self.error = error
+
+
+def is_success(status: int) -> bool:
+    """Return whether a status is a success: no redirect, which only a proxy sends, and none before the final one."""
+    return 200 <= status < 300
 
 
 @dataclass(frozen=True)
@@ -147,10 +154,12 @@ class GCSClient:
         headers: Mapping[str, str] | None = None,
         data: bytes | None = None,
         as_stream: bool = False,
+        is_part: bool = False,
     ) -> Answer:
-        """Send one request; return the answer if it is a success, or asks for more of an upload.
+        """Send one request; return the answer if it is a success. Raise ``GCS_FAILURES``.
 
-        Raise ``GCS_FAILURES``. With ``as_stream`` the caller reads and closes the body.
+        With ``as_stream`` the caller reads and closes the body. The answer to a part of an upload (``is_part``) may be
+        ``RESUME``.
         """
         url = f"{self.endpoint}{path}" + (f"?{urlencode(query, quote_via=quote, safe='')}" if query else "")
         response = self._session.request(
@@ -166,7 +175,7 @@ class GCSClient:
         is_taken_over = False
         try:
             status, headers_received = response.status_code, response.headers
-            if status >= 300 and status != _RESUME:
+            if not (is_success(status) or (is_part and status == RESUME)):
                 raise refused(status, response.raw.read(decode_content=True))
             if as_stream:
                 is_taken_over = True
@@ -244,8 +253,11 @@ class GCSClient:
 
     # -- facts
 
-    def _ask_for_bucket(self) -> Answer:
-        return self.send("GET", self.listing_path, query={"maxResults": "1", "prefix": self.folder.root})
+    def _ask_for_bucket(self) -> None:
+        query = {"maxResults": "1", "prefix": self.folder.root, "fields": "kind"}
+        answer = self.send("GET", self.listing_path, query=query)
+        if answer.document().get("kind") != LISTING_KIND:  # a page of a proxy
+            raise IncompleteAnswerError("the answer is not a page of a listing")
 
     def require_bucket(self) -> None:
         """Raise ``ObjectNotFoundError`` unless the bucket exists: a 404 may be that of the bucket."""

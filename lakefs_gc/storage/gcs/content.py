@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from lakefs_gc.errors import ObjectNotFoundError, StorageError, StoreUnavailableError
 from lakefs_gc.storage.base import ContentFacts
-from lakefs_gc.storage.gcs.client import UPLOAD_API, Answer, GCSClient
+from lakefs_gc.storage.gcs.client import RESUME, UPLOAD_API, Answer, GCSClient
 from lakefs_gc.storage.gcs.errors import IncompleteAnswerError, RefusedError
 
 Resource = dict[str, Any]
@@ -207,7 +207,7 @@ class _Part:
     def send(self) -> Answer | None:
         """Send the part; return the answer with the resource after the last one. Raise ``_TakenError``."""
         answer = self._client.call(self._send, action="write", key=self._name)
-        if answer.status == 308:
+        if answer.status == RESUME:
             return None
         if not self._is_last:
             raise StorageError(f"{self._client.where(self._name)}: the store ended an upload before its last part")
@@ -217,17 +217,17 @@ class _Part:
         try:
             if self._is_unknown:
                 state = self._put(b"", f"bytes */{self._total}")
-                if state.status != 308:
+                if state.status != RESUME:
                     return state
                 self._take(state)
             self._is_unknown = True
             answer: Answer | None = None
-            while answer is None or (answer.status == 308 and self._received < self._end):
+            while answer is None or (answer.status == RESUME and self._received < self._end):
                 rest = self._data[self._received - self._start :]
                 answer = self._put(rest, f"bytes {self._received}-{self._end - 1}/{self._total}")
-                if answer.status == 308:
+                if answer.status == RESUME:
                     self._take(answer)
-            if answer.status == 308 and self._is_last:
+            if answer.status == RESUME and self._is_last:
                 raise IncompleteAnswerError("the store asks for more of an upload that is complete")
         except RefusedError as error:
             if error.status == _TAKEN:
@@ -245,7 +245,8 @@ class _Part:
 
     def _put(self, data: bytes, content_range: str) -> Answer:
         path = _upload_path(self._client)
-        return self._client.send("PUT", path, query=self._query, headers={"Content-Range": content_range}, data=data)
+        headers = {"Content-Range": content_range}
+        return self._client.send("PUT", path, query=self._query, headers=headers, data=data, is_part=True)
 
     def _take(self, answer: Answer) -> None:
         match = _RECEIVED.fullmatch(answer.headers.get("Range", ""))
@@ -273,11 +274,13 @@ def _create(client: GCSClient, name: str, send: Any, facts: ContentFacts | None,
         nonlocal tries
         tries += 1
         try:
-            send()
+            answer = send()
         except RefusedError as error:
             if not (if_absent and error.status == _TAKEN):
                 raise
             return False
+        if facts is not None and not is_same(facts_of(checked_facts(answer.document())), facts):
+            raise IncompleteAnswerError("the answer is a success, but does not have the content that was sent")
         return True
 
     if client.call(create, action="write", key=name):

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from lakefs_gc.errors import StorageError
 from lakefs_gc.storage.base import LISTING_SCHEMA
-from lakefs_gc.storage.gcs.client import Answer
+from lakefs_gc.storage.gcs.client import LISTING_KIND, Answer
 from lakefs_gc.storage.gcs.errors import IncompleteAnswerError
 
 FIELDS = "kind,items(name,size,updated),prefixes,nextPageToken"
-_KIND = "storage#objects"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def parse_page(answer: Answer, root: str, after: str) -> Page:
     a listing must never end early without an error. Raise ``StorageError`` unless the names ascend.
     """
     document = answer.document()
-    if document.get("kind") != _KIND:
+    if document.get("kind") != LISTING_KIND:
         raise IncompleteAnswerError("the answer is not a page of a listing")
     try:
         items, levels = document.get("items", []), document.get("prefixes", [])

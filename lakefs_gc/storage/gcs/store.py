@@ -74,8 +74,6 @@ class GCSStore(ObjectStore):
     Each process creates its client when it first needs one, so a store may be used after a fork.
     """
 
-    deletes_versions = False
-
     def __init__(self, location: StoreLocation, retry: RetryPolicy | None = None) -> None:
         """Raise ``ConfigurationError`` for a URL without a bucket, or with a path that is no folder."""
         self.location = location

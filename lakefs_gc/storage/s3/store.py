@@ -67,6 +67,7 @@ class S3Store(ObjectStore):
     """
 
     lists_by_page = True
+    deletes_versions = True
 
     def __init__(
         self, location: StoreLocation, retry: RetryPolicy | None = None, *, copy_limits: CopyLimits | None = None

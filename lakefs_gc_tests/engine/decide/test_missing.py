@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc.engine.records.check import Severity
+from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
 
 
 def missing(collector: Collector) -> dict[str, tuple[str, str]]:
@@ -67,3 +68,26 @@ def test_nothing_is_missing(spark: SparkSession, repository: LakeRepository) -> 
     collector.collect()
     assert missing(collector) == {}
     assert collector.manifest("unmatched").rows == 0
+
+
+def test_a_listing_without_old_live_objects_is_not_whole(spark: SparkSession, repository: LakeRepository) -> None:
+    """A folder that is not mounted while the store is listed looks empty."""
+    keys = [repository.put(f"live/{number}", age_hours=24 * 30) for number in range(3)]
+    repository.put("young", age_hours=48)
+    repository.commit()
+    repository.put_stray("data/slice/garbage")
+    data, away = repository.folder / "data", repository.folder.parent / "away"
+    collector = Collector(spark, repository)
+    data.rename(away)
+    data.mkdir()
+    collector.materialize("store_listing")
+    data.rmdir()
+    away.rename(data)
+    collector.materialize(*STAGES[1:])
+    mark = collector.mark()
+    assert collector.manifest("missing").facts["unlisted"] == len(keys)
+    assert missing(collector) == {}
+    [check] = [check for check in mark.checks if not check.passed]
+    assert (check.name, check.severity) == ("live_objects_exist", Severity.WARN)
+    assert "3 live objects exist and are older than the cutoff" in check.message
+    assert not check.blocks_sweep

@@ -122,6 +122,19 @@ def test_what_is_no_proof(small: LakeRepository) -> None:
             prove(wrong)
 
 
+def test_a_misspelt_path_beside_one_that_begins_with_it(small: LakeRepository) -> None:
+    prove = prover(small, small.lake.settings)
+    key = small.put("patient: anna")
+    small.commit()
+    small.delete("patient: anna")
+    small.commit()
+    small.store.delete_many([key])
+    proof = prove("patient", "patient: anna", no_backups=True)
+    assert proof.verdict is Verdict.UNKNOWN
+    assert [each for each in proof.not_looked_at if each.startswith("patient: no object was ever there")]
+    assert prove("patient: anna", no_backups=True).verdict is Verdict.ERASED
+
+
 def test_an_import_from_outside_is_not_looked_at(small: LakeRepository) -> None:
     outside = small.lake.repository("outside")
     key = outside.put("x")

@@ -54,6 +54,7 @@ def test_a_bucket_without_versions_has_none(s3_namespace: StoreLocation) -> None
 
 def test_what_may_be_kept_and_cannot_be_listed_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(StoreLocation(tmp_path.as_uri()))
+    monkeypatch.setattr(store, "deletes_versions", False)
     monkeypatch.setattr(store, "space_not_freed", lambda: "soft delete keeps blobs for 7 days")
     assert "soft delete keeps blobs for 7 days" in find_versions(store, KEYS).unread[0]
 
@@ -62,6 +63,15 @@ def test_what_may_be_kept_and_cannot_be_listed_is_unknown(tmp_path: Path, monkey
 
     monkeypatch.setattr(store, "space_not_freed", denied)
     assert "access denied" in find_versions(store, KEYS).unread[0]
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/ns", "https://account.blob.core.windows.net/container/ns"])
+def test_copies_that_azure_and_google_keep_are_unknown_and_no_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google keeps deleted objects for seven days by default."""
+    store = open_store(StoreLocation(url))
+    monkeypatch.setattr(store, "space_not_freed", lambda: "deleted objects are kept for 7 days")
+    [unread] = find_versions(store, KEYS).unread
+    assert "cannot be listed: deleted objects are kept" in unread
 
 
 def test_each_backup_with_a_copy_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ from lakefs_gc.engine.spark.session import (
     _java_options,
     start_spark,
 )
+from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.resources.spark import SparkResource
 
 
@@ -65,6 +67,13 @@ def test_java_optimizes_nothing_for_a_small_run_unless_configured_otherwise() ->
     configured = "-XX:TieredStopAtLevel=3 -XX:+UseZGC"
     assert _java_options(configured, small=True).endswith(configured)
     assert "Level=1" not in _java_options(configured, small=True)
+
+
+@pytest.mark.parametrize("rows", ["0", "-1", "many", ""])
+def test_a_batch_must_have_rows(rows: str) -> None:
+    """Spark takes 0 for no limit, and Arrow refuses it in the middle of a run."""
+    with pytest.raises(ConfigurationError, match=r"maxRecordsPerBatch is .*must be a positive number"):
+        start_spark({"spark.sql.execution.arrow.maxRecordsPerBatch": rows})
 
 
 def test_a_session_is_scaled_and_back_except_for_what_is_configured(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, scope_of, sequence_of
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.stored_marks import Marked
@@ -15,7 +16,7 @@ from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed, check_preconditions
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import ApprovalError, MarkError
+from lakefs_gc.errors import ApprovalError, ConfigurationError, MarkError
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below, marked
 
 
@@ -101,6 +102,24 @@ def test_a_mark_of_a_part_holds_only_this_part(collector: Collector, repository:
         )
     assert counts(collector.sweep(mark)) == {"deleted": 2}
     assert stored(repository, *expired, *never_committed) == set(never_committed)
+
+
+def test_versions_that_cannot_be_deleted_are_refused_before_the_wait(
+    collector: Collector, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(repository)
+    mark = collector.collect_and_mark()
+    collector.approve(mark)
+    here = Marked(mark, repository.store)
+
+    def refuse(_: object) -> None:
+        raise ConfigurationError("lakefs-gc does not delete versions here", remedy="Set it to false")
+
+    monkeypatch.setattr(repository.store, "find_versions", refuse)
+    assert check_preconditions(collector.context, collector.run_key, here)
+    asked = collector.context_with(sweep=SweepSettings(delete_versions=True))
+    with pytest.raises(ConfigurationError, match="does not delete versions here"):
+        check_preconditions(asked, collector.run_key, here)
 
 
 def test_a_run_of_all_objects_records_no_part(collector: Collector) -> None:

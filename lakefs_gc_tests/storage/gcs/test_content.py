@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from lakefs_gc.cli.doctor import _space_after_deletes
+from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.undo.same_content import same_content
 from lakefs_gc.errors import AccessDeniedError, ConfigurationError, StorageError, StoreUnavailableError
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
@@ -32,6 +34,25 @@ def test_an_object_has_both_checksums(gcs_namespace: StoreLocation) -> None:
     store.put("a", b"1")
     assert store.content_facts("a") == ContentFacts(1, {"md5": MD5, "crc32c": "kPWZ4w=="})
     assert store.content_md5(["a", "none"]) == {"a": MD5}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(308, b"", {"Location": "https://elsewhere.test/"}),
+        Reply(200, b"<html>Sign in</html>"),
+        resource(md5Hash="x"),
+    ],
+    ids=["a redirect", "a page", "no checksum"],
+)
+def test_an_answer_that_does_not_name_what_was_sent_is_no_upload(
+    gcs: GCSStandIn, store: GCSStore, answer: Reply
+) -> None:
+    """An intent, an approval or a note of a restore that was not written would be relied on."""
+    gcs.replies["upload"] = lambda *_: answer
+    for if_absent in (False, True):
+        with pytest.raises(StorageError):
+            store.put("lakefs-gc/intent.parquet", b"x", if_absent=if_absent)
 
 
 def test_a_composite_object_is_proved_by_its_crc32c(
@@ -306,3 +327,14 @@ def test_a_delete_keeps_the_versions(fake_gcs: FakeGCS, gcs_namespace: StoreLoca
     assert store.stat_many(["a"]) == {}
     listed = urllib3.request("GET", f"{fake_gcs.endpoint}/storage/v1/b/kept/o?versions=true").json()
     assert [item["generation"] for item in listed["items"]] == [info.e_tag]
+
+
+@pytest.mark.parametrize(("delete_versions", "verdict"), [(False, "warn"), (True, "fail")])
+def test_doctor_recommends_nothing_that_a_sweep_refuses(
+    gcs: GCSStandIn, store: GCSStore, delete_versions: bool, verdict: str
+) -> None:
+    bucket = {"kind": "storage#bucket", "softDeletePolicy": {"retentionDurationSeconds": "604800"}}
+    gcs.replies["GET"] = lambda *_: Reply(200, json.dumps(bucket).encode())
+    found = _space_after_deletes(store, Settings(sweep=SweepSettings(delete_versions=delete_versions)))
+    assert found.verdict == verdict
+    assert "set sweep.delete_versions to false" in found.remedy or "sweep.delete_versions" not in found.remedy

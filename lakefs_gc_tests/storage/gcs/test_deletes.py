@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StoreUnavailableError
+from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StorageError, StoreUnavailableError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, VersionedTarget
 from lakefs_gc.storage.delete_window import NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.gcs.store import GCSStore
@@ -32,6 +32,8 @@ DELETED, FAILED, LOCKED, NEWER = (
 )
 GONE = error(404, "notFound", "No such object: bucket/ns/a")
 DONE = Reply(204)
+MOVED = Reply(308, b"", {"Location": "https://elsewhere.test/"})
+"""A redirect, which Google sends only after a part of an upload."""
 HELD = error(403, "forbidden", "Object 'bucket/ns/a' is under active Temporary hold and cannot be deleted")
 RETAINED = error(403, "retentionPolicyNotMet", "Object 'bucket/ns/a' is subject to bucket's retention policy")
 FORBIDDEN = error(403, "forbidden", "gc@project.test does not have storage.objects.delete access")
@@ -107,8 +109,27 @@ def test_a_404_of_the_bucket_is_no_deleted_object(gcs: GCSStandIn, store: GCSSto
 def test_a_404_is_that_of_the_object_if_the_bucket_answers(gcs: GCSStandIn, store: GCSStore) -> None:
     gone = error(404, "notFound", "Not Found")
     gcs.replies["batch"] = answers(gone, gone)  # type: ignore[assignment]
+    gcs.replies["list"] = lambda *_: Reply(200, b'{"kind": "storage#objects"}')
     assert [answer.outcome for answer in store.delete_many(["a", "b"])] == [DELETED, DELETED]
     assert gcs.count("list") == 1, "asked once"
+
+
+def test_a_page_of_a_proxy_does_not_prove_that_the_bucket_exists(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["DELETE"] = lambda *_: error(404, "notFound", "Not Found")
+    for page in (Reply(200, b"<html>Sign in</html>"), Reply(200, b"{}"), MOVED):
+        gcs.replies["list"] = lambda *_, page=page: page
+        with pytest.raises(StorageError):
+            store.delete_many(["a"])
+
+
+def test_a_redirect_of_a_proxy_is_no_delete(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["DELETE"] = lambda *_: MOVED
+    assert store.delete_many(["a"])[0].outcome is FAILED
+
+
+def test_a_part_without_a_final_status_is_no_delete(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["batch"] = answers(Reply(100), DONE)  # type: ignore[assignment]
+    assert [answer.outcome for answer in store.delete_many(["a", "b"])] == [FAILED, DELETED]
 
 
 def test_wrong_credentials_are_raised(gcs: GCSStandIn, store: GCSStore) -> None:

@@ -68,15 +68,15 @@ def only_absent(batches: Batches, store: StoreLocation) -> Batches:
     """Yield the rows (column ``address``) whose object does not exist."""
     for batch in batches:
         addresses = batch.column("address").to_pylist()
-        existing = _existing(worker_store(store), addresses)
+        existing = existing_keys(worker_store(store), addresses)
         yield batch.filter(pa.array([address not in existing for address in addresses], pa.bool_()))
 
 
-def _existing(store: ObjectStore, addresses: list[str]) -> set[str]:
+def existing_keys(store: ObjectStore, addresses: list[str]) -> dict[str, ObjectInfo]:
     """Return the objects that exist. An address that cannot be a key of this store does not exist."""
     try:
-        return set(store.stat_many(addresses))
+        return store.stat_many(addresses)
     except NamespaceError:
         if len(addresses) == 1:
-            return set()
-        return {address for address in addresses if _existing(store, [address])}
+            return {}
+        return {key: info for address in addresses for key, info in existing_keys(store, [address]).items()}

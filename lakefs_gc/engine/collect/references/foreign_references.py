@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -235,8 +236,8 @@ def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
     if not seen and _has_content(context.server, other.name):
         # An empty folder proves nothing: a missing or wrong mount is empty, too.
         raise StorageError(
-            f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, but branches of {other.name} have "
-            "content",
+            f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, but branches or tags of {other.name} "
+            "have content",
             remedy="Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml",
         )
     return location.url, seen
@@ -244,7 +245,9 @@ def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
 
 def _has_content(server: LakeFSClient, repository: str) -> bool:
     try:
-        return any(server.metarange_of(repository, commit_id) for _, commit_id in server.branch_heads(repository))
+        # A tag may hold the only commits with content, if their branch was deleted.
+        refs = chain(server.branch_heads(repository), server.tags(repository))
+        return any(server.metarange_of(repository, commit_id) for _, commit_id in refs)
     except RepositoryNotFoundError:
         # The repository was deleted meanwhile, or the server does not find one of its commits.
         return _exists(server, repository)

@@ -130,6 +130,23 @@ def test_an_empty_folder_does_not_prove_that_a_repository_is_empty(
     assert "mount-point/_lakefs/ has no metadata of commits" in facts["unreadable"]["other"]
 
 
+def test_content_that_only_a_tag_has_is_content(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The mount point of another repository is an empty folder. Its branch was deleted, and a tag has its commit."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.branch("release-work")
+    other.stage("imported", repository.namespace + shared, branch="release-work", size_bytes=6)
+    other.tag("v1", other.commit(branch="release-work"))
+    other.delete_branch("release-work")
+    mount_point = lake.folder / "mount-point"
+    mount_point.mkdir()
+    mounts = {**lake.settings.mounts, other.namespace: f"{mount_point.as_uri()}/"}
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
+    mark = collector.collect_and_mark()
+    assert collector.manifest("foreign_references").facts["unreadable"].keys() == {"other"}
+    assert "other_repositories_were_read" in [check.name for check in mark.checks if check.blocks_sweep]
+
+
 def test_a_repository_that_executors_do_not_see_fails_the_run(
     spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
