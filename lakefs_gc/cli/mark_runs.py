@@ -15,9 +15,9 @@ from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
 from lakefs_gc.errors import ApprovalError, SweepIncompleteError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.pipeline.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.automation.approval_sensor import INTERVAL_SECONDS
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.terminal.output import Output
 

@@ -18,7 +18,6 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.notify.senders import build_notify
-from lakefs_gc.pipeline.approval_sensor import approval_sensor
 from lakefs_gc.pipeline.assets import (
     active_ranges,
     backup,
@@ -36,18 +35,19 @@ from lakefs_gc.pipeline.assets import (
     uncommitted,
     unmatched,
 )
+from lakefs_gc.pipeline.automation.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
+from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
+from lakefs_gc.pipeline.automation.schedules import mark_schedule
+from lakefs_gc.pipeline.automation.sweep_sensor import sweep_sensor
 from lakefs_gc.pipeline.jobs import JOBS
 from lakefs_gc.pipeline.metadata import column_schema
-from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import OWN
-from lakefs_gc.pipeline.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.settings import SettingsResource
 from lakefs_gc.pipeline.resources.spark import SparkResource
-from lakefs_gc.pipeline.schedules import mark_schedule
-from lakefs_gc.pipeline.sweep_sensor import sweep_sensor
 
 _MODULES = (
     store_listing,

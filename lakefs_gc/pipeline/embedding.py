@@ -27,16 +27,16 @@ from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.notify import Notify
 from lakefs_gc.notify.senders import build_notify
-from lakefs_gc.pipeline.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.automation.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
+from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
+from lakefs_gc.pipeline.automation.schedules import mark_schedule
+from lakefs_gc.pipeline.automation.sweep_sensor import sweep_sensor
 from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
 from lakefs_gc.pipeline.jobs import JOBS, gc_mark, gc_sweep
-from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import POOL, Names
-from lakefs_gc.pipeline.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.partitions import repository_config
-from lakefs_gc.pipeline.schedules import mark_schedule
-from lakefs_gc.pipeline.sweep_sensor import sweep_sensor
 
 _NOT_POOLED = frozenset({"sweep_approval"})
 """An approval reads a mark and writes a record. It does not wait for a run."""

@@ -25,12 +25,12 @@ from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
+from lakefs_gc.pipeline.automation.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.instances import configured_instance
 from lakefs_gc.pipeline.jobs import gc_approve, gc_backup, gc_mark, gc_sweep
 from lakefs_gc.pipeline.partitions import gc_runs, tags_of_new_partition
 from lakefs_gc.pipeline.resources.run_lock import process_tags
-from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 
 Facts = dict[str, Any]
 

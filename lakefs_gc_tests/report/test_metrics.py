@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lakefs_gc.config import MetricsSettings
 from lakefs_gc.errors import NotificationError
-from lakefs_gc.pipeline.metrics_sensor import metrics_sensors
+from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.report.metrics import RepositoryRecords, deliver, metrics_of
 from lakefs_gc_tests.support.collector import Lake

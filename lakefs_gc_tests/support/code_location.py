@@ -27,9 +27,9 @@ from dagster import (
 
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.pipeline.automation.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 
 RUN = "lake/first"
 

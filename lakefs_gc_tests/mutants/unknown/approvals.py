@@ -33,10 +33,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the sensor ignores marks that require a person",
-        "pipeline/sweep_sensor.py",
+        "pipeline/automation/sweep_sensor.py",
         "mark.rows and mark.policy != MANUAL",
         "mark.rows",
-        "pipeline/test_sweep_sensor.py",
+        "pipeline/automation/test_sweep_sensor.py",
         "was_fixed",
     ),
     Mutant(
@@ -107,10 +107,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the sensor reports a repository that it cannot read",
-        "pipeline/approval_sensor.py",
+        "pipeline/automation/approval_sensor.py",
         """    unread = "; ".join(""",
         """    unread = "" and "; ".join(""",
-        "pipeline/test_approval_sensor.py",
+        "pipeline/automation/test_approval_sensor.py",
         "stops_no_other",
     ),
     never(
@@ -167,19 +167,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         9,
         "the sensor sweeps the part that was approved",
-        "pipeline/sweep_sensor.py",
+        "pipeline/automation/sweep_sensor.py",
         "SweepConfig(mark_id=approval.mark_id, only=approval.only)",
         "SweepConfig(mark_id=approval.mark_id)",
-        "pipeline/test_sweep_sensor.py",
+        "pipeline/automation/test_sweep_sensor.py",
         "of_a_part",
     ),
     Mutant(
         9,
         "the sensor does not take the sweep of a part for the sweep of more",
-        "pipeline/sweep_sensor.py",
+        "pipeline/automation/sweep_sensor.py",
         " and (approved is None or sweep.only.covers(approved))",
         "",
-        "pipeline/test_sweep_sensor.py",
+        "pipeline/automation/test_sweep_sensor.py",
         "does_not_answer",
     ),
 )

@@ -10,8 +10,8 @@ import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 
 from lakefs_gc.notify import Event, EventKind
+from lakefs_gc.pipeline.automation.notify_sensor import NotifyCursor, tell
 from lakefs_gc.pipeline.names import OWN, Names
-from lakefs_gc.pipeline.notify_sensor import NotifyCursor, tell
 
 JOBS = ("gc_mark",)
 

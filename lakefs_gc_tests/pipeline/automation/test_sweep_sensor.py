@@ -22,13 +22,13 @@ from dagster import materialize as materialize_assets
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-import lakefs_gc.pipeline.sweep_sensor as sensors
+import lakefs_gc.pipeline.automation.sweep_sensor as sensors
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
+from lakefs_gc.pipeline.automation.sweep_sensor import SensorCursor, evaluate, sweep_sensor
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate, sweep_sensor
 from lakefs_gc_tests.support.materializations import (
     mark_id_of,
     record_approval,

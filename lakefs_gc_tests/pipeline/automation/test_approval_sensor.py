@@ -16,11 +16,11 @@ from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
 from lakefs_gc.engine.records.pending_approvals import PendingApproval
 from lakefs_gc.errors import RepositoryNotFoundError, ServerUnavailableError
-from lakefs_gc.pipeline import approval_sensor as sensor_module
-from lakefs_gc.pipeline.approval_sensor import ReadApprovals, approval_sensor, read_namespaces
+from lakefs_gc.pipeline.automation import approval_sensor as sensor_module
+from lakefs_gc.pipeline.automation.approval_sensor import ReadApprovals, approval_sensor, read_namespaces
+from lakefs_gc.pipeline.automation.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc_tests.support.materializations import mark_id_of
 
 GIVEN_AT = datetime(2026, 7, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -26,8 +26,8 @@ from dagster import (
 
 from lakefs_gc.engine.workspace.workspace import Clock, utc_now
 from lakefs_gc.notify import Notify
+from lakefs_gc.pipeline.automation.run_events import events_of_run
 from lakefs_gc.pipeline.names import OWN, Names
-from lakefs_gc.pipeline.run_events import events_of_run
 
 _INTERVAL_SECONDS = 30
 _RUNS_AT_ONCE = 50

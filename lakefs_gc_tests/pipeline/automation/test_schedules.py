@@ -17,9 +17,9 @@ from dagster import (
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
 from lakefs_gc.config import ScheduleSettings, Settings
+from lakefs_gc.pipeline.automation.schedules import mark_schedule
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
-from lakefs_gc.pipeline.schedules import mark_schedule
 from lakefs_gc_tests.support.code_location import CodeLocation, failure_of
 
 TICK = datetime(2026, 3, 1, 3, tzinfo=UTC)

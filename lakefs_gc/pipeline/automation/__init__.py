@@ -1,0 +1,1 @@
+"""What starts runs, and what follows them: the sensors, and the schedule."""
