@@ -41,8 +41,9 @@ class ListingSettings(Section):
     )
     inventory_url: str = Field(
         default="",
-        description="Folder with the inventory reports of one configuration, e.g. "
-        "s3://reports/prefix/<source bucket>/<configuration>. Required if source is inventory. The reports must cover "
+        description="Folder with the inventory reports, e.g. "
+        "s3://reports/prefix/<source bucket>/<configuration>, https://ACCOUNT.blob.core.windows.net/container or "
+        "gs://bucket/inventory_reports. Required if source is inventory. The reports must cover "
         "the whole storage namespace: their configuration has no prefix, or one that the namespace begins with.",
     )
     max_inventory_age_hours: float = Field(

@@ -55,7 +55,8 @@ from lakefs_gc.formats.parquet import parquet_bytes
 from lakefs_gc.formats.sstable import reader as sstable
 from lakefs_gc.formats.sstable import snappy
 from lakefs_gc.formats.uncommitted_parquet import UNCOMMITTED_FILE_SCHEMA, read_uncommitted, write_uncommitted
-from lakefs_gc.storage.listing.inventory import FileFormat, Inventory, InventoryFile, newest_inventory
+from lakefs_gc.storage.listing.inventory import newest_inventory
+from lakefs_gc.storage.listing.inventory_manifest import FileFormat, Inventory, InventoryFile
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -503,7 +504,7 @@ def _inventory_rows(file_format: FileFormat) -> Callable[[bytes], Any]:
         (Path(_SCRATCH.name) / "rows").write_bytes(data)
         file = InventoryFile("rows", len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
         columns = ("bucket", "key", "size", "last_modified_date") if file_format == "csv" else ()
-        inventory = Inventory("s3", "m", "bucket", _MOMENT, file_format, columns, (file,))
+        inventory = Inventory("s3", "m", _MOMENT, file_format, columns, (file,))
         batches = [batch for _, batch in read_inventory_file(store, inventory, file, "s3://bucket/ns")]
         for batch in batches:
             batch.validate(full=True)
@@ -531,21 +532,27 @@ def _inventory_parquet() -> bytes:
     return sink.getvalue()
 
 
-def _read_inventory_manifest(data: bytes) -> Any:
-    folder = Path(_SCRATCH.name) / "reports" / "2026-01-02T03-04Z"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_bytes(data)
-    (folder / "manifest.checksum").write_text(hashlib.md5(data, usedforsecurity=False).hexdigest())
-    store = open_store(StoreLocation(f"file://{folder.parent}"))
-    inventory = newest_inventory(store, "s3://bucket/ns")
-    for file in inventory.files:
-        if file.key.startswith("/") or ".." in file.key.split("/"):
-            try:
-                store.read(file.key)
-            except NamespaceError:
-                continue
-            raise Finding(f"a file outside of the folder was read: {file.key!r}")
-    return inventory
+def _inventory_manifest(name: str, namespace: str) -> Callable[[bytes], Any]:
+    """Read a manifest, with a correct checksum, of a namespace."""
+
+    def read(data: bytes) -> Any:
+        manifest = Path(_SCRATCH.name) / namespace.partition(":")[0] / "reports" / name
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        manifest.write_bytes(data)
+        checksum = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        manifest.with_suffix(".checksum").write_text(checksum)
+        store = open_store(StoreLocation(f"file://{str(manifest).removesuffix(f'/{name}')}"))
+        inventory = newest_inventory(store, namespace)
+        for file in inventory.files:
+            if file.key.startswith("/") or ".." in file.key.split("/"):
+                try:
+                    store.read(file.key)
+                except NamespaceError:
+                    continue
+                raise Finding(f"a file outside of the folder was read: {file.key!r}")
+        return inventory
+
+    return read
 
 
 _INVENTORY_MANIFEST: dict[str, Any] = {
@@ -556,6 +563,31 @@ _INVENTORY_MANIFEST: dict[str, Any] = {
     "fileFormat": "CSV",
     "fileSchema": "Bucket, Key, Size, LastModifiedDate",
     "files": [{"key": "reports/data/x.csv.gz", "size": 10, "MD5checksum": "0" * 32}],
+}
+_AZURE_MANIFEST: dict[str, Any] = {
+    "endpoint": "https://acct.blob.core.windows.net",
+    "files": [{"blob": "2026/01/02/03-04-05/r/r.csv", "size": 10}],
+    "inventoryStartTime": "2026-01-02T03:04:05Z",
+    "ruleDefinition": {
+        "filters": {"blobTypes": ["blockBlob"], "includeSnapshots": True, "prefixMatch": ["c"], "excludePrefix": ["x"]},
+        "format": "csv",
+        "objectType": "blob",
+    },
+    "status": "Succeeded",
+    "summary": {"objectCount": 3},
+}
+_GCS_MANIFEST: dict[str, Any] = {
+    "report_config": {
+        "csv_options": {"delimiter": ",", "header_required": False},
+        "objectMetadataReportOptions": {
+            "metadataFields": ["bucket", "name", "size", "updated", "timeDeleted"],
+            "storageFilters": {"bucket": "bucket"},
+        },
+    },
+    "records_processed": "3",
+    "snapshot_time": "2026-01-02T03:04:05Z",
+    "shard_count": 1,
+    "report_shards_file_names": ["r_2026-01-02T03:04_0.csv"],
 }
 
 
@@ -758,7 +790,23 @@ TARGETS: dict[str, Target] = {
         Target("backup_record", _read_backup_record, _backup_record_seeds),
         Target("inventory_csv", _inventory_rows("csv"), lambda: [_inventory_csv(), gzip.compress(_inventory_csv())]),
         Target("inventory_parquet", _inventory_rows("parquet"), lambda: [_inventory_parquet()]),
-        Target("inventory_manifest", _read_inventory_manifest, lambda: [json.dumps(_INVENTORY_MANIFEST).encode()]),
+        Target(
+            "inventory_manifest",
+            _inventory_manifest("2026-01-02T03-04Z/manifest.json", "s3://bucket/ns"),
+            lambda: [json.dumps(_INVENTORY_MANIFEST).encode()],
+        ),
+        Target(
+            "inventory_manifest_azure",
+            _inventory_manifest(
+                "2026/01/02/03-04-05/r/r-manifest.json", "https://acct.blob.core.windows.net/container/ns"
+            ),
+            lambda: [json.dumps(_AZURE_MANIFEST).encode()],
+        ),
+        Target(
+            "inventory_manifest_gcs",
+            _inventory_manifest("r_2026-01-02T03:04_manifest.json", "gs://bucket/ns"),
+            lambda: [json.dumps(_GCS_MANIFEST).encode()],
+        ),
         Target("summary", _read_summary, _summary_seeds),
         Target("mark", _read_mark, _mark_seeds, _SEALED_JSON, sealed=True),
         Target("backup", _read_backup, _backup_seeds, _SEALED_JSON, sealed=True),

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
-from lakefs_gc_tests.mutants.unknown import addresses, answers, approvals, evidence, google, metadata, sweeping
+from lakefs_gc_tests.mutants.unknown import (
+    addresses,
+    answers,
+    approvals,
+    evidence,
+    google,
+    inventories,
+    metadata,
+    sweeping,
+)
 
 _RULES_1_TO_11 = (
     never(
@@ -401,5 +410,6 @@ MUTANTS = (
     *approvals.MUTANTS,
     *sweeping.MUTANTS,
     *google.MUTANTS,
+    *inventories.MUTANTS,
     *answers.MUTANTS,
 )

@@ -16,10 +16,14 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
-from lakefs_gc.storage.listing.inventory import Inventory, bucket_and_path, newest_inventory
+from lakefs_gc.storage.listing.inventory import newest_inventory
+from lakefs_gc.storage.listing.inventory_manifest import Inventory
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
+from lakefs_gc.storage.urls import bucket_folder
 
-NAMESPACE = "s3://lake/team/repo"
+S3_NAMESPACE = "s3://lake/team/repo"
+AZURE_NAMESPACE = "https://acct.blob.core.windows.net/lake/team/repo"
+GCS_NAMESPACE = "gs://lake/team/repo"
 BEGAN = datetime(2026, 7, 1, 2, 30, tzinfo=UTC)
 MODIFIED = datetime(2026, 6, 1, 12, 0, 0, 123000, tzinfo=UTC)
 
@@ -83,6 +87,8 @@ class Report:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
+        self.namespace = S3_NAMESPACE
+        """What the report that was written last is about."""
         self.root = "reports/lake/daily/"
         """From the destination bucket's root to this folder."""
 
@@ -109,7 +115,8 @@ class Report:
 
     def write_s3_keys(self, namespace: str, keys: list[str], began_at: datetime) -> None:
         """Write a Parquet report of keys below a namespace. The size of each object is its number."""
-        bucket, folder = bucket_and_path(namespace)
+        self.namespace = namespace
+        bucket, folder = (place := bucket_folder(namespace)).bucket, place.root
         count = len(keys)
         table = pa.table(
             {
@@ -130,63 +137,100 @@ class Report:
         }
         self.put_manifest(f"{began_at:%Y-%m-%dT%H-%MZ}/manifest", manifest)
 
-    def write_azure(self, file_format: str, **changes: Any) -> None:
+    def write_azure(
+        self,
+        file_format: str,
+        *,
+        rule: str = "rule",
+        filters: dict[str, Any] | None = None,
+        more: dict[str, Any] | None = None,
+        endpoint: str = "https://acct.blob.core.windows.net",
+        **changes: Any,
+    ) -> None:
+        """Write a report of blobs. The first key also has a snapshot, unless ``filters`` has no snapshots.
+
+        ``more``: further columns, one value for each of ``KEYS`` and ``ELSEWHERE``, and for the snapshot.
+        """
+        self.namespace = AZURE_NAMESPACE
         names = [f"lake/{key}" for key in [*KEYS, *ELSEWHERE, KEYS[0]]]
         count = len(names)
         modified = pa.array([MODIFIED] * count, pa.timestamp("ms", "UTC"))
-        table = pa.table(
-            {
-                "Name": names,
-                "Last-Modified": ["2026-06-01T12:00:00.123Z"] * count if file_format == "csv" else modified,
-                "Content-Length": pa.array([*range(len(KEYS)), *[7] * (count - len(KEYS))], pa.int64()),
-                "Snapshot": [*[""] * (count - 1), "2026-06-01T00:00:00.0000000Z"],
-            }
-        )
-        folder = "2026/07/01/02-30-00/rule"
+        columns: dict[str, Any] = {
+            "Name": names,
+            "Last-Modified": ["2026-06-01T12:00:00.123Z"] * count if file_format == "csv" else modified,
+            "Content-Length": pa.array([*range(len(KEYS)), *[7] * (count - len(KEYS))], pa.int64()),
+            "Snapshot": [*[""] * (count - 1), "2026-06-01T00:00:00.0000000Z"],
+        }
+        table = pa.table({name: values for name, values in {**columns, **(more or {})}.items() if values is not None})
+        folder = f"2026/07/01/02-30-00/{rule}"
         data = encoded(table, file_format, header=True)
-        self.store.put(f"{folder}/rule.{file_format}", data)
-        rule = {"filters": {"blobTypes": ["blockBlob"]}, "format": file_format, "objectType": "blob"}
+        self.store.put(f"{folder}/{rule}.{file_format}", data)
+        filters = {"blobTypes": ["blockBlob"], "includeSnapshots": True, **(filters or {})}
         manifest: dict[str, Any] = {
-            "files": [{"blob": f"{folder}/rule.{file_format}", "size": len(data)}],
+            "destinationContainer": "reports",
+            "endpoint": endpoint,
+            "files": [{"blob": f"{self.root}{folder}/{rule}.{file_format}", "size": len(data)}],
             "inventoryStartTime": "2026-07-01T02:30:00Z",
             "inventoryCompletionTime": "2026-07-01T03:00:00Z",
-            "ruleDefinition": rule,
+            "ruleDefinition": {"filters": filters, "format": file_format, "objectType": "blob"},
+            "ruleName": rule,
             "status": "Succeeded",
             "summary": {"objectCount": count, "totalObjectSize": 1},
             "version": "1.0",
         }
-        self.put_manifest(f"{folder}/rule-manifest", manifest | changes)
+        self.put_manifest(f"{folder}/{rule}-manifest", manifest | changes)
 
-    def write_gcs(self, file_format: str, *, header: bool = True, **changes: Any) -> None:
-        keys = [*KEYS, *ELSEWHERE]
-        modified = pa.array([MODIFIED] * len(keys), pa.timestamp("us", "UTC"))
-        columns = {
-            "bucket": ["lake"] * len(keys),
+    def write_gcs(
+        self,
+        file_format: str,
+        *,
+        header: bool = True,
+        snake_case: bool = False,
+        name: str = "conf",
+        bucket: str = "lake",
+        without: str = "",
+        **changes: Any,
+    ) -> None:
+        """Write a report in two files. The last key also has a noncurrent version. ``without``: a missing field."""
+        self.namespace = GCS_NAMESPACE
+        keys = [*KEYS, *ELSEWHERE, KEYS[-1]]
+        count = len(keys)
+        deleted: list[datetime | None] = [*[None] * (count - 1), MODIFIED]
+        modified: Any = pa.array([MODIFIED] * count, pa.timestamp("us", "UTC"))
+        if file_format == "csv":
+            modified = ["2026-06-01T12:00:00.123Z"] * count
+        columns: dict[str, Any] = {
+            "bucket": [bucket] * count,
             "name": keys,
-            "size": pa.array(range(len(keys)), pa.int64()),
-            "updated": ["2026-06-01T12:00:00.123Z"] * len(keys) if file_format == "csv" else modified,
+            "size": pa.array(range(count), pa.int64()),
+            "timeDeleted": pa.array(deleted, pa.timestamp("us", "UTC"))
+            if file_format == "parquet"
+            else ["" if time is None else time.isoformat() for time in deleted],
+            "updated": modified,
         }
+        columns.pop(without, None)
         table = pa.table(columns)
         names = []
         for number, part in enumerate((table.slice(0, 3), table.slice(3))):
-            names.append(f"conf_2026-07-01T02:30_{number}.{file_format}")
+            names.append(f"{name}_2026-07-01T02:30_{number}.{file_format}")
             self.store.put(names[-1], encoded(part, file_format, header=header))
-        config: dict[str, Any] = {
-            "objectMetadataReportOptions": {
-                "metadataFields": list(columns),
-                "storageFilters": {"bucket": "projects/_/buckets/lake"},
-            }
-        }
+        options = {"metadataFields": list(columns), "storageFilters": {"bucket": f"projects/_/buckets/{bucket}"}}
+        config: dict[str, Any] = {"objectMetadataReportOptions": options}
         if file_format == "csv":
             config["csvOptions"] = {"delimiter": ",", "recordSeparator": "\n", "headerRequired": header}
+        if snake_case:
+            options = {"metadata_fields": list(columns), "storage_filters": {"bucket": bucket}}
+            config = {"object_metadata_report_options": options}
+            if file_format == "csv":
+                config["csv_options"] = {"delimiter": ",", "record_separator": "\n", "header_required": header}
         manifest: dict[str, Any] = {
             "report_config": config,
-            "records_processed": str(len(keys)),
+            "records_processed": str(count),
             "snapshot_time": "2026-07-01T02:30:00Z",
             "shard_count": 2,
             "report_shards_file_names": names,
         }
-        self.store.put("conf_2026-07-01T02:30_manifest.json", json.dumps(manifest | changes).encode())
+        self.store.put(f"{name}_2026-07-01T02:30_manifest.json", json.dumps(manifest | changes).encode())
 
     def put_manifest(self, name: str, content: Any) -> None:
         data = json.dumps(content).encode()
@@ -194,14 +238,14 @@ class Report:
         self.store.put(f"{name}.checksum", md5(data).encode() + b"\n")
 
     def inventory(self) -> Inventory:
-        return newest_inventory(self.store, NAMESPACE)
+        return newest_inventory(self.store, self.namespace)
 
     def rows(self) -> list[dict[str, Any]]:
         inventory = self.inventory()
         assert inventory.began_at == BEGAN
         batches, records = [], 0
         for file in inventory.files:
-            for count, batch in read_inventory_file(self.store, inventory, file, NAMESPACE):
+            for count, batch in read_inventory_file(self.store, inventory, file, self.namespace):
                 records += count
                 batches.append(batch)
         assert inventory.records in (None, records)

@@ -13,13 +13,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import google.auth
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from lakefs_gc.errors import AccessDeniedError, ConfigurationError
-from lakefs_gc.storage.urls import has_credentials
+from lakefs_gc.storage.urls import has_credentials, path_as_go_reads
 
 SCHEME = "gs://"
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -31,8 +31,6 @@ _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _EXAMPLE = "Write gs://bucket/path"
 _URL = re.compile(r"gs://(?:[^/?]*@)?(?P<bucket>[^/?]*)(?P<path>/[^?]*)?", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_GO_UNESCAPED = "-_.~$&+,/:;=@"
-"""What Go's ``net/url`` does not escape in a path, beside letters and digits."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +44,21 @@ class BucketFolder:
 def bucket_folder(url: str) -> BucketFolder:
     """Return the bucket and the prefix that a URL names, as lakeFS reads it.
 
-    lakeFS decodes the path if it has Go's usual encoding (``a%20b``), and otherwise keeps it as written (``a%2Fb``):
-    ``RawPathFromURI`` in ``pkg/block/namespace.go``. Raise ``ConfigurationError`` for a URL without a valid bucket,
-    with a query, or with an empty, ``.`` or ``..`` part.
+    Raise ``ConfigurationError`` for a URL without a valid bucket, with a query, or with an empty, ``.`` or ``..`` part.
     """
     match = _URL.fullmatch(url)
     if match is None or has_credentials(url):
         raise ConfigurationError(f"{url!r} does not name a bucket of Google Cloud Storage", remedy=_EXAMPLE)
-    path = _as_go_reads(match["path"] or "", url).strip("/")
+    try:
+        path = path_as_go_reads(match["path"] or "").strip("/")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{url!r} is not valid UTF-8 when it is decoded", remedy=_EXAMPLE) from error
     parts = path.split("/") if path else []
     if any(part in ("", ".", "..") for part in parts) or not _BUCKET.fullmatch(match["bucket"]):
         raise ConfigurationError(
             f"{url!r} has an empty, '.' or '..' part, or an invalid name of a bucket", remedy=_EXAMPLE
         )
     return BucketFolder(match["bucket"], "".join(f"{part}/" for part in parts))
-
-
-def _as_go_reads(path: str, url: str) -> str:
-    if "%" not in path:
-        return path
-    try:
-        decoded = unquote(path, errors="strict")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{url!r} is not valid UTF-8 when it is decoded", remedy=_EXAMPLE) from error
-    return decoded if quote(decoded, safe=_GO_UNESCAPED) == path else path
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,9 @@ import pyarrow.parquet as pq
 
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.storage.base import LISTING_SCHEMA, ObjectStore
-from lakefs_gc.storage.listing.inventory import (
-    Inventory,
-    InventoryFile,
-    Kind,
-    bucket_and_path,
-    read_verified,
-)
+from lakefs_gc.storage.listing.inventory import read_verified
+from lakefs_gc.storage.listing.inventory_manifest import Inventory, InventoryFile, Kind
+from lakefs_gc.storage.urls import BucketFolder, bucket_folder
 
 _TIME = LISTING_SCHEMA.field("last_modified").type
 _BLOCK_BYTES = 8 * 1024**2
@@ -40,6 +36,13 @@ _ONLY_IF: dict[Kind, dict[str, str]] = {
 }
 """The rows that are current objects, by kind: each of these columns, if a file has it, has this value or is empty."""
 
+_COME_WITH: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "s3": {"version_id": ("is_latest", "is_delete_marker")},
+    "azure": {"VersionId": ("IsCurrentVersion",)},
+    "gcs": {},
+}
+"""Columns of reports that may have several versions of an object, and those that then tell which one is current."""
+
 
 def read_inventory_file(
     store: ObjectStore, inventory: Inventory, file: InventoryFile, namespace: str
@@ -47,14 +50,15 @@ def read_inventory_file(
     """Yield, for each part of one data file, the number of its records and those that are objects in a namespace.
 
     Batches have ``LISTING_SCHEMA``, with addresses relative to the namespace (a URL). Older versions, delete markers,
-    snapshots, folders and directory markers are omitted. Raise ``CorruptFileError`` if the file differs from its
-    manifest, cannot be parsed, lacks a column, or has a row without key, size or time.
+    deleted objects, snapshots, folders and directory markers are omitted, and so is a version that is not known to be
+    current: an object that a listing omits is looked up. Raise ``CorruptFileError`` if the file differs from its
+    manifest, cannot be parsed, lacks a column, or has a row without size or time.
     """
     data = read_verified(store, file)
-    bucket, root = bucket_and_path(namespace)
+    folder = bucket_folder(namespace)
     try:
         for table in _tables(data, inventory, file):
-            yield table.num_rows, _objects(table, inventory, file, bucket, root)
+            yield table.num_rows, _objects(table, inventory, file, folder)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise CorruptFileError(file.key, f"cannot be parsed as {inventory.file_format} ({error})") from error
 
@@ -98,30 +102,26 @@ def _header(data: bytes, inventory: Inventory) -> list[str]:
 
 def _wanted(names: list[str], kind: Kind) -> list[str]:
     facts = [name for choice in _COLUMNS[kind].values() for name in choice]
-    return [name for name in names if name in facts or name in _ONLY_IF[kind]]
+    return [name for name in names if name in facts or name in _ONLY_IF[kind] or name in _COME_WITH[kind]]
 
 
 def _objects(
-    table: pa.RecordBatch, inventory: Inventory, file: InventoryFile, bucket: str, root: str
+    table: pa.RecordBatch, inventory: Inventory, file: InventoryFile, namespace: BucketFolder
 ) -> pa.RecordBatch:
     kind = inventory.kind
-    shown = pa.array([True]).take(pa.array([0] * table.num_rows, pa.int64()))
-    for name, value in _ONLY_IF[kind].items():
-        if name in table.schema.names:
-            text = pc.fill_null(table[name].cast(pa.string()), "")
-            shown = pc.and_(shown, pc.is_in(pc.utf8_lower(text), pa.array([value, ""])))
-    table = table.filter(shown)
+    _check_columns(table.schema.names, inventory, file)
+    table = table.filter(_current(table, kind))
     names = _column(table, kind, "name", file)
     if kind == "s3" and inventory.file_format == "csv":
         names = _url_decoded(names)
-    folder = root
+    folder = namespace.root
     if kind == "azure":
-        folder = f"{bucket}/{root}"
+        folder = f"{namespace.bucket}/{namespace.root}"
     elif _COLUMNS[kind]["bucket"][0] in table.schema.names and table.num_rows:
         buckets = pc.unique(_column(table, kind, "bucket", file)).to_pylist()
-        if buckets != [bucket]:
+        if buckets != [namespace.bucket]:
             raise CorruptFileError(
-                file.key, f"the file has rows of the bucket {sorted(map(str, buckets))}, not of {bucket!r}"
+                file.key, f"the file has rows of the bucket {sorted(map(str, buckets))}, not of {namespace.bucket!r}"
             )
     inside = pc.and_not(pc.starts_with(names, folder), pc.ends_with(names, "/"))
     table, names = table.filter(inside), names.filter(inside)
@@ -136,6 +136,31 @@ def _objects(
     )
 
 
+def _check_columns(names: list[str], inventory: Inventory, file: InventoryFile) -> None:
+    """Raise ``CorruptFileError`` if a column is missing that tells current objects of the bucket from other rows."""
+    implied = (column for name, columns in _COME_WITH[inventory.kind].items() if name in names for column in columns)
+    for name in (*inventory.needed, *implied):
+        if name not in names:
+            raise _no_column(file, name)
+
+
+def _current(table: pa.RecordBatch, kind: Kind) -> pa.BooleanArray:
+    """Select the rows that are current objects."""
+    shown = pa.repeat(True, table.num_rows)
+    for name, value in _ONLY_IF[kind].items():
+        if name in table.schema.names:
+            shown = pc.and_(shown, pc.is_in(_text(table, name), pa.array([value, ""])))
+    if kind == "azure" and "VersionId" in table.schema.names:
+        # Azure's listings say IsCurrentVersion of current versions only, so an empty value may be any other version.
+        is_version = pc.not_equal(_text(table, "VersionId"), "")
+        shown = pc.and_not(shown, pc.and_not(is_version, pc.equal(_text(table, "IsCurrentVersion"), "true")))
+    return shown
+
+
+def _text(table: pa.RecordBatch, name: str) -> pa.StringArray:
+    return pc.utf8_lower(pc.fill_null(table[name].cast(pa.string()), ""))
+
+
 def _url_decoded(names: pa.Array) -> pa.Array:
     """Decode the URL encoding that S3 uses in CSV files and listings: a space is ``+``."""
     decoded = [unquote_to_bytes(name.replace(b"+", b" ")) for name in names.cast(pa.binary()).to_pylist()]
@@ -147,9 +172,13 @@ def _column(table: pa.RecordBatch, kind: Kind, fact: str, file: InventoryFile) -
     for name in choice:
         if name in table.schema.names:
             return table[name]
-    raise CorruptFileError(
+    raise _no_column(file, choice[0])
+
+
+def _no_column(file: InventoryFile, name: str) -> CorruptFileError:
+    return CorruptFileError(
         file.key,
-        f"the file has no column {choice[0]}",
+        f"the file has no column {name}",
         remedy="Add the field to the inventory's configuration, or list the store itself",
     )
 

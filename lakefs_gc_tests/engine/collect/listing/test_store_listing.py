@@ -25,11 +25,12 @@ from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, SafetyError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.urls import bucket_folder
 from lakefs_gc_tests.benchmarks.harness import in_fresh_process
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
-from lakefs_gc_tests.support.inventory_report import Report
+from lakefs_gc_tests.support.inventory_report import BEGAN, EXPECTED, Report
 
 LISTED = ["data/s1/a", "data/s1/b,signature", "data/s2/deep/er/c", "data/direct", "old-layout", "_lakefs.txt", "a b%20"]
 UNRECOGNIZED = (3, 4 + 5 + 6)
@@ -132,3 +133,30 @@ def test_the_listing_can_come_from_an_inventory(spark: SparkSession, lake: Lake,
     collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": old}))
     with pytest.raises(SafetyError, match=r"5 h ago. The limit is 4 h"):
         collector.output("store_listing")
+
+
+@pytest.mark.parametrize("kind", ["azure", "gcs"])
+def test_workers_read_a_report_where_its_vendor_writes_it(
+    kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: StoreLocation = request.getfixturevalue(f"{kind}_namespace")
+    for name, value in request.getfixturevalue({"azure": "azurite", "gcs": "fake_gcs"}[kind]).environment.items():
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    report = Report(open_store(reports))
+    report.root = bucket_folder(reports.url).root
+    if kind == "azure":
+        report.write_azure("parquet")
+    else:
+        report.write_gcs("csv")
+    inventory = find_inventory(reports, report.namespace, BEGAN + timedelta(hours=1), 2)
+    place = PartsFolder(StoreLocation(f"file://{tmp_path}"), "data/")
+    written = read_inventory(spark, reports, inventory, report.namespace, place)
+    addresses = [
+        key for row in written for key in pq.read_table(f"{tmp_path}/data/{row['file']}")["address"].to_pylist()
+    ]
+    assert sorted(addresses) == sorted(str(row["address"]) for row in EXPECTED if "_lakefs" not in str(row["address"]))
+    with pytest.raises(CorruptFileError, match="but the manifest says 1"):
+        read_inventory(spark, reports, replace(inventory, records=1), report.namespace, place)
+    for wrong in (BEGAN - timedelta(seconds=1), BEGAN + timedelta(hours=3)):  # from the future, and too old
+        with pytest.raises(SafetyError, match="The limit is 2 h"):
+            find_inventory(reports, report.namespace, wrong, 2)
