@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, marked
 
@@ -16,10 +18,12 @@ class Scene:
 
     repository: LakeRepository
     live: dict[str, bytes] = field(default_factory=dict)
+    min_age_seconds: float = 0.0
+    """The minimum age, for a store whose objects cannot be made to look old; the default one if 0."""
 
     @classmethod
-    def of(cls, repository: LakeRepository) -> Scene:
-        scene = cls(repository)
+    def of(cls, repository: LakeRepository, min_age_seconds: float = 0.0) -> Scene:
+        scene = cls(repository, min_age_seconds=min_age_seconds)
         for path in ("a", "dir/b"):
             repository.put(path)
         repository.commit(age_days=30)
@@ -33,7 +37,10 @@ class Scene:
         return scene
 
     def litter(self) -> str:
-        return self.repository.put_stray("data/x/garbage", b"garbage")
+        garbage = self.repository.put_stray("data/x/garbage", b"garbage")
+        if self.min_age_seconds:
+            time.sleep(self.min_age_seconds + 1)  # a store's times may be whole seconds
+        return garbage
 
     def check_live(self, when: str) -> None:
         lost = self.live.keys() - self.repository.objects()
@@ -42,6 +49,9 @@ class Scene:
     def collector(self, spark: SparkSession, server: LakeFSClient | None = None) -> Collector:
         """Return a run that reads every range from the store."""
         settings = self.repository.lake.settings.model_copy(update={"max_range_cache_bytes": 0})
+        if self.min_age_seconds:
+            safety = SafetyParameters(longest_commit_minutes=0, min_age_hours=self.min_age_seconds / 3600)
+            settings = settings.model_copy(update={"safety": safety})
         return Collector(spark, self.repository, server=server, settings=settings)
 
     def run(self, collector: Collector, garbage: str, when: str = "") -> bool:
