@@ -180,11 +180,14 @@ class ObjectStore(ABC):
         ``prefix`` is empty or ends in ``/``. Sub-prefixes include it (``data/<slice>/`` for ``data/``).
         """
 
-    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+    def pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
         """Yield the pages of ``list``, or of ``list_level`` with ``one_level``, as the store returns them.
 
         With ``one_level``, S3 returns objects in the order of their keys after ``start_after``. Stores without
-        ``lists_by_page`` may be slow with ``start_after``.
+        ``lists_by_page`` may be slow with ``start_after``. A store may omit what comes after the key ``until``, and
+        need not.
         """
         if one_level:
             sub_prefixes, objects = self.list_level(prefix)

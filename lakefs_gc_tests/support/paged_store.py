@@ -46,7 +46,9 @@ class PagedStore(LocalStore):
         self.running = self.most_at_once = 0
         self.lock = threading.Lock()
 
-    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+    def pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
         entries = self._level(prefix) if one_level else [key for key in self.keys if key.startswith(prefix)]
         entries.sort(key=lambda name: hash(name)) if self.shuffled else entries.sort(key=self._order)
         after = self._order(start_after)

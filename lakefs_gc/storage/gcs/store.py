@@ -52,6 +52,8 @@ from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.retry import RetryPolicy
 
 _PAGE_ENTRIES = 1000
+_JUST_AFTER = "!"
+"""Behind a name, this is later than the name, and earlier than all objects of a folder of this name."""
 """The maximum of the service."""
 
 
@@ -100,9 +102,12 @@ class GCSStore(ObjectStore):
             objects.append(page.objects)
         return [*sub_prefixes], pa.concat_batches(objects)
 
-    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+    def pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
         """See ``ObjectStore``. One request per page."""
-        pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
+        delimiter = "/" if one_level else ""
+        pages = self._pages(check_prefix(prefix), start_after=start_after, until=until, delimiter=delimiter)
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)
 
     def first_name_after(self, prefix: str, start_after: str) -> str | None:
@@ -126,7 +131,13 @@ class GCSStore(ObjectStore):
             client.limit = RequestLimit(per_second) if per_second else None
 
     def _pages(
-        self, prefix: str, *, start_after: str = "", delimiter: str = "", max_results: int = _PAGE_ENTRIES
+        self,
+        prefix: str,
+        *,
+        start_after: str = "",
+        until: str = "",
+        delimiter: str = "",
+        max_results: int = _PAGE_ENTRIES,
     ) -> Iterator[Page]:
         """Yield all pages below a prefix; an incomplete page is requested again, and finally raises an error."""
         query = {
@@ -137,6 +148,8 @@ class GCSStore(ObjectStore):
         }
         if start_after:
             query["startOffset"] = self.root + start_after
+        if until:
+            query["endOffset"] = self.root + until + _JUST_AFTER  # the end itself is not listed
         if delimiter:
             query["delimiter"] = delimiter
         seen: set[str] = set()

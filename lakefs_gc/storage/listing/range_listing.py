@@ -189,7 +189,9 @@ class RangeLister:
 
     def _list_from(self, listing: _Listing, asked: KeyRange) -> KeyRange | None:
         """List a range; return the one-level range to continue with, if the listing should change to one level."""
-        pages = self._store.pages(asked.prefix, start_after=asked.start_after, one_level=asked.one_level)
+        pages = self._store.pages(
+            asked.prefix, start_after=asked.start_after, until=asked.until, one_level=asked.one_level
+        )
         held: list[pa.RecordBatch] = []
         try:
             # One slot for all pages: releasing it after each page takes 10 % of the processor time.

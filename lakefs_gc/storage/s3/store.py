@@ -95,7 +95,9 @@ class S3Store(ObjectStore):
             objects.append(page.objects)
         return sub_prefixes, pa.concat_batches(objects)
 
-    def pages(self, prefix: str, *, start_after: str = "", one_level: bool = False) -> Iterator[ListingPage]:
+    def pages(
+        self, prefix: str, *, start_after: str = "", until: str = "", one_level: bool = False
+    ) -> Iterator[ListingPage]:
         """See ``ObjectStore``. One request per page."""
         pages = self._pages(check_prefix(prefix), start_after=start_after, delimiter="/" if one_level else "")
         return (ListingPage(_after(page.objects, start_after), page.sub_prefixes) for page in pages)

@@ -23,6 +23,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         3,
+        "the last key of a range is listed in it",
+        "storage/gcs/store.py",
+        "self.root + until + _JUST_AFTER",
+        "self.root + until",
+        _LISTING,
+        "ends_in_the_store or bounds",
+    ),
+    Mutant(
+        3,
         "the last name of a page is compared with the next page",
         "storage/gcs/store.py",
         "last_name = page.last_name or last_name",

@@ -132,3 +132,24 @@ def test_key_ranges_in_parallel(gcs_namespace: StoreLocation, monkeypatch: pytes
     assert store.first_name_after("data/s/", "data/s/0123") == "data/s/0124"
     assert store.first_name_after("data/", "data/") == "data/s"
     assert store.first_name_after("data/s/", "data/s/0299") is None
+
+
+def test_a_range_ends_in_the_store_with_its_last_key(gcs_namespace: StoreLocation) -> None:
+    store = GCSStore(gcs_namespace)
+    for key in ("a", "b", "b!", "b/in a folder", "b0", "c"):
+        store.put(f"data/{key}", b"1")
+    pages = list(store.pages("data/", start_after="data/a", until="data/b", one_level=True))
+    assert [page.objects["address"].to_pylist() for page in pages] == [["data/b"]]
+    assert [page.sub_prefixes for page in pages] == [[]], "the folder is after the end"
+    pages = list(store.pages("data/", start_after="data/b", one_level=True))
+    assert [page.objects["address"].to_pylist() for page in pages] == [["data/b!", "data/b0", "data/c"]]
+    assert [page.sub_prefixes for page in pages] == [["data/b/"]]
+
+
+def test_bounds_of_a_range(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["list"] = lambda *_: Reply(200, page(item("ns/data/b"), item("ns/data/z")).body)
+    ranges = [KeyRange("data/", "data/a", "data/b", one_level=True)]
+    listed = RangeLister(store, ranges, ListingLimits(1)).batches()
+    assert [key for batch in listed for key in batch["address"].to_pylist()] == ["data/b"], "a store may ignore the end"
+    query = parse_qs(urlsplit(gcs.requests[0][1]).query)
+    assert (query["startOffset"], query["endOffset"]) == (["ns/data/a"], ["ns/data/b!"])
