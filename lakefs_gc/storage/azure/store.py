@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from io import BytesIO
 from typing import BinaryIO, cast
 
@@ -41,6 +40,7 @@ from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
+from lakefs_gc.storage.process_client import ProcessClient
 from lakefs_gc.storage.retry import RetryPolicy
 
 Blocks = list[str]
@@ -49,19 +49,6 @@ Blocks = list[str]
 _BLOCK_BYTES = 8 * 1024**2
 _MOST_BLOCKS = 45_000  # Azure takes 50,000
 _AFTER_ALL = "\U0010ffff"
-
-
-class _Creation:
-    """A lock for the creation of clients; a fork may copy it locked, so renew it."""
-
-    lock = threading.Lock()
-
-    @classmethod
-    def renew(cls) -> None:
-        cls.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_Creation.renew)
 
 
 class AzureStore(ObjectStore):
@@ -76,7 +63,7 @@ class AzureStore(ObjectStore):
         self.retry = retry or RetryPolicy()
         self.folder = blob_folder(location.url)
         self.root = self.folder.root
-        self._clients: dict[int, AzureClient] = {}
+        self._azure = ProcessClient(partial(AzureClient, self.folder, self.retry))
         self._starts_at_name: bool | None = None
 
     @property
@@ -125,7 +112,7 @@ class AzureStore(ObjectStore):
     @property
     def slow_downs(self) -> int:
         """See ``ObjectStore``."""
-        return sum(client.slow_downs for client in self._clients.values())
+        return sum(client.slow_downs for client in self._azure.created)
 
     def limit_requests(self, per_second: float) -> None:
         """See ``ObjectStore``."""
@@ -366,15 +353,6 @@ class AzureStore(ObjectStore):
 
     def _name(self, key: str) -> str:
         return self.root + check_key(key)
-
-    def _azure(self) -> AzureClient:
-        """Return the client of this process."""
-        pid = os.getpid()
-        if pid not in self._clients:
-            with _Creation.lock:
-                if pid not in self._clients:
-                    self._clients[pid] = AzureClient(self.folder, self.retry)
-        return self._clients[pid]
 
 
 def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:

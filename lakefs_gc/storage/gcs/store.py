@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from io import BytesIO
 from typing import BinaryIO, cast
 
@@ -49,25 +48,13 @@ from lakefs_gc.storage.gcs.settings import space_not_freed
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
+from lakefs_gc.storage.process_client import ProcessClient
 from lakefs_gc.storage.retry import RetryPolicy
 
 _PAGE_ENTRIES = 1000
 _JUST_AFTER = "!"
 """Behind a name, this is later than the name, and earlier than all objects of a folder of this name."""
 """The maximum of the service."""
-
-
-class _Creation:
-    """A lock for the creation of clients; a fork may copy it locked, so renew it."""
-
-    lock = threading.Lock()
-
-    @classmethod
-    def renew(cls) -> None:
-        cls.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_Creation.renew)
 
 
 class GCSStore(ObjectStore):
@@ -82,7 +69,7 @@ class GCSStore(ObjectStore):
         self.retry = retry or RetryPolicy()
         self.folder = bucket_folder(location.url)
         self.root = self.folder.root
-        self._clients: dict[int, GCSClient] = {}
+        self._client = ProcessClient(partial(GCSClient, self.folder, self.retry))
         # Emulators return all folders of a level with its first page, so what follows is not in order.
         self.lists_by_page = not emulator_endpoint()
 
@@ -122,7 +109,7 @@ class GCSStore(ObjectStore):
     @property
     def slow_downs(self) -> int:
         """See ``ObjectStore``."""
-        return sum(client.slow_downs for client in self._clients.values())
+        return sum(client.slow_downs for client in self._client.created)
 
     def limit_requests(self, per_second: float) -> None:
         """See ``ObjectStore``."""
@@ -319,15 +306,6 @@ class GCSStore(ObjectStore):
 
     def _name(self, key: str) -> str:
         return self.root + check_key(key)
-
-    def _client(self) -> GCSClient:
-        """Return the client of this process."""
-        pid = os.getpid()
-        if pid not in self._clients:
-            with _Creation.lock:
-                if pid not in self._clients:
-                    self._clients[pid] = GCSClient(self.folder, self.retry)
-        return self._clients[pid]
 
 
 def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:

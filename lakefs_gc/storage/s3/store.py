@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
+from lakefs_gc.storage.process_client import ProcessClient
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc.storage.s3.checksums import checksums_of, content_facts
 from lakefs_gc.storage.s3.client import RAW_PAGE, S3_FAILURES, RetryingClient
@@ -45,19 +45,6 @@ from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versio
 SCHEME = "s3://"
 _PART_BYTES = 8 * 1024**2
 _MOST_PARTS = 9_000  # S3 takes 10,000
-
-
-class _Creation:
-    """A lock, because boto3 permits one creation of a client at a time; a fork may copy it locked, so renew it."""
-
-    lock = threading.Lock()
-
-    @classmethod
-    def renew(cls) -> None:
-        cls.lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_Creation.renew)
 
 
 class S3Store(ObjectStore):
@@ -77,7 +64,7 @@ class S3Store(ObjectStore):
         self.retry = retry or RetryPolicy()
         self.copy_limits = copy_limits or CopyLimits()
         self.bucket, self.root = _bucket_and_root(location)
-        self._clients: dict[int, RetryingClient] = {}
+        self._s3 = ProcessClient(partial(RetryingClient, self.bucket, self.retry))
 
     # -- listing ---------------------------------------------------------------------------------------------
 
@@ -115,7 +102,7 @@ class S3Store(ObjectStore):
     @property
     def slow_downs(self) -> int:
         """See ``ObjectStore``."""
-        return sum(client.slow_downs for client in self._clients.values())
+        return sum(client.slow_downs for client in self._s3.created)
 
     def limit_requests(self, per_second: float) -> None:
         """See ``ObjectStore``."""
@@ -334,15 +321,6 @@ class S3Store(ObjectStore):
 
     def _name(self, key: str) -> str:
         return self.root + check_key(key)
-
-    def _s3(self) -> RetryingClient:
-        """Return the client of this process."""
-        pid = os.getpid()
-        if pid not in self._clients:
-            with _Creation.lock:
-                if pid not in self._clients:
-                    self._clients[pid] = RetryingClient(self.bucket, self.retry)
-        return self._clients[pid]
 
 
 def _after(objects: pa.RecordBatch, start_after: str) -> pa.RecordBatch:
