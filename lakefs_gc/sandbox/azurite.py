@@ -9,17 +9,14 @@ from __future__ import annotations
 import base64
 import importlib.util
 import logging
-import os
 import secrets
 import shutil
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 
-from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.sandbox.server_process import HOST, ServerProcess, free_port
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
@@ -27,9 +24,7 @@ from lakefs_gc.storage.retry import RetryPolicy
 log = logging.getLogger(__name__)
 
 PROGRAM = "azurite-blob"
-HOST = "127.0.0.1"
 ACCOUNT = "devstoreaccount1"
-_TIMEOUT_SECONDS = 60.0
 
 
 def azurite_program() -> tuple[str, str]:
@@ -66,38 +61,22 @@ class Azurite:
         self.folder = folder
         self.key = base64.b64encode(secrets.token_bytes(32)).decode()
         self.endpoint = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = ServerProcess("Azurite", folder, "azurite.log")
 
     def __enter__(self) -> Azurite:
         """Start the server. Raise ``ConfigurationError`` (not installed) or ``StoreUnavailableError``."""
         node, script = azurite_program()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.endpoint = f"http://{HOST}:{port}/{ACCOUNT}"
         command = [node, script, "--blobHost", HOST, "--blobPort", str(port), "--location", str(self.folder / "data")]
         command += ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={
-                    "PATH": os.environ.get("PATH", ""),
-                    "HOME": str(self.folder),
-                    "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}",
-                },
-                start_new_session=True,  # Ctrl-C ends it through close(), after its users
-            )
         try:
-            self._wait(port)
+            self._server.start(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}"})
+            self._server.wait_for_port(port)
         except BaseException:
             self.close()
             raise
-        log.info("azurite ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
+        log.info("azurite ready: endpoint=%s pid=%d", self.endpoint, self._server.pid)
         return self
 
     def __exit__(
@@ -129,30 +108,4 @@ class Azurite:
 
     def close(self) -> None:
         """Stop the server, and wait until its process has ended."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _wait(self, port: int) -> None:
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
-        while True:
-            try:
-                socket.create_connection((HOST, port), timeout=1).close()
-                return
-            except OSError as error:
-                ended = self._process is None or self._process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    raise StoreUnavailableError(
-                        f"Azurite {'ended' if ended else 'did not become ready'}", remedy=f"Read the log {self._log}"
-                    ) from error
-                time.sleep(0.1)
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "azurite.log"
+        self._server.stop()

@@ -6,24 +6,19 @@ It listens on the loopback interface only, and keeps its objects in memory.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from types import TracebackType
 
 import urllib3
 
 from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+from lakefs_gc.sandbox.server_process import HOST, ServerProcess, free_port
 
 log = logging.getLogger(__name__)
 
 PROGRAM = "fake-gcs-server"
-HOST = "127.0.0.1"
-_TIMEOUT_SECONDS = 60.0
 
 
 def fake_gcs_program() -> str:
@@ -49,35 +44,23 @@ class FakeGCS:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.endpoint = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = ServerProcess(PROGRAM, folder, "fake-gcs-server.log")
 
     def __enter__(self) -> FakeGCS:
         """Start the server. Raise ``ConfigurationError`` (not installed) or ``StoreUnavailableError``."""
         program = fake_gcs_program()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.endpoint = f"http://{HOST}:{port}"
         command = [program, "-scheme", "http", "-host", HOST, "-port", str(port), "-backend", "memory"]
         command += ["-public-host", f"{HOST}:{port}", "-external-url", self.endpoint, "-log-level", "warn"]
         command += ["-data", str(self.folder / "none")]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)},
-                start_new_session=True,  # Ctrl-C ends it through close(), after its users
-            )
         try:
-            self._wait(port)
+            self._server.start(command)
+            self._server.wait_for_port(port)
         except BaseException:
             self.close()
             raise
-        log.info("fake-gcs-server ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
+        log.info("fake-gcs-server ready: endpoint=%s pid=%d", self.endpoint, self._server.pid)
         return self
 
     def __exit__(
@@ -94,34 +77,8 @@ class FakeGCS:
         """Create a bucket. Raise ``StoreUnavailableError``."""
         answer = urllib3.request("POST", f"{self.endpoint}/storage/v1/b", json={"name": name}, retries=False)
         if answer.status != 200:
-            raise StoreUnavailableError(f"{PROGRAM} did not create a bucket", remedy=f"Read the log {self._log}")
+            raise StoreUnavailableError(f"{PROGRAM} did not create a bucket", remedy=f"Read the log {self._server.log}")
 
     def close(self) -> None:
         """Stop the server, and wait until its process has ended."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _wait(self, port: int) -> None:
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
-        while True:
-            try:
-                socket.create_connection((HOST, port), timeout=1).close()
-                return
-            except OSError as error:
-                ended = self._process is None or self._process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    raise StoreUnavailableError(
-                        f"{PROGRAM} {'ended' if ended else 'did not become ready'}", remedy=f"Read the log {self._log}"
-                    ) from error
-                time.sleep(0.1)
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "fake-gcs-server.log"
+        self._server.stop()

