@@ -28,6 +28,7 @@ MODULES = (
     "candidates",
     "end_to_end",
     "sweep",
+    "vendors",
     "driver_memory",
     "prepare_uncommitted",
 )

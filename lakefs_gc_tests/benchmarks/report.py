@@ -29,24 +29,27 @@ def ratio(benchmark: Benchmark, case: Case, baseline: Case | None) -> float | No
     return better / worse if worse else None
 
 
-def baseline_of(cases: Sequence[Case]) -> Case | None:
-    return next((case for case in cases if case.baseline), None)
+def baselines_of(cases: Sequence[Case]) -> list[Case | None]:
+    """Return the baseline of each case: the last one up to the case, or the first of all."""
+    found = next((case for case in cases if case.baseline), None)
+    return [found := case if case.baseline else found for case in cases]
 
 
 def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
     """Return a table with the main figures, and the ratio to the baseline. Fits into a terminal of 80 columns."""
-    baseline = baseline_of(cases)
+    baselines = baselines_of(cases)
+    has_baseline = any(baselines)
     every = dict.fromkeys(name for case in cases for name in case.figures)
     names = [name for name in dict.fromkeys((benchmark.compare, *_MAIN_FIGURES, *every)) if name in every][:_COLUMNS]
     omitted = len(every) - len(names)
     caption = f"{omitted} more figures are in the JSON that --out writes" if omitted else None
-    header = ("case", *names, *(["× baseline"] if baseline else []))
+    header = ("case", *names, *(["× baseline"] if has_baseline else []))
     table = Table(*header, title=benchmark.title, caption=caption)
     for column in table.columns[1:]:
         column.justify = "right"
-    for case in cases:
+    for case, baseline in zip(cases, baselines, strict=True):
         row = [case.name, *(_text(case.figures.get(name, "")) for name in names)]
-        if baseline:
+        if has_baseline:
             times = ratio(benchmark, case, baseline)
             row.append("baseline" if case is baseline else "" if times is None else f"{times:.2f}")
         table.add_row(*row)
@@ -55,7 +58,6 @@ def to_table(benchmark: Benchmark, cases: Sequence[Case]) -> Table:
 
 def to_json(name: str, benchmark: Benchmark, cases: Sequence[Case]) -> bytes:
     """Return all measurements, and the description of the machine."""
-    baseline = baseline_of(cases)
     content: dict[str, Any] = {
         "benchmark": name,
         "title": benchmark.title,
@@ -75,7 +77,7 @@ def to_json(name: str, benchmark: Benchmark, cases: Sequence[Case]) -> bytes:
                 "ratio": ratio(benchmark, case, baseline),
                 **case.figures,
             }
-            for case in cases
+            for case, baseline in zip(cases, baselines_of(cases), strict=True)
         ],
     }
     return json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -92,8 +94,7 @@ def to_svg(benchmark: Benchmark, cases: Sequence[Case]) -> str:
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="8" y="20" font-weight="bold">{escape(f"{benchmark.title} ({benchmark.compare})")}</text>',
     ]
-    baseline = baseline_of(cases)
-    for row, case in enumerate(shown, start=1):
+    for row, (case, baseline) in enumerate(zip(shown, baselines_of(shown), strict=True), start=1):
         value = float(case.figures[benchmark.compare])
         times = ratio(benchmark, case, baseline)
         note = "baseline" if case is baseline else f"× {times:.2f}" if times is not None else ""

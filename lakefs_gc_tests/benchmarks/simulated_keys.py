@@ -21,6 +21,9 @@ _TIME = b"2025-06-01T12:00:00.000Z"
 _HEAD = b"<Contents><Key>"
 _MIDDLE = b"</Key><LastModified>" + _TIME + b"</LastModified><ETag>&quot;" + b"e" * 32 + b"&quot;</ETag><Size>"
 _TAIL = b"</Size><StorageClass>STANDARD</StorageClass></Contents>"
+S3_ROW = (_HEAD, _MIDDLE, _TAIL)
+"""What is before the key, before the size and after it, in a listing of S3."""
+Row = tuple[bytes, bytes, bytes]
 _LEAST_SIZE = 1000
 _POWERS = 10 ** np.arange(_ID_DIGITS - 2, -1, -1, dtype=np.int64)
 
@@ -135,34 +138,41 @@ class SimulatedKeys:
 
     def contents(self, numbers: npt.NDArray[np.int64]) -> Iterator[bytes]:
         """Yield the ``<Contents>`` elements of ascending numbers, URL-encoded as in S3, one text for each folder."""
+        return self.rows(numbers, S3_ROW, comma=b"%2C")
+
+    def rows(self, numbers: npt.NDArray[np.int64], row: Row, *, comma: bytes = b",") -> Iterator[bytes]:
+        """Yield the entries of ascending numbers in a listing, one text for each folder."""
         begin = 0
         while begin < len(numbers):
             prefix, within, of_folder = self.prefix_of(int(numbers[begin]))
             base = int(numbers[begin]) - within
             end = int(np.searchsorted(numbers, base + of_folder))
-            yield _elements(prefix, numbers[begin:end] - base)
+            yield _elements(prefix, numbers[begin:end] - base, row, comma)
             begin = end
 
 
-def _elements(prefix: bytes, within: npt.NDArray[np.int64]) -> bytes:
+def _elements(prefix: bytes, within: npt.NDArray[np.int64], row: Row, comma: bytes) -> bytes:
     """Return the elements of the keys of one folder."""
-    row = b"c" + b"0" * (_ID_DIGITS - 1) + b"%2C" + _SIGNATURE
-    names = np.tile(np.frombuffer(row, np.uint8), (len(within), 1))
+    name = b"c" + b"0" * (_ID_DIGITS - 1) + comma + _SIGNATURE
+    names = np.tile(np.frombuffer(name, np.uint8), (len(within), 1))
     _write_digits(names, 1, within, _ID_DIGITS - 1)
-    return contents_elements(prefix, names, _LEAST_SIZE + within % 9000)
+    return contents_elements(prefix, names, _LEAST_SIZE + within % 9000, row)
 
 
-def contents_elements(prefix: bytes, names: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> bytes:
-    """Return the ``<Contents>`` elements of objects in one folder.
+def contents_elements(
+    prefix: bytes, names: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64], row: Row = S3_ROW
+) -> bytes:
+    """Return the elements of objects in one folder: ``<Contents>``, or those of another store.
 
     All have the same length: ``names`` has a row of bytes for each, and all ``sizes`` have the same number of digits.
     """
-    before = _HEAD + prefix
+    head, middle, tail = row
+    before = head + prefix
     digits = len(str(int(sizes[0])))
-    row = before + bytes(names.shape[1]) + _MIDDLE + b"0" * digits + _TAIL
-    matrix = np.tile(np.frombuffer(row, np.uint8), (len(names), 1))
+    text = before + bytes(names.shape[1]) + middle + b"0" * digits + tail
+    matrix = np.tile(np.frombuffer(text, np.uint8), (len(names), 1))
     matrix[:, len(before) : len(before) + names.shape[1]] = names
-    _write_digits(matrix, len(row) - len(_TAIL) - digits, sizes, digits)
+    _write_digits(matrix, len(text) - len(tail) - digits, sizes, digits)
     return matrix.tobytes()
 
 

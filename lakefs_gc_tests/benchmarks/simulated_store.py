@@ -26,9 +26,9 @@ import time
 import urllib.request
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,6 +43,8 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.benchmarks.simulated_keys import Keys, KeySource
 
 BUCKET = "simulated"
+ACCOUNT, ACCOUNT_KEY = "simulatedaccount", "c2ltdWxhdGVk"
+_ROOTS = {"s3": "s3://", "azure": f"https://{ACCOUNT}.blob.core.windows.net/", "gcs": "gs://"}
 _PAGE_KEYS = 1000
 _STATS = "/-/stats"
 _XML = b'<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -63,6 +65,8 @@ class StoreOptions:
     files: Path | None = None
     latency_ms: float = 0.0
     requests_per_second: float = 0.0
+    protocol: str = "s3"
+    """``s3``, or one of ``simulated_protocols``."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class StoreStats:
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
     status: bytes = b"200 OK"
     body: bytes = b""
     headers: bytes = b""
@@ -93,9 +97,10 @@ class SimulatedStore:
         requests_per_second: float = 0.0,
         folder: str = "namespace/",
         files: Path | None = None,
+        protocol: str = "s3",
     ) -> None:
-        self.options = StoreOptions(source, folder, files, latency_ms, requests_per_second)
-        self.location = StoreLocation(f"s3://{BUCKET}/{folder}")
+        self.options = StoreOptions(source, folder, files, latency_ms, requests_per_second, protocol)
+        self.location = StoreLocation(f"{_ROOTS[protocol]}{BUCKET}/{folder}")
         self.endpoint = ""
 
     def __enter__(self) -> SimulatedStore:
@@ -119,11 +124,17 @@ class SimulatedStore:
     def environment(self) -> Iterator[None]:
         """Set the environment variables of this store, for this process and its child processes."""
         before = dict(os.environ)
-        os.environ.update(
-            AWS_ENDPOINT_URL_S3=self.endpoint, AWS_ACCESS_KEY_ID="simulated", AWS_SECRET_ACCESS_KEY="simulated"
-        )
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_SAS_TOKEN"):
             os.environ.pop(name, None)
+        os.environ.update(
+            AWS_ENDPOINT_URL_S3=self.endpoint,
+            AWS_ACCESS_KEY_ID="simulated",
+            AWS_SECRET_ACCESS_KEY="simulated",
+            AZURE_STORAGE_ACCOUNT=ACCOUNT,
+            AZURE_STORAGE_KEY=ACCOUNT_KEY,
+            AZURE_STORAGE_SERVICE_ENDPOINT=f"{self.endpoint}/{ACCOUNT}",
+            STORAGE_EMULATOR_HOST=self.endpoint,
+        )
         try:
             yield
         finally:
@@ -136,7 +147,21 @@ class SimulatedStore:
             return StoreStats(**json.loads(answer.read()))
 
 
-class _Bucket:
+@dataclass
+class Walked:
+    """The entries of a page, in order: runs of numbers of the formula and written keys, and sub-prefixes.
+
+    ``last`` is the last key or sub-prefix, and ``more`` is whether others follow.
+    """
+
+    runs: list[npt.NDArray[np.int64] | bytes] = field(default_factory=list)
+    levels: list[bytes] = field(default_factory=list)
+    returned: int = 0
+    last: bytes = b""
+    more: bool = False
+
+
+class Bucket:
     """The content, and the answers."""
 
     def __init__(self, options: StoreOptions) -> None:
@@ -158,36 +183,42 @@ class _Bucket:
 
     # -- requests
 
-    def answer(self, method: bytes, target: bytes, body: bytes) -> _Answer:
+    def answer(self, method: bytes, target: bytes, body: bytes) -> Answer:
         path, _, query_text = target.partition(b"?")
         if path.decode() == _STATS:
-            return _Answer(body=self._stats())
-        if not self._admitted():
-            self.requests["SlowDown"] += 1
-            return _error(b"503 Slow Down", b"SlowDown")
+            return Answer(body=self.stats())
         query = dict(parse_qsl(query_text.decode(), keep_blank_values=True))
+        if not self.admitted():
+            self.requests["SlowDown"] += 1
+            return self.slow_down()
+        return self.respond(method, path, query, body)
+
+    def slow_down(self) -> Answer:
+        return _error(b"503 Slow Down", b"SlowDown")
+
+    def respond(self, method: bytes, path: bytes, query: dict[str, str], body: bytes) -> Answer:
         key = unquote_to_bytes(path).lstrip(b"/").partition(b"/")[2]
         if "list-type" in query:
             self.requests["ListObjectsV2"] += 1
-            return _Answer(body=self._list(query))
+            return Answer(body=self._list(query))
         if method == b"POST" and "delete" in query:
             self.requests["DeleteObjects"] += 1
-            return _Answer(body=self._delete_objects(body))
+            return Answer(body=self._delete_objects(body))
         if "versioning" in query:
             self.requests["GetBucketVersioning"] += 1
-            return _Answer(body=_XML + b"<VersioningConfiguration " + _NS + b"/>")
+            return Answer(body=_XML + b"<VersioningConfiguration " + _NS + b"/>")
         if method == b"PUT":
             self.requests["PutObject"] += 1
-            self._put(key, body)
-            return _Answer(headers=b'ETag: "e"\r\n')
+            self.write(key, body)
+            return Answer(headers=b'ETag: "e"\r\n')
         if method == b"DELETE":
             self.requests["DeleteObject"] += 1
-            self._delete(key)
-            return _Answer(b"204 No Content")
+            self.delete(key)
+            return Answer(b"204 No Content")
         self.requests["HeadObject" if method == b"HEAD" else "GetObject"] += 1
         return self._read(key, head=method == b"HEAD")
 
-    def _admitted(self) -> bool:
+    def admitted(self) -> bool:
         """Return whether a token for another request is available."""
         limit = self.options.requests_per_second
         if not limit:
@@ -200,7 +231,7 @@ class _Bucket:
         self.tokens -= 1
         return True
 
-    def _stats(self) -> bytes:
+    def stats(self) -> bytes:
         used = resource.getrusage(resource.RUSAGE_SELF)
         content = {
             "requests": dict(self.requests),
@@ -212,33 +243,33 @@ class _Bucket:
 
     # -- single objects
 
-    def _live(self, key: bytes) -> int | None:
+    def live(self, key: bytes) -> int | None:
         """Return the number of a key of the formula that is not deleted."""
         number = self.keys.number_of(key)
         return None if number is None or self.deleted[number >> 3] >> (number & 7) & 1 else number
 
-    def _read(self, key: bytes, *, head: bool) -> _Answer:
-        number = self._live(key)
+    def _read(self, key: bytes, *, head: bool) -> Answer:
+        number = self.live(key)
         if key in self.put:
             put = self.put[key]
             content = put.read_bytes() if isinstance(put, Path) else put
         elif number is not None:
             content = key.ljust(self.keys.size_bytes(number), b".")
         else:
-            return _Answer(b"404 Not Found") if head else _error(b"404 Not Found", b"NoSuchKey")
+            return Answer(b"404 Not Found") if head else _error(b"404 Not Found", b"NoSuchKey")
         headers = b'ETag: "e"\r\nLast-Modified: Sun, 01 Jun 2025 12:00:00 GMT\r\n'
-        return _Answer(body=content, headers=headers)
+        return Answer(body=content, headers=headers)
 
-    def _put(self, key: bytes, content: bytes) -> None:
+    def write(self, key: bytes, content: bytes) -> None:
         if key not in self.put:
             self.put_order.insert(bisect_left(self.put_order, key), key)
         self.put[key] = content
 
-    def _delete(self, key: bytes) -> None:
+    def delete(self, key: bytes) -> None:
         if key in self.put:
             del self.put[key]
             del self.put_order[bisect_left(self.put_order, key)]
-        number = self._live(key)
+        number = self.live(key)
         if number is not None:
             self.deleted[number >> 3] |= 1 << (number & 7)
             self.deleted_count += 1
@@ -249,7 +280,7 @@ class _Bucket:
             quotes = {"&quot;": '"', "&apos;": "'"}
             keys = [unescape(key.decode(), quotes).encode() for key in keys]
         for key in keys:
-            self._delete(key)
+            self.delete(key)
         quiet = b"<Quiet>true</Quiet>" in body
         gone = b"" if quiet else b"".join(b"<Deleted><Key>%b</Key></Deleted>" % _escaped(key) for key in keys)
         return _XML + b"<DeleteResult " + _NS + b">" + gone + b"</DeleteResult>"
@@ -260,61 +291,77 @@ class _Bucket:
         """Return a page. The token is the last returned key, or everything below the last returned sub-prefix."""
         prefix, most = query.get("prefix", "").encode(), min(_PAGE_KEYS, int(query.get("max-keys", _PAGE_KEYS)))
         after = unquote_to_bytes(query.get("continuation-token", "")) or query.get("start-after", "").encode()
-        below = _end_of(after) if after.endswith(b"/") and "continuation-token" in query else b""
-        begin = self.keys.first(lambda key: key >= prefix and (key >= below if below else key > after))
-        end = self.keys.first(lambda key: key > prefix and not key.startswith(prefix))
-        put = [key for key in self._put_below(prefix) if (key >= below if below else key > after)]
+        below = end_of(after) if after.endswith(b"/") and "continuation-token" in query else b""
+        walked = self.walk(
+            prefix, lambda key: key >= below if below else key > after, most, delimited=bool(query.get("delimiter"))
+        )
         parts: list[bytes] = []
-        last = b""
-        returned = 0
-        while returned < most and (begin < end or put):
-            own = self.keys.key(begin) if begin < end else None
-            if put and (own is None or put[0] < own):
-                key, from_formula = put[0], False
+        for run in walked.runs:
+            if isinstance(run, bytes):
+                parts.append(_content_element(run, self.put_bytes(run)))
             else:
-                key, from_formula = own or b"", True
-            slash = key.find(b"/", len(prefix)) if query.get("delimiter") else -1
-            if slash >= 0:
-                last = key[: slash + 1]
-                parts.append(b"<CommonPrefixes><Prefix>%b</Prefix></CommonPrefixes>" % _quoted(last))
-                returned += 1
-                past = _end_of(last)
-                begin = max(begin, self.keys.first(lambda key, past=past: key >= past))  # type: ignore[misc]
-                put = [name for name in put if name >= past]
-            elif from_formula:
-                stop = self._run_end(begin, end, put, delimited=bool(query.get("delimiter")))
-                numbers, begin = self._next_live(begin, stop, most - returned)
-                parts += self.keys.contents(numbers)
-                returned += len(numbers)
-                last = self.keys.key(int(numbers[-1])) if len(numbers) else last
-            else:
-                last = put.pop(0)
-                parts.append(_content_element(last, self._put_bytes(last)))
-                returned += 1
-        more = begin < end or bool(put)
-        if more and self._next_live(begin, end, 1)[0].size == 0 and not put:
-            more = False
+                parts += self.keys.contents(run)
         # Sub-prefixes come after the objects in S3's pages.
-        parts.sort(key=lambda part: part.startswith(b"<CommonPrefixes>"))
-        token = b"<NextContinuationToken>%b</NextContinuationToken>" % _quoted(last) if more else b""
+        parts += [b"<CommonPrefixes><Prefix>%b</Prefix></CommonPrefixes>" % _quoted(level) for level in walked.levels]
+        token = b"<NextContinuationToken>%b</NextContinuationToken>" % _quoted(walked.last) if walked.more else b""
         return b"".join(
             [
                 _XML,
                 b"<ListBucketResult " + _NS + b"><Name>simulated</Name><EncodingType>url</EncodingType>",
-                b"<IsTruncated>true</IsTruncated>" if more else b"<IsTruncated>false</IsTruncated>",
+                b"<IsTruncated>true</IsTruncated>" if walked.more else b"<IsTruncated>false</IsTruncated>",
                 token,
-                b"<KeyCount>%d</KeyCount>" % returned,
+                b"<KeyCount>%d</KeyCount>" % walked.returned,
                 *parts,
                 b"</ListBucketResult>",
             ]
         )
 
+    def walk(
+        self, prefix: bytes, is_after: Callable[[bytes], bool], most: int, *, delimited: bool, until: bytes = b""
+    ) -> Walked:
+        """Return up to ``most`` entries below a prefix: keys for which ``is_after`` is true, and sub-prefixes.
+
+        They are before ``until``, unless that is empty.
+        """
+        begin = self.keys.first(lambda key: key >= prefix and is_after(key))
+        end = self.keys.first(lambda key: key > prefix and not key.startswith(prefix))
+        put = [key for key in self._put_below(prefix) if is_after(key) and not (until and key >= until)]
+        if until:
+            end = min(end, self.keys.first(lambda key: key >= until))
+        walked = Walked()
+        while walked.returned < most and (begin < end or put):
+            own = self.keys.key(begin) if begin < end else None
+            if put and (own is None or put[0] < own):
+                key, from_formula = put[0], False
+            else:
+                key, from_formula = own or b"", True
+            slash = key.find(b"/", len(prefix)) if delimited else -1
+            if slash >= 0:
+                walked.last = key[: slash + 1]
+                walked.levels.append(walked.last)
+                walked.returned += 1
+                past = end_of(walked.last)
+                begin = max(begin, self.keys.first(lambda key, past=past: key >= past))  # type: ignore[misc]
+                put = [name for name in put if name >= past]
+            elif from_formula:
+                stop = self._run_end(begin, end, put, delimited=delimited)
+                numbers, begin = self._next_live(begin, stop, most - walked.returned)
+                walked.runs.append(numbers)
+                walked.returned += len(numbers)
+                walked.last = self.keys.key(int(numbers[-1])) if len(numbers) else walked.last
+            else:
+                walked.last = put.pop(0)
+                walked.runs.append(walked.last)
+                walked.returned += 1
+        walked.more = bool(put) or (begin < end and self._next_live(begin, end, 1)[0].size > 0)
+        return walked
+
     def _put_below(self, prefix: bytes) -> list[bytes]:
         begin = bisect_left(self.put_order, prefix)
-        end = bisect_left(self.put_order, _end_of(prefix)) if prefix else len(self.put_order)
+        end = bisect_left(self.put_order, end_of(prefix)) if prefix else len(self.put_order)
         return self.put_order[begin:end]
 
-    def _put_bytes(self, key: bytes) -> int:
+    def put_bytes(self, key: bytes) -> int:
         put = self.put[key]
         return put.stat().st_size if isinstance(put, Path) else len(put)
 
@@ -343,7 +390,7 @@ class _Bucket:
 class _Connection(asyncio.Protocol):
     """One connection: HTTP/1.1 with keep-alive, one request after the other."""
 
-    def __init__(self, bucket: _Bucket) -> None:
+    def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
         self.received = bytearray()
 
@@ -384,9 +431,18 @@ class _Connection(asyncio.Protocol):
         self.transport.write(data)
 
 
+def bucket_of(options: StoreOptions) -> Bucket:
+    """Return the content, with the answers of the protocol."""
+    if options.protocol == "s3":
+        return Bucket(options)
+    from lakefs_gc_tests.benchmarks import simulated_protocols
+
+    return simulated_protocols.BUCKETS[options.protocol](options)
+
+
 def _serve(options: StoreOptions, ready: Connection) -> None:
     async def run() -> None:
-        bucket = _Bucket(options)
+        bucket = bucket_of(options)
         server = await asyncio.get_running_loop().create_server(lambda: _Connection(bucket), "127.0.0.1", 0)
         ready.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
@@ -394,8 +450,8 @@ def _serve(options: StoreOptions, ready: Connection) -> None:
     asyncio.run(run())
 
 
-def _error(status: bytes, code: bytes) -> _Answer:
-    return _Answer(status, _XML + b"<Error><Code>%b</Code><Message>simulated</Message></Error>" % code)
+def _error(status: bytes, code: bytes) -> Answer:
+    return Answer(status, _XML + b"<Error><Code>%b</Code><Message>simulated</Message></Error>" % code)
 
 
 def _quoted(key: bytes) -> bytes:
@@ -413,6 +469,6 @@ def _content_element(key: bytes, size_bytes: int) -> bytes:
     )
 
 
-def _end_of(prefix: bytes) -> bytes:
+def end_of(prefix: bytes) -> bytes:
     """Return the smallest text that sorts after all texts with this UTF-8 prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b""

@@ -40,10 +40,12 @@ _MARK_ID = "g" * 20
 _SERVER = ServerIdentity("", "")
 
 
-def swept(objects: int, latency_ms: float, requests_per_second: float, requests_at_once: int) -> dict[str, Figure]:
+def swept(
+    objects: int, latency_ms: float, requests_per_second: float, requests_at_once: int, protocol: str = "s3"
+) -> dict[str, Figure]:
     """List and mark all objects, and sweep them. The figures are those of the sweep."""
     shape = KeyShape(slices=max(1, objects // _OBJECTS_PER_SLICE), objects_per_slice=min(objects, _OBJECTS_PER_SLICE))
-    simulated = SimulatedStore(shape, latency_ms=latency_ms, requests_per_second=requests_per_second)
+    simulated = SimulatedStore(shape, latency_ms=latency_ms, requests_per_second=requests_per_second, protocol=protocol)
     cores = os.cpu_count() or 1
     with simulated, simulated.environment(), TemporaryDirectory() as folder:
         spark = start_spark({"spark.master": f"local[{cores}]"})
@@ -51,7 +53,7 @@ def swept(objects: int, latency_ms: float, requests_per_second: float, requests_
         run = GCRun(
             "bench/1",
             "bench",
-            "s3://simulated/namespace/",
+            simulated.location.url,
             simulated.location,
             _NOW,
             _NOW,

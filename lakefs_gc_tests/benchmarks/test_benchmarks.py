@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -28,6 +29,13 @@ def test_ratios_show_the_improvement() -> None:
     assert report.ratio(benchmark(), CASES[1], CASES[0]) == 2.5
     assert report.ratio(benchmark(higher_is_better=False), CASES[1], CASES[0]) == 0.4
     assert report.ratio(benchmark(), CASES[1], None) is None
+
+
+def test_each_case_is_compared_with_the_baseline_before_it() -> None:
+    cases = [*CASES, Case("another baseline", {"keys_per_s": 10}, baseline=True), Case("quicker", {"keys_per_s": 40})]
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(report.to_table(benchmark(), cases))
+    assert [number for number in console.export_text().split() if number in ("2.50", "4.00")] == ["2.50", "4.00"]
 
 
 def test_results_are_written_as_table_json_and_plot(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from lakefs_gc.errors import AccessDeniedError, ConfigurationError
 from lakefs_gc.storage.gcs.access import BucketFolder, bucket_folder, emulator_endpoint, find_access
+from lakefs_gc.storage.gcs.client import GCSClient
 from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
@@ -156,3 +157,19 @@ def test_a_key_file_that_cannot_be_read(content: str, monkeypatch: pytest.Monkey
 def test_an_emulator_gets_no_credentials(tokens: TokenServer) -> None:
     access = find_access({"STORAGE_EMULATOR_HOST": "127.0.0.1:1"})
     assert (access.endpoint, access.credentials) == ("http://127.0.0.1:1", None)
+
+
+def test_proxy_and_certificates_are_those_of_the_environment_and_netrc_is_not_read(
+    gcs: GCSStandIn, store: GCSStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificates"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    store.stat_many(["data/a"])
+    assert gcs.authorizations == {None}
+    monkeypatch.delenv("NO_PROXY")
+    session = GCSClient(store.folder, store.retry)._session
+    assert session.proxies["http"] == "http://proxy.example:3128"
+    assert session.verify == str(tmp_path / "certificates")
