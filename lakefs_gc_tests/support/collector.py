@@ -295,6 +295,7 @@ class Collector:
             return missing(
                 context,
                 self.run,
+                listing=self.dataset("store_listing"),
                 uncommitted=self.dataset("uncommitted"),
                 committed=self.dataset("committed"),
                 unmatched=self.dataset("unmatched"),

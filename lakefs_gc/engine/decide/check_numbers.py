@@ -15,7 +15,11 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
         check.SHARE_OF_OBJECTS: _share(seen.marked, seen.listed, safety),
         check.SHARE_OF_BYTES: _share(seen.marked_bytes, seen.listed_bytes, safety),
         check.COMMITTED_DATA_FOUND: {"committed": seen.committed},
-        check.LIVE_OBJECTS_EXIST: {"missing": seen.lost, "deleted_by_sweeps": seen.lost_to_our_sweeps},
+        check.LIVE_OBJECTS_EXIST: {
+            "missing": seen.lost,
+            "deleted_by_sweeps": seen.lost_to_our_sweeps,
+            "unlisted": seen.unlisted,
+        },
         check.NO_OBJECT_KEPT_UNVERIFIED: {"kept_unverified": seen.shielded},
     }
     if seen.newest_marked is not None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
 from lakefs_gc.engine.collect.listing.existence import existing_keys
 from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, address_hash
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
@@ -33,6 +34,7 @@ from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectInfo
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.units import EPOCH
 
 UNLISTED = "unlisted"
 """Fact of ``missing``: objects that exist and are older than the cutoff, although the listing does not have them."""
@@ -45,6 +47,7 @@ def missing(
     context: RunContext,
     run: GCRun,
     *,
+    listing: Dataset,
     uncommitted: Dataset,
     committed: Dataset,
     unmatched: Dataset,
@@ -56,7 +59,7 @@ def missing(
     """
     spark, cores = context.spark, context.cores
     began_at = context.clock()
-    check_inputs(run.run_key, uncommitted, committed, unmatched)
+    check_inputs(run.run_key, listing, uncommitted, committed, unmatched)
     check_made_from(unmatched, uncommitted, committed)
     rows, unlisted = local_rows(spark, [], schemas.MISSING), 0
     if unmatched.manifest.facts["not_in_store"]:
@@ -74,7 +77,7 @@ def missing(
             .agg(F.min("found_in").alias("found_in"))
         )
         asked = spread(expected, cores * _TASKS_PER_CORE)
-        answers = in_arrow(asked, _look_up(run.store, run.cutoff - LONGEST_UPLOAD), _LOOKED_UP)
+        answers = in_arrow(asked, _look_up(run.store, _listed_before(run, listing)), _LOOKED_UP)
         measures = {UNLISTED: F.count_if(~F.col("is_absent"))}
         output = StageOutput(answers, context.clock(), measures=measures)
         looked_up = context.workspace.keep(spark, run.run_key, "missing_looked_up", output, _LOOKED_UP)
@@ -107,6 +110,18 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
         ]
         answers = batch.append_column("is_absent", pa.array(absent, pa.bool_()))
         yield answers.filter(pa.array(map(any, zip(absent, unlisted, strict=True)), pa.bool_()))
+
+
+def _listed_before(run: GCRun, listing: Dataset) -> datetime:
+    """Return a time before which every object must be listed; that of no object for an optimized listing.
+
+    An optimized listing does not have what was uploaded late to an old slice, or restored.
+    """
+    facts = listing.manifest.facts
+    if facts.get("mode") == OPTIMIZED:
+        return EPOCH
+    report = facts.get("inventory_began_at")
+    return min(run.cutoff, datetime.fromisoformat(report) if report else run.cutoff) - LONGEST_UPLOAD
 
 
 def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:

@@ -86,7 +86,7 @@ class ClientMarkChecks:
         )
         lost = keep(
             "missing",
-            lambda: missing(context, run, uncommitted=staged, committed=live, unmatched=unreferenced),
+            lambda: missing(context, run, listing=listed, uncommitted=staged, committed=live, unmatched=unreferenced),
         )
         spared = keep("kept", lambda: kept(context, run, uncommitted=staged, unmatched=unreferenced))
         marked = keep("candidates", lambda: self._marked(run, mark, listed, unreferenced, spared))

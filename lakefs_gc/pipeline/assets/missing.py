@@ -24,6 +24,7 @@ def missing(
     return stage.missing(
         context,
         continue_run(context, store_listing.manifest),
+        listing=store_listing,
         uncommitted=uncommitted,
         committed=committed,
         unmatched=unmatched,

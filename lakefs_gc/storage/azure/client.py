@@ -50,6 +50,14 @@ _EARLIER_VERSION = "2021-12-02"
 """For accounts that refuse ``VERSION``. Listings encode names that XML cannot contain since 2021-02-12."""
 _VERSION_CODES = frozenset({"InvalidHeaderValue", "UnsupportedHeader", "InvalidApiVersion"})
 _MOST_CONNECTIONS = 64
+_SUCCESSES: Mapping[str, tuple[int, ...]] = {
+    "GET": (200, 206),
+    "HEAD": (200,),
+    "PUT": (201, 202, 204),
+    "DELETE": (202,),
+    "POST": (202,),
+}
+"""The statuses by which Azure says that it did what was asked; others come from a proxy (a redirect, a page)."""
 
 # The SDK logs each request at INFO.
 logging.getLogger("azure").setLevel(logging.WARNING)
@@ -163,7 +171,7 @@ class AzureClient:
         is_taken_over = False
         try:
             status, headers_received = response.status_code, response.headers
-            if status >= 400:
+            if status not in _SUCCESSES[method]:
                 code = headers_received.get("x-ms-error-code", "")
                 raise refused(status, code, response.raw.read(decode_content=False))
             if as_stream:

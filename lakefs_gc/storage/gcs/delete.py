@@ -210,6 +210,8 @@ class _Deletes:
                 if is_retryable(error):
                     raise
                 return Part(error.status, b"", error)
+            if method == "DELETE" and answer.body:
+                raise IncompleteAnswerError("the answer to a delete is not the store's")  # a page of a proxy
             return Part(answer.status, answer.body, None)
 
         try:

@@ -22,6 +22,8 @@ Kind = Literal["s3", "azure", "gcs"]
 FileFormat = Literal["csv", "parquet", "orc"]
 
 REMEDY = 'Wait for the next report, or list the store itself: set source = "store" in [listing]'
+_SCHEMES: dict[Kind, tuple[str, ...]] = {"s3": ("s3", "s3a", "s3n"), "azure": ("https", "http"), "gcs": ("gs",)}
+_STORES: dict[Kind, str] = {"s3": "Amazon S3", "azure": "Azure Blob Storage", "gcs": "Google Cloud Storage"}
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _AZURE_COLUMNS = {
     "includeSnapshots": ("Snapshot",),
@@ -76,6 +78,7 @@ def read_manifest(store: ObjectStore, key: str, kind: Kind, namespace: str) -> I
     read: dict[Kind, Callable[[ObjectStore, str, dict[str, Any], BucketFolder], Inventory]]
     read = {"s3": _s3_inventory, "azure": _azure_inventory, "gcs": _gcs_inventory}
     try:
+        _check_kind(key, kind, namespace)
         inventory = read[kind](store, key, json.loads(data), bucket_folder(namespace))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptFileError(
@@ -148,6 +151,8 @@ def _check_azure_filters(filters: dict[str, Any], folder: str) -> None:
     if "blockBlob" not in filters.get("blobTypes", ["blockBlob"]):
         raise ValueError("the inventory rule excludes block blobs")
     prefixes: Iterable[str] = filters.get("prefixMatch") or [""]
+    if isinstance(prefixes, str):
+        raise ValueError("prefixMatch is no list")
     if not any(folder.startswith(prefix.lstrip("/")) for prefix in prefixes):
         raise ValueError(f"the inventory rule has prefixMatch, and none of its prefixes covers {folder}")
     for prefix in (excluded.lstrip("/") for excluded in filters.get("excludePrefix") or []):
@@ -181,6 +186,18 @@ def _gcs_inventory(store: ObjectStore, key: str, content: dict[str, Any], namesp
         records=int(content["records_processed"]),
         delimiter=(csv or {}).get("delimiter") or ",",
     )
+
+
+def _check_kind(key: str, kind: Kind, namespace: str) -> None:
+    scheme = urlsplit(namespace).scheme.lower()
+    # A local folder is in no store that writes reports.
+    if scheme not in _SCHEMES[kind] and any(scheme in schemes for schemes in _SCHEMES.values()):
+        # Buckets of different stores may have the same name.
+        raise CorruptFileError(
+            key,
+            f"the report is one of {_STORES[kind]}, and the namespace begins with {scheme}://",
+            remedy="Set inventory_url in [listing] to the reports of the namespace's own store",
+        )
 
 
 def _check_bucket(key: str, bucket: str, namespace: BucketFolder) -> None:

@@ -178,6 +178,14 @@ class RetryingClient:
                 return function()
             except TooLateError:
                 raise TooLateError(failed_with) from None
+            except RecursionError:
+                # botocore asks for the bucket's region after each redirect, also after one of that request.
+                if window:
+                    window.unanswered = True
+                raise StorageError(
+                    f"s3://{self.bucket}/{key}: {action} is redirected again and again, as a proxy does",
+                    remedy="Check AWS_ENDPOINT_URL_S3, and the proxies between this machine and the store",
+                ) from None
             except S3_FAILURES as error:
                 failures, failed_with = failures + 1, describe(error)
                 if window and not is_answered(error):

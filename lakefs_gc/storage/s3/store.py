@@ -220,8 +220,17 @@ class S3Store(ObjectStore):
         """
         s3, name = self._s3(), self._name(key)
         request: dict[str, Any] = {"Bucket": self.bucket, "Key": name, "Body": data}
+
+        def put(**condition: str) -> None:
+            if not s3.client.put_object(**request, **condition).get("ETag"):
+                # A page of a proxy: what was not written would be relied on.
+                raise StorageError(
+                    f"s3://{self.bucket}/{name}: the answer to the upload has no ETag, so it is not the store's",
+                    remedy="Check AWS_ENDPOINT_URL_S3, and the proxies between this machine and the store",
+                )
+
         if not if_absent:
-            s3.call(lambda: s3.client.put_object(**request), action="PutObject", key=name)
+            s3.call(put, action="PutObject", key=name)
             return True
         if self._stat(key) is not None:
             return False
@@ -231,10 +240,10 @@ class S3Store(ObjectStore):
             nonlocal tries
             tries += 1
             try:
-                s3.client.put_object(**request, IfNoneMatch="*")
+                put(IfNoneMatch="*")
             except ClientError as error:
                 if http_status(error) == 501 or error_code(error) == "NotImplemented":
-                    s3.client.put_object(**request)
+                    put()
                     return True
                 if http_status(error) == 412:
                     # After a broken connection the existing object may be from an earlier try.

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.records.check import Severity
-from lakefs_gc_tests.support.collector import STAGES, Collector, LakeRepository
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.inventory_report import Report
 
 
 def missing(collector: Collector) -> dict[str, tuple[str, str]]:
@@ -91,3 +99,18 @@ def test_a_listing_without_old_live_objects_is_not_whole(spark: SparkSession, re
     assert (check.name, check.severity) == ("live_objects_exist", Severity.WARN)
     assert "3 live objects exist and are older than the cutoff" in check.message
     assert not check.blocks_sweep
+
+
+def test_what_an_old_report_cannot_have_is_not_missing_from_it(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, tmp_path: Path
+) -> None:
+    """A weekly report lacks what was uploaded in the eight days before the cutoff."""
+    old = repository.put("old", age_hours=24 * 30)
+    repository.put("since", age_hours=204)
+    repository.commit()
+    report = Report(open_store(StoreLocation(f"{tmp_path.as_uri()}/reports/lake/daily")))
+    report.write_s3_keys(repository.namespace, [old], utc_now() - timedelta(hours=213))
+    listing = ListingSettings(source="inventory", inventory_url=report.store.location.url, max_inventory_age_hours=240)
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": listing}))
+    collector.collect()
+    assert collector.manifest("missing").facts["unlisted"] == 0

@@ -196,4 +196,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "readable.labels(name).set(True)",
         "report/test_metrics.py",
     ),
+    never(
+        9,
+        "only the statuses of Azure are successes",
+        "storage/azure/client.py",
+        "status not in _SUCCESSES[method]",
+        "storage/test_answers_of_proxies.py",
+        "azure",
+    ),
+    never(
+        9,
+        "an upload to S3 without an ETag was not written",
+        "storage/s3/store.py",
+        'not s3.client.put_object(**request, **condition).get("ETag")',
+        "storage/test_answers_of_proxies.py",
+        "s3",
+    ),
 )

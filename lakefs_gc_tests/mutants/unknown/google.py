@@ -198,4 +198,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/gcs/test_content.py",
         "is_no_upload",
     ),
+    never(
+        9,
+        "a page of a proxy is no delete",
+        "storage/gcs/delete.py",
+        'method == "DELETE" and answer.body',
+        "storage/gcs/test_deletes.py",
+        "page_of_a_proxy_is_no",
+    ),
 )

@@ -145,4 +145,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/listing/test_store_listing.py",
         "inventory or vendor",
     ),
+    never(
+        12,
+        "a report is one of the namespace's own kind of store",
+        "storage/listing/inventory_manifest.py",
+        "scheme not in _SCHEMES[kind] and any(scheme in schemes for schemes in _SCHEMES.values())",
+        "storage/listing/test_inventory.py",
+        "another_kind",
+    ),
 )

@@ -15,6 +15,7 @@ from azure.storage.blob import BlobServiceClient
 
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
+from lakefs_gc.storage.listing.inventory import newest_inventory
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
@@ -161,7 +162,7 @@ def test_a_rule_of_azure_that_covers_the_namespace(report: Report, filters: dict
 def test_a_report_of_another_kind_of_store(report: Report, kind: str) -> None:
     WRITERS[f"{kind}-csv"](report)
     report.namespace = "s3://lac/team/repo"
-    with pytest.raises(CorruptFileError, match="the report is about"):
+    with pytest.raises(CorruptFileError, match=r"the report is (about|one of)"):
         report.inventory()
 
 
@@ -246,3 +247,18 @@ def test_rows_of_another_bucket(report: Report) -> None:
     inventory = report.inventory()
     with pytest.raises(CorruptFileError, match="rows of the bucket"):
         list(read_inventory_file(report.store, inventory, inventory.files[0], "gs://another/team/repo"))
+
+
+@pytest.mark.parametrize("kind", ["s3-csv", "azure-csv", "gcs-csv"])
+def test_a_report_of_another_kind_of_store_is_refused(report: Report, kind: str) -> None:
+    """Buckets of different stores may have the same name."""
+    WRITERS[kind](report)
+    namespaces = {
+        "s3": "s3://lake/repo",
+        "azure": "https://lake.blob.core.windows.net/lake/repo",
+        "gcs": "gs://lake/repo",
+    }
+    for store, namespace in namespaces.items():
+        if not kind.startswith(store):
+            with pytest.raises(CorruptFileError, match="and the namespace begins with"):
+                newest_inventory(report.store, namespace)

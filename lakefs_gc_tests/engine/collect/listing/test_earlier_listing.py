@@ -111,3 +111,21 @@ def test_the_facts_say_why_a_listing_is_full(spark: SparkSession, repository: La
     assert because("auto", optimized_runs=1).startswith("optimized: run lake/")
     assert because("auto", optimized_runs=1) == "clean: 1 consecutive listings were optimized"
     assert because("optimized", optimized_runs=1).startswith("optimized: run lake/")
+
+
+def test_what_is_restored_is_not_taken_for_a_gap_in_the_listing(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """An optimized listing has what a sweep deleted and somebody restored only after the next full listing."""
+    key = f"{slice_of(30 * DAY_HOURS)}x"
+    repository.put("live", age_hours=30 * DAY_HOURS)
+    repository.commit()
+    repository.put_stray(key, age_hours=29 * DAY_HOURS)
+    first, _ = collected(spark, repository, "auto")
+    first.sweep(first.mark(), live=[])
+    repository.put_stray(key, age_hours=9 * DAY_HOURS)
+    repository.stage("again", key)
+    second, mode = collected(spark, repository, "optimized")
+    assert mode == "optimized"
+    assert second.manifest("unmatched").facts["not_in_store"]
+    assert second.manifest("missing").facts["unlisted"] == 0
