@@ -42,7 +42,7 @@ def parse_page(what: str, body: bytes) -> Page:
         content = json.loads(body)
         results, pagination = content["results"], content["pagination"]
         page = Page(results, Pagination(pagination["has_more"], pagination["next_offset"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _no_page(what) from error
     is_page = (
         isinstance(results, list)

@@ -17,7 +17,7 @@ GRAPH: dict[str, tuple[str, set[str], set[str]]] = {
         {"store_listing", "uncommitted", "active_ranges", "committed", "foreign_references"},
     ),
     "missing": ("decide", {"spark"}, {"committed", "store_listing", "uncommitted", "unmatched"}),
-    "kept": ("decide", {"spark", "lakefs"}, {"store_listing", "uncommitted", "unmatched"}),
+    "kept": ("decide", {"spark", "lakefs"}, {"store_listing", "uncommitted", "unmatched", "missing"}),
     "candidates": ("decide", {"spark"}, {"store_listing", "active_ranges", "unmatched", "kept"}),
     "mark": (
         "decide",

@@ -301,7 +301,13 @@ class Collector:
                 unmatched=self.dataset("unmatched"),
             )
         if stage == "kept":
-            return kept(context, self.run, uncommitted=self.dataset("uncommitted"), unmatched=self.dataset("unmatched"))
+            return kept(
+                context,
+                self.run,
+                uncommitted=self.dataset("uncommitted"),
+                unmatched=self.dataset("unmatched"),
+                missing=self.dataset("missing"),
+            )
         return candidates(
             context,
             self.run,

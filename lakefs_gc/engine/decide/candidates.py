@@ -19,7 +19,7 @@ from lakefs_gc.engine.collect.listing.root_names import unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, not_marked_facts, unreferenced_objects
+from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, WRONG_SIZES, not_marked_facts, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -54,6 +54,9 @@ def candidates(
     check_made_from(unmatched, listing, active_ranges)
     check_made_from(kept, unmatched)
     garbage = unreferenced_objects(unmatched.dataframe).join(kept.dataframe.select("address"), "address", "left_anti")
+    if listing.manifest.facts.get("source") == "inventory":
+        # A report may name an object twice, and no sweep accepts a mark that does.
+        garbage = garbage.dropDuplicates(["address"])
     reasoned = _with_reason(context, run, garbage, active_ranges)
     return StageOutput(
         dataframe=reasoned.where(F.col("reason") == run.only.value) if run.only.is_part else reasoned,
@@ -61,6 +64,7 @@ def candidates(
         facts={
             "cutoff": unmatched.manifest.facts["cutoff"],
             WRONG_SIZES: unmatched.manifest.facts.get(WRONG_SIZES),
+            UNLISTED_WRONG_SIZES: kept.manifest.facts.get(UNLISTED_WRONG_SIZES),
             **unrecognized_name_facts(unmatched),
             **not_marked_facts(unmatched),
         },

@@ -12,24 +12,26 @@ from pyspark.sql import functions as F
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_omitted
-from lakefs_gc.engine.decide.unmatched import hiding_any_size, unreferenced_objects
+from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 
 
-def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Dataset) -> StageOutput:
+def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Dataset, missing: Dataset) -> StageOutput:
     """Return the unreferenced objects that are not collected. Columns: ``schemas.KEPT``.
 
     An address has one row for each reason. ``facts`` has the protected ``path_prefixes``. Raises ``InputOrderError``
     (rule 1), and what reading a range and calling the server raise.
     """
     began_at = context.clock()
-    check_inputs(run.run_key, uncommitted, unmatched)
+    check_inputs(run.run_key, uncommitted, unmatched, missing)
     check_made_from(unmatched, uncommitted)
+    check_made_from(missing, unmatched)
+    unlisted_sizes = missing.manifest.facts[UNLISTED_WRONG_SIZES]
     unreferenced = unreferenced_objects(unmatched.dataframe)
-    search = TwinSearch(context, run, "twins", hiding_any_size(unmatched))
+    search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     staged = uncommitted.manifest.facts
     twins = find_twins(unreferenced, staged["heads"], search)
     omitted = find_omitted(unreferenced, staged["listed"], staged["heads"], search)
@@ -37,7 +39,10 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     return StageOutput(
         dataframe=twins.unionByName(omitted).unionByName(protected),
         began_at=began_at,
-        facts={"path_prefixes": list(context.safety.protect.path_prefixes)},
+        facts={
+            "path_prefixes": list(context.safety.protect.path_prefixes),
+            UNLISTED_WRONG_SIZES: unlisted_sizes,
+        },
         measures={
             "size_bytes": F.sum("size"),
             "shielded": F.count_if(F.col("why") == schemas.KEPT_UNVERIFIED),
@@ -45,5 +50,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
             "protected": F.count_if(F.col("why") == schemas.PROTECTED),
             "protected_bytes": F.sum(F.when(F.col("why") == schemas.PROTECTED, F.col("size"))),
         },
-        inputs={dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unmatched)},
+        inputs={
+            dataset.manifest.stage: dataset.manifest.materialization_id for dataset in (uncommitted, unmatched, missing)
+        },
     )

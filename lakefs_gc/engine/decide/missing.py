@@ -6,6 +6,8 @@ repository deleted are reported separately.
 
 An object that exists, is older than the cutoff, and lies where the listing looks should have been listed. If it was
 not, the listing was not whole (a folder was not mounted for a while), and garbage may be missing from it, too.
+
+The join compares the size that an entry states only with the size of a listed object. Here the others are compared.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
 from lakefs_gc.engine.collect.listing.existence import existing_keys
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, address_hash
+from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.ledger import recorded_by_sweeps
@@ -29,7 +31,7 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow, spread
-from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectInfo
@@ -38,7 +40,17 @@ from lakefs_gc.units import EPOCH
 
 UNLISTED = "unlisted"
 """Fact of ``missing``: objects that exist and are older than the cutoff, although the listing does not have them."""
-_LOOKED_UP = "address string, found_in string, is_absent boolean"
+_LOOKED_UP = "address string, found_in string, is_absent boolean, is_unlisted boolean, wrong_sizes array<long>"
+_MOST_SIZES = 10_000  # in the manifest and in the mark
+_ANSWERS = pa.schema(
+    [
+        ("address", pa.string()),
+        ("found_in", pa.string()),
+        ("is_absent", pa.bool_()),
+        ("is_unlisted", pa.bool_()),
+        ("wrong_sizes", pa.list_(pa.int64())),
+    ]
+)
 _CANDIDATE = re.compile(CANDIDATE_ADDRESS_REGEX)
 _TASKS_PER_CORE = 4
 
@@ -55,18 +67,19 @@ def missing(
     """Return the objects that are referenced and do not exist. Columns: ``schemas.MISSING``.
 
     ``deleted_by`` is the mark whose sweep deleted the object, or empty. ``facts`` has ``lost``, the number of objects
-    that no sweep deleted, and ``UNLISTED``.
+    that no sweep deleted, ``UNLISTED``, and ``UNLISTED_WRONG_SIZES``.
     """
     spark, cores = context.spark, context.cores
     began_at = context.clock()
     check_inputs(run.run_key, listing, uncommitted, committed, unmatched)
     check_made_from(unmatched, uncommitted, committed)
     rows, unlisted = local_rows(spark, [], schemas.MISSING), 0
+    wrong_sizes: list[int] | None = []
     if unmatched.manifest.facts["not_in_store"]:
         hashes = unmatched.dataframe.where(F.col("address").isNull()).select("address_hash")
         references = (
-            dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"))
-            for dataset in (committed, uncommitted)
+            dataset.dataframe.select("address", F.lit(dataset.manifest.stage).alias("found_in"), size.alias("size"))
+            for dataset, size in ((committed, F.col("size")), (uncommitted, F.lit(None).cast("long")))
         )
         # Look up every address with such a hash; by coincidence an object that exists may have the same hash.
         expected = (
@@ -74,42 +87,53 @@ def missing(
             .withColumn("address_hash", address_hash("address"))
             .join(hashes.distinct(), "address_hash", "left_semi")
             .groupBy("address")
-            .agg(F.min("found_in").alias("found_in"))
+            .agg(F.min("found_in").alias("found_in"), F.collect_set("size").alias("sizes"))
         )
         asked = spread(expected, cores * _TASKS_PER_CORE)
         answers = in_arrow(asked, _look_up(run.store, _listed_before(run, listing)), _LOOKED_UP)
-        measures = {UNLISTED: F.count_if(~F.col("is_absent"))}
+        measures = {UNLISTED: F.count_if("is_unlisted"), "wrong": F.count_if(F.size("wrong_sizes") > 0)}
         output = StageOutput(answers, context.clock(), measures=measures)
         looked_up = context.workspace.keep(spark, run.run_key, "missing_looked_up", output, _LOOKED_UP)
         unlisted = looked_up.manifest.facts[UNLISTED]
-        absent = looked_up.dataframe.where("is_absent").drop("is_absent")
+        absent = looked_up.dataframe.where("is_absent").select("address", "found_in")
+        if looked_up.manifest.facts["wrong"]:
+            wrong_sizes = _some_sizes(looked_up.dataframe)
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
         dataframe=rows,
         began_at=began_at,
-        facts={UNLISTED: unlisted},
+        facts={UNLISTED: unlisted, UNLISTED_WRONG_SIZES: wrong_sizes},
         measures={"lost": F.count_if(F.col("deleted_by") == "")},
         inputs={"unmatched": unmatched.manifest.materialization_id},
     )
 
 
+def _some_sizes(looked_up: DataFrame) -> list[int] | None:
+    sizes = looked_up.select(F.explode("wrong_sizes").alias("size")).distinct().limit(_MOST_SIZES + 1)
+    with driver_errors():
+        found = sorted(row["size"] for row in sizes.collect())
+    return found if found and len(found) <= _MOST_SIZES else None
+
+
 @worker
 def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
-    """Yield the rows (``address``, ``found_in``) whose object is absent, or should have been listed.
+    """Yield the rows whose object is absent, should have been listed, or has another size than an entry states.
 
-    The time of an upload in parts is its start, so an object counts only if it is older than any upload takes.
+    Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). The time of an upload in
+    parts is its start, so an object counts as unlisted only if it is older than any upload takes.
     """
     for batch in batches:
-        addresses = batch.column("address").to_pylist()
-        existing = existing_keys(worker_store(store), addresses)
-        absent = [address not in existing for address in addresses]
-        unlisted = [
-            not is_absent and _is_listed(address, existing[address], listed_before)
-            for address, is_absent in zip(addresses, absent, strict=True)
-        ]
-        answers = batch.append_column("is_absent", pa.array(absent, pa.bool_()))
-        yield answers.filter(pa.array(map(any, zip(absent, unlisted, strict=True)), pa.bool_()))
+        rows = batch.to_pylist()
+        existing = existing_keys(worker_store(store), [row["address"] for row in rows])
+        answers = []
+        for row in rows:
+            info = existing.get(row["address"])
+            wrong = [] if info is None else [size for size in row["sizes"] if size != info.size_bytes]
+            is_unlisted = info is not None and _is_listed(row["address"], info, listed_before)
+            if info is None or is_unlisted or wrong:
+                answers.append((row["address"], row["found_in"], info is None, is_unlisted, wrong))
+        yield pa.RecordBatch.from_pylist([dict(zip(_ANSWERS.names, row, strict=True)) for row in answers], _ANSWERS)
 
 
 def _listed_before(run: GCRun, listing: Dataset) -> datetime:
@@ -130,16 +154,22 @@ def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:
 
 def _deleted(context: RunContext, run: GCRun) -> DataFrame:
     """Return what earlier sweeps deleted and no restore has restored since. Columns: ``address``, ``mark_id``."""
-    # An intent counts as a delete: an object that is gone after an intent was deleted by that sweep.
+    # An intent counts as a delete: an object that is gone after an intent was deleted by that sweep. Unless a later
+    # sweep kept the object: then it existed.
     is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
     deleted_at = F.when(is_delete, F.col("recorded_at"))
+    outcome_at, kept_at = (
+        F.when(F.col("outcome") == o, F.col("recorded_at")) for o in (ledger.DELETED, ledger.RESURRECTED)
+    )
     restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
     by_address = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
     last = by_address.agg(
         F.max_by("mark_id", deleted_at).alias("mark_id"),
         F.max(deleted_at).alias("deleted_at"),
         F.max(restored_at).alias("restored_at"),
+        F.max(outcome_at).alias("outcome_at"),
+        F.max(kept_at).alias("kept_at"),
     )
-    return last.where(F.col("restored_at").isNull() | (F.col("deleted_at") > F.col("restored_at"))).select(
-        "address", "mark_id"
-    )
+    is_gone = F.col("restored_at").isNull() | (F.col("deleted_at") > F.col("restored_at"))
+    was_sent = F.col("kept_at").isNull() | F.col("outcome_at").isNotNull() | (F.col("deleted_at") > F.col("kept_at"))
+    return last.where(is_gone & was_sent & F.col("deleted_at").isNotNull()).select("address", "mark_id")

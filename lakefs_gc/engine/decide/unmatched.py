@@ -28,7 +28,7 @@ from lakefs_gc.engine.collect.listing.root_names import (
 )
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
-from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of
+from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of, no_size
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -42,6 +42,10 @@ _HASH = "address_hash"
 _ROWS_PER_PIECE = 500_000  # about 60 MB to sort
 WRONG_SIZES = "wrong_sizes"
 """Fact of ``unmatched``, the candidates and a mark: how many committed entries have another size than their object."""
+UNLISTED_WRONG_SIZES = "unlisted_wrong_sizes"
+"""Fact of ``missing``, ``kept``, the candidates and a mark: the sizes that committed entries state, while their object
+has another one, and is not in the listing. None if they are too many or unknown.
+"""
 NEWER_OBJECTS, NEWER_BYTES = "newer", "newer_bytes"
 """Facts of ``unmatched`` and the candidates: unreferenced objects that are newer than the cutoff, and their bytes."""
 UNREFERENCED, UNREFERENCED_BYTES = "unreferenced", "unreferenced_bytes"
@@ -155,19 +159,24 @@ def unreferenced_objects(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("found_in") == schemas.STORE).drop("found_in", _HASH)
 
 
-def hiding_any_size(unmatched: Dataset) -> ValueFilter | None:
+def hiding_any_size(unmatched: Dataset, unlisted: list[int] | None) -> ValueFilter | None:
     """Return the sizes of entries that may hide an object of any size (``hidden_twins``); None if there are none.
 
-    These are the sizes of entries whose object has another size; all sizes, if the stage did not compare them.
+    These are the sizes of entries whose object has another size; all sizes, if they were not compared. ``unlisted`` is
+    ``UNLISTED_WRONG_SIZES``.
     """
     wrong = unmatched.manifest.facts.get(WRONG_SIZES)
-    if wrong is None:
+    if wrong is None or unlisted is None:
         return every_size()
-    if not wrong:
-        return None
-    with driver_errors():
-        sizes = filter_of(unmatched.dataframe.where(F.col("found_in") == schemas.WRONG_SIZE).select("size"))
-    return sizes or every_size()  # counted, but not in the rows: then no size is trusted
+    sizes: ValueFilter | None = None
+    if wrong:
+        with driver_errors():
+            sizes = filter_of(unmatched.dataframe.where(F.col("found_in") == schemas.WRONG_SIZE).select("size"))
+        if sizes is None:
+            return every_size()  # counted, but not in the rows: then no size is trusted
+    for size_bytes in unlisted:
+        sizes = (sizes or no_size()).including(size_bytes)
+    return sizes
 
 
 def address_hash(column: str) -> Column:

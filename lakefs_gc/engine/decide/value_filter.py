@@ -55,6 +55,11 @@ def every_size() -> ValueFilter:
     return ValueFilter(("size",), b"\xff" * (1 << _FILTER_BITS - 3))
 
 
+def no_size() -> ValueFilter:
+    """Return a filter that no size passes."""
+    return ValueFilter(("size",), bytes(1 << _FILTER_BITS - 3))
+
+
 def filter_of(rows: DataFrame) -> ValueFilter | None:
     """Return a filter with every row of ``rows`` (columns ``size``, or ``size`` and ``md5``); None if there are none.
 

@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from lakefs_gc import __version__
 from lakefs_gc.config import MANUAL, Protections, SweepSettings
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES
-from lakefs_gc.engine.decide.unmatched import WRONG_SIZES
+from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, WRONG_SIZES
 from lakefs_gc.engine.input_order import check_inputs
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
@@ -127,7 +127,10 @@ def write_mark(
             "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,
             "needs_backup": needs_backup,
             "longest_commit_minutes": longest_commit_minutes,
-            **{name: facts.get(name) for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES, WRONG_SIZES)},
+            **{
+                name: facts.get(name)
+                for name in (NAMED_AT_ROOT, NOT_LAKEFS, NOT_LAKEFS_BYTES, WRONG_SIZES, UNLISTED_WRONG_SIZES)
+            },
         },
         inputs={"candidates": candidates.manifest.materialization_id, **candidates.manifest.inputs},
         versions={

@@ -91,6 +91,7 @@ class ChunkWriter:
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
+        self._has_intent = False
 
     def intent(self, records: pa.RecordBatch) -> None:
         """Record the objects that the chunk is about to delete.
@@ -98,6 +99,17 @@ class ChunkWriter:
         Without records, the chunk only deletes versions of objects whose current version does not exist.
         """
         self._write(records, INTENT)
+        self._has_intent = True
+
+    def retract(self) -> None:
+        """Record that nothing of the chunk was sent, if its intent was written.
+
+        Otherwise a later loss of its objects would look like a delete by this sweep, and a restore would wait for one.
+        """
+        if self._has_intent:
+            nothing = pa.RecordBatch.from_pylist([], schema=RECORD)
+            self._write(nothing, INTENT)
+            self._write(nothing, _OUTCOME)
 
     def outcome(self, records: pa.RecordBatch, *, answered: bool = True) -> None:
         """Record the outcomes of the chunk.

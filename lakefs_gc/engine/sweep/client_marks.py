@@ -22,7 +22,7 @@ from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.kept import kept
 from lakefs_gc.engine.decide.missing import missing
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, hiding_any_size, unmatched
+from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, hiding_any_size, unmatched
 from lakefs_gc.engine.decide.value_filter import ValueFilter
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
@@ -88,7 +88,7 @@ class ClientMarkChecks:
             "missing",
             lambda: missing(context, run, listing=listed, uncommitted=staged, committed=live, unmatched=unreferenced),
         )
-        spared = keep("kept", lambda: kept(context, run, uncommitted=staged, unmatched=unreferenced))
+        spared = keep("kept", lambda: kept(context, run, uncommitted=staged, unmatched=unreferenced, missing=lost))
         marked = keep("candidates", lambda: self._marked(run, mark, listed, unreferenced, spared))
         evidence = gather_evidence(
             context,
@@ -111,7 +111,7 @@ class ClientMarkChecks:
             evaluate(evidence, context.safety),
             replace(accepted, others=named),
             unreferenced.manifest.facts[NAMED_AT_ROOT],
-            hiding_any_size(unreferenced),
+            hiding_any_size(unreferenced, lost.manifest.facts[UNLISTED_WRONG_SIZES]),
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:

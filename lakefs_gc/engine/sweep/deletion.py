@@ -270,6 +270,7 @@ def _delete_chunk(
         ]
         writer.intent(_to_batch(intents))
     if must_stop():
+        writer.retract()
         return False
     if task.delete_versions:
         deletions = store.delete_versions(versions, window)

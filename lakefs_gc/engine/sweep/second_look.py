@@ -33,7 +33,12 @@ from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.unlisted_changes import find_omitted
-from lakefs_gc.engine.decide.unmatched import WRONG_SIZES, hiding_any_size, refuse_unproved_emptiness
+from lakefs_gc.engine.decide.unmatched import (
+    UNLISTED_WRONG_SIZES,
+    WRONG_SIZES,
+    hiding_any_size,
+    refuse_unproved_emptiness,
+)
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
@@ -125,7 +130,8 @@ def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
 
     All sizes, if the mark does not record that there were none, and this workspace no longer has them.
     """
-    if mark.run.get(WRONG_SIZES) == 0:
+    unlisted = mark.run.get(UNLISTED_WRONG_SIZES)
+    if mark.run.get(WRONG_SIZES) == 0 and unlisted == []:
         return None
     try:
         rows = context.workspace.read(context.spark, mark.run["run_key"], "unmatched", schemas.UNMATCHED)
@@ -133,7 +139,7 @@ def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
         return every_size()
     if rows.manifest.materialization_id != mark.inputs.get("unmatched"):
         return every_size()
-    return hiding_any_size(rows)
+    return hiding_any_size(rows, unlisted)
 
 
 def second_look_at(

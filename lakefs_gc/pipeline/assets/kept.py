@@ -16,6 +16,7 @@ def kept(
     store_listing: Dataset,
     uncommitted: Dataset,
     unmatched: Dataset,
+    missing: Dataset,
     engine: EngineResource,
 ) -> StageOutput:
     """Unmatched objects that are kept: those that a branch shows although no list has them, and protected paths.
@@ -28,4 +29,5 @@ def kept(
         continue_run(context, store_listing.manifest),
         uncommitted=uncommitted,
         unmatched=unmatched,
+        missing=missing,
     )

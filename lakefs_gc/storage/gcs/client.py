@@ -91,6 +91,13 @@ class Answer:
         return document
 
 
+def checked_kind(answer: Answer) -> Answer:
+    """Return the answer to a listing. Raise ``IncompleteAnswerError`` for another one, such as a page of a proxy."""
+    if answer.document().get("kind") != LISTING_KIND:
+        raise IncompleteAnswerError("the answer is not a page of a listing")
+    return answer
+
+
 class _Adapter(HTTPAdapter):
     """Sends requests, after asking ``before_send``: getting a token takes time."""
 
@@ -266,9 +273,7 @@ class GCSClient:
 
     def _ask_for_bucket(self) -> None:
         query = {"maxResults": "1", "prefix": self.folder.root, "fields": "kind"}
-        answer = self.send("GET", self.listing_path, query=query)
-        if answer.document().get("kind") != LISTING_KIND:  # a page of a proxy
-            raise IncompleteAnswerError("the answer is not a page of a listing")
+        checked_kind(self.send("GET", self.listing_path, query=query))
 
     def require_bucket(self) -> None:
         """Raise ``ObjectNotFoundError`` unless the bucket exists: a 404 may be that of the bucket."""

@@ -13,6 +13,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, quote, urlsplit
@@ -159,7 +160,8 @@ def upload_stream(client: GCSClient, name: str, first: bytes, source: BinaryIO, 
             return False
         sent += len(part)
     facts = ContentFacts(sent, {"md5": md5.hexdigest()})
-    written = checked_facts(done.document()) if done else {}
+    with _explained(client, name):
+        written = checked_facts(done.document()) if done else {}
     if not written or not is_same(facts_of(written), facts):
         if written:
             condition = {"ifGenerationMatch": written["generation"]}
@@ -169,6 +171,15 @@ def upload_stream(client: GCSClient, name: str, first: bytes, source: BinaryIO, 
             remedy="Check whether a proxy in front of the store changes requests, then run again",
         )
     return True
+
+
+@contextmanager
+def _explained(client: GCSClient, name: str) -> Iterator[None]:
+    """Raise the error of a call for an answer that is incomplete although the call has ended."""
+    try:
+        yield
+    except IncompleteAnswerError as error:
+        raise client.explain(error, action="write", key=name) from error
 
 
 def _parts(first: bytes, source: BinaryIO) -> Iterator[tuple[bytes, bool]]:
@@ -223,10 +234,13 @@ class _Part:
             self._is_unknown = True
             answer: Answer | None = None
             while answer is None or (answer.status == RESUME and self._received < self._end):
-                rest = self._data[self._received - self._start :]
-                answer = self._put(rest, f"bytes {self._received}-{self._end - 1}/{self._total}")
+                before = self._received
+                rest = self._data[before - self._start :]
+                answer = self._put(rest, f"bytes {before}-{self._end - 1}/{self._total}")
                 if answer.status == RESUME:
                     self._take(answer)
+                    if self._received == before:  # a try like any other: there is a limit, and a pause
+                        raise IncompleteAnswerError("the store received nothing of a part of an upload")
             if answer.status == RESUME and self._is_last:
                 raise IncompleteAnswerError("the store asks for more of an upload that is complete")
         except RefusedError as error:
@@ -331,6 +345,8 @@ def copy_object(source: GCSClient, name: str, target: GCSClient, target_name: st
         if not token:
             raise StorageError(f"{target.where(target_name)}: the store's answer to a copy is incomplete")
         query["rewriteToken"] = str(token)
-    if not is_same(facts_of(checked_facts(answer.get("resource"))), facts_of(facts)):
+    with _explained(target, target_name):
+        copied = facts_of(checked_facts(answer.get("resource")))
+    if not is_same(copied, facts_of(facts)):
         raise StorageError(f"{target.where(target_name)}: the copy differs from the object {source.where(name)}")
     return True

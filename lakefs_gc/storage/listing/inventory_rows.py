@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -19,6 +20,8 @@ from lakefs_gc.storage.listing.inventory_manifest import Inventory, InventoryFil
 from lakefs_gc.storage.urls import BucketFolder, bucket_folder
 
 _TIME = LISTING_SCHEMA.field("last_modified").type
+_LONGEST_REPORT = timedelta(days=7)
+"""How much later than the begin of a report an object in it may be: reports of large buckets take days."""
 _BLOCK_BYTES = 8 * 1024**2
 
 _COLUMNS: dict[Kind, dict[str, tuple[str, ...]]] = {
@@ -131,9 +134,16 @@ def _objects(
         raise CorruptFileError(
             file.key, "an object has no size or no time. Add both fields to the inventory's configuration"
         )
-    return pa.RecordBatch.from_arrays(
-        [columns[0], columns[1].cast(pa.int64()), _times(columns[2])], schema=LISTING_SCHEMA
-    )
+    times = _times(columns[2])
+    newest = pc.max(times).as_py()
+    if newest is not None and newest > inventory.began_at + _LONGEST_REPORT:
+        # Times in another unit than the file says: every object would look new, and none would be collected.
+        raise CorruptFileError(
+            file.key,
+            f"an object has the time {newest.isoformat()}, long after the report, which began at "
+            f"{inventory.began_at.isoformat()}",
+        )
+    return pa.RecordBatch.from_arrays([columns[0], columns[1].cast(pa.int64()), times], schema=LISTING_SCHEMA)
 
 
 def _check_columns(names: list[str], inventory: Inventory, file: InventoryFile) -> None:

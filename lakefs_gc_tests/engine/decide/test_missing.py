@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.check import Severity
+from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.errors import StaleLookError
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository
+from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository, counts
 from lakefs_gc_tests.support.inventory_report import Report
 
 
@@ -114,3 +118,31 @@ def test_what_an_old_report_cannot_have_is_not_missing_from_it(
     collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": listing}))
     collector.collect()
     assert collector.manifest("missing").facts["unlisted"] == 0
+
+
+@pytest.mark.parametrize("is_retracted", [True, False])
+def test_an_intent_that_was_not_carried_out_hides_no_later_loss(
+    spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, is_retracted: bool
+) -> None:
+    """A pass is stopped after its intent, or its worker is killed there and a later sweep keeps the object."""
+    repository.put("live")
+    repository.commit()
+    key = repository.put_stray("data/s/a", b"1")
+    collector = Collector(spark, repository)
+    mark = collector.mark_objects(key)
+    with monkeypatch.context() as patched:
+        patched.setattr(deletion, "is_stopped", lambda *_: True)
+        if not is_retracted:
+            patched.setattr(ledger.ChunkWriter, "retract", lambda _: None)
+        with pytest.raises(StaleLookError):
+            collector.sweep(mark, live=[])
+    if not is_retracted:
+        assert counts(collector.sweep(mark, live=[key])) == {"resurrected": 1}
+    assert key in repository.objects()
+    repository.stage("again", key)
+    repository.commit()
+    repository.store.delete_many([key])  # by another program: data are lost
+    again = Collector(spark, repository)
+    again.collect()
+    assert missing(again) == {key: ("committed", "")}
+    assert again.manifest("missing").facts["lost"] == 1

@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a copy that differs from its object is no copy",
         "storage/gcs/content.py",
-        'not is_same(facts_of(checked_facts(answer.get("resource"))), facts_of(facts))',
+        "not is_same(copied, facts_of(facts))",
         _CONTENT,
         "in_steps",
     ),
@@ -188,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/gcs/client.py",
         'answer.document().get("kind") != LISTING_KIND',
         "storage/gcs/test_deletes.py",
-        "page_of_a_proxy",
+        "page_of_a_proxy_does",
     ),
     never(
         9,

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -53,6 +54,40 @@ def test_an_answer_that_does_not_name_what_was_sent_is_no_upload(
     for if_absent in (False, True):
         with pytest.raises(StorageError):
             store.put("lakefs-gc/intent.parquet", b"x", if_absent=if_absent)
+
+
+def _upload_in_parts(gcs: GCSStandIn, of_part: Callable[[bytes], Reply]) -> None:
+    """Begin each upload in parts, and answer each part by ``of_part``."""
+    begun = Reply(200, b"{}", {"Location": f"{gcs.endpoint}/x?upload_id=u1"})
+    gcs.replies["upload"] = lambda _, path, body: of_part(body) if "upload_id" in path else begun
+    gcs.replies["PUT"] = lambda _, __, body: of_part(body)
+
+
+def test_a_part_of_which_nothing_arrives_is_not_sent_for_ever(gcs: GCSStandIn, store: GCSStore) -> None:
+    sent: list[int] = []
+
+    def nothing(body: bytes) -> Reply:
+        sent.append(len(body))
+        return Reply(308 if len(sent) < 60 else 400)
+
+    _upload_in_parts(gcs, nothing)
+    with pytest.raises(StorageError, match="received nothing"):
+        store.put_stream("x", BytesIO(b"a" * (PART_BYTES + 1)))
+    assert len(sent) < 20
+
+
+def test_a_page_for_the_last_part_is_no_upload(gcs: GCSStandIn, store: GCSStore) -> None:
+    received = Reply(308, b"", {"Range": f"bytes=0-{PART_BYTES - 1}"})
+    _upload_in_parts(gcs, lambda body: received if len(body) == PART_BYTES else Reply(200, b"<html>Sign in</html>"))
+    with pytest.raises(StorageError):
+        store.put_stream("x", BytesIO(b"a" * (PART_BYTES + 1)))
+
+
+def test_a_copy_without_a_resource_is_no_copy(gcs: GCSStandIn, store: GCSStore) -> None:
+    gcs.replies["GET"] = lambda *_: resource(crc32c="AAAAAA==")
+    gcs.replies["POST"] = lambda *_: Reply(200, b'{"done": true}')
+    with pytest.raises(StorageError):
+        store.copy_to("a", GCSStore(StoreLocation("gs://bucket/backup"), store.retry), "b")
 
 
 def test_a_composite_object_is_proved_by_its_crc32c(

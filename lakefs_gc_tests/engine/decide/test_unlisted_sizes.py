@@ -1,0 +1,86 @@
+"""A hidden twin of an object whose entry states a wrong size, while the listing does not have that object."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import ListingSettings
+from lakefs_gc.engine.decide import missing as stage
+from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES
+from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.formats.ids import new_reversed_id
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, marked
+from lakefs_gc_tests.support.inventory_report import MODIFIED, Report
+
+TWIN = "data/slice/two"
+
+
+def show(repository: LakeRepository, key: str) -> None:
+    """Have main show an object, whose size and ETag the client states wrongly."""
+    repository.stage("p", key, size_bytes=100, checksum="c")
+
+
+def hide_twin(repository: LakeRepository, committed: str, age_hours: float, twin: str) -> None:
+    """Commit an object, and stage another one of the same stated size and ETag at its path: lakeFS sees no change."""
+    repository.put_stray(committed, b"12345", age_hours=age_hours)
+    show(repository, committed)
+    repository.commit()
+    show(repository, twin)
+
+
+def check_twin(run: Collector, repository: LakeRepository, twin: str) -> None:
+    shown = run.context.server.shown_address(repository.name, "main", "p")
+    assert shown.endswith(twin)
+    mark = run.mark()
+    assert twin not in marked(repository, mark)
+    run.sweep(mark)
+    assert twin in repository.objects()
+
+
+def with_report(spark: SparkSession, lake: Lake, repository: LakeRepository, folder: Path) -> Collector:
+    """A collector that lists by a report of five hours ago."""
+    report = Report(open_store(StoreLocation(f"{folder.as_uri()}/reports/lake/daily")))
+    keys = ["data/q/0", "data/q/1", "data/q/2", TWIN]
+    report.write_s3_keys(repository.namespace, keys, utc_now() - timedelta(hours=5))
+    listing = ListingSettings(source="inventory", inventory_url=report.store.location.url)
+    return Collector(spark, repository, settings=lake.settings.model_copy(update={"listing": listing}))
+
+
+@pytest.mark.parametrize("most_sizes", [10_000, 0])
+def test_of_an_object_that_is_newer_than_the_report(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_sizes: int,
+) -> None:
+    repository.put_stray(TWIN, b"123")
+    repository.age(TWIN, (utc_now() - MODIFIED).total_seconds() / 3600)
+    hide_twin(repository, "data/slice/one", 1, TWIN)
+    monkeypatch.setattr(stage, "_MOST_SIZES", most_sizes)
+    run = with_report(spark, lake, repository, tmp_path)
+    run.collect()
+    assert run.manifest("missing").facts[UNLISTED_WRONG_SIZES] == ([100] if most_sizes else None)
+    check_twin(run, repository, TWIN)
+
+
+def test_of_a_late_upload_that_an_optimized_listing_lacks(spark: SparkSession, repository: LakeRepository) -> None:
+    folder = f"data/{new_reversed_id(utc_now() - timedelta(days=30))}/"
+    repository.put("live", age_hours=24 * 30)
+    repository.commit()
+    repository.put_stray(f"{folder}two", b"123")
+    settings = repository.lake.settings
+    Collector(spark, repository).collect()
+    hide_twin(repository, f"{folder}one", 48, f"{folder}two")
+    optimized = settings.model_copy(update={"listing": ListingSettings(mode="optimized")})
+    run = Collector(spark, repository, settings=optimized)
+    run.collect()
+    assert run.manifest("store_listing").facts["mode"] == "optimized"
+    check_twin(run, repository, f"{folder}two")
