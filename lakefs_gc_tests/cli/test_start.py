@@ -151,7 +151,7 @@ def test_ui_opens_dagster_on_the_files_without_telemetry(lake: Lake, home: Path)
             ]
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(180)
             assert _has_ended(process.pid), "Dagster must not outlive the command"
     printed = (home / "ui.log").read_text()
     assert f"http://127.0.0.1:{port}" in printed

@@ -1,6 +1,6 @@
 """Random histories with concurrent collectors: no reachable object is ever deleted.
 
-``LAKEFS_GC_TESTS_HISTORIES``: the number of histories (1 by default, 25 if ``CI`` is set).
+``LAKEFS_GC_TESTS_HISTORIES``: the number of histories (1 by default, 12 if ``CI`` is set).
 ``LAKEFS_GC_TESTS_SEED``: the first seed.
 """
 
@@ -26,7 +26,7 @@ from lakefs_gc_tests.properties.history import History, Operation
 from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
-_MANY = 25
+_MANY = 12
 _HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 1))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 12
