@@ -81,7 +81,7 @@ def gather_evidence(
         heads=head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
-        unlisted=missing.manifest.facts[UNLISTED],
+        unlisted=missing.manifest.facts.get(UNLISTED, 0),  # absent in a run that an earlier version began
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),

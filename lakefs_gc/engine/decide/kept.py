@@ -29,7 +29,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     check_inputs(run.run_key, uncommitted, unmatched, missing)
     check_made_from(unmatched, uncommitted)
     check_made_from(missing, unmatched)
-    unlisted_sizes = missing.manifest.facts[UNLISTED_WRONG_SIZES]
+    unlisted_sizes = missing.manifest.facts.get(UNLISTED_WRONG_SIZES)
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     staged = uncommitted.manifest.facts

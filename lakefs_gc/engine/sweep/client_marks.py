@@ -111,7 +111,7 @@ class ClientMarkChecks:
             evaluate(evidence, context.safety),
             replace(accepted, others=named),
             unreferenced.manifest.facts[NAMED_AT_ROOT],
-            hiding_any_size(unreferenced, lost.manifest.facts[UNLISTED_WRONG_SIZES]),
+            hiding_any_size(unreferenced, lost.manifest.facts.get(UNLISTED_WRONG_SIZES)),
         )
 
     def _marked(self, run: GCRun, mark: Mark, listed: Dataset, unreferenced: Dataset, spared: Dataset) -> StageOutput:
