@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 from azure.storage.blob import BlobServiceClient
 
-from lakefs_gc_tests.benchmarks.simulated_store import ACCOUNT, ACCOUNT_KEY, BUCKET
+from lakefs_gc_tests.benchmarks.simulated_bucket import ACCOUNT, ACCOUNT_KEY, BUCKET
 
 HAS_GOOGLES = importlib.util.find_spec("google.cloud") is not None and bool(
     importlib.util.find_spec("google.cloud.storage")

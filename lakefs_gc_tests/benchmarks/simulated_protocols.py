@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
+from lakefs_gc_tests.benchmarks.simulated_bucket import ACCOUNT, BUCKET, Answer, Bucket, Walked, end_of
 from lakefs_gc_tests.benchmarks.simulated_keys import Row, SimulatedKeys
-from lakefs_gc_tests.benchmarks.simulated_store import ACCOUNT, BUCKET, Answer, Bucket, Walked, end_of
 
 _CREATED = b"Sun, 01 Jun 2025 12:00:00 GMT"
 _JSON = b"Content-Type: application/json; charset=UTF-8\r\n"

@@ -11,8 +11,9 @@ from lakefs_gc.errors import ObjectNotFoundError
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.client import new_clients
+from lakefs_gc_tests.benchmarks.simulated_bucket import BUCKET
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
-from lakefs_gc_tests.benchmarks.simulated_store import BUCKET, SimulatedStore
+from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
 
 SHAPE = KeyShape(slices=3, objects_per_slice=1700, at_root=1200, in_one_slice=2500)
 

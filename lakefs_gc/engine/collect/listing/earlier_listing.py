@@ -3,8 +3,9 @@
 Objects are added only to new slices, because an upload goes to the slice that was open when it began. So an older slice
 has the objects that it had, except the deleted ones. Deletions by sweeps are in their ledgers. An object that another
 program deleted still counts as stored, until a sweep finds that it is gone. An object that was uploaded to a slice
-later than ``margin_hours`` after the slice was opened is not listed. Neither can delete a live object, and the next
-full listing corrects both.
+later than ``margin_hours`` after the slice was opened is not listed, and neither is one that was restored since. None
+of this can delete a live object (``missing`` compares the sizes of such objects), and the next full listing corrects
+it.
 
 The folders below ``data/`` of a sharded namespace are shards: each has slices of every age, so it is listed in every
 run.
