@@ -71,6 +71,23 @@ def test_of_an_object_that_is_newer_than_the_report(
     check_twin(run, repository, TWIN)
 
 
+def test_that_is_shown_only_after_the_mark(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, tmp_path: Path
+) -> None:
+    repository.put_stray(TWIN, b"123")
+    repository.age(TWIN, (utc_now() - MODIFIED).total_seconds() / 3600)
+    repository.put_stray("data/slice/one", b"12345", age_hours=1)
+    show(repository, "data/slice/one")
+    repository.commit()
+    run = with_report(spark, lake, repository, tmp_path)
+    mark = run.collect_and_mark()
+    assert TWIN in marked(repository, mark)
+    show(repository, TWIN)
+    run.sweep(mark)
+    assert run.swept[TWIN] == "resurrected"
+    assert TWIN in repository.objects()
+
+
 def test_of_a_late_upload_that_an_optimized_listing_lacks(spark: SparkSession, repository: LakeRepository) -> None:
     folder = f"data/{new_reversed_id(utc_now() - timedelta(days=30))}/"
     repository.put("live", age_hours=24 * 30)
