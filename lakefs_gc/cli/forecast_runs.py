@@ -19,7 +19,16 @@ from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
 
-_COLLECTED = ("store_listing", "uncommitted", "active_ranges", "committed", "foreign_references", "unmatched", "kept")
+_COLLECTED = (
+    "store_listing",
+    "uncommitted",
+    "active_ranges",
+    "committed",
+    "foreign_references",
+    "unmatched",
+    "missing",
+    "kept",
+)
 """The stages of a new run that a forecast needs. They write no mark."""
 
 

@@ -28,6 +28,9 @@ def serve_dagster(environment: Mapping[str, str], host: str, port: int) -> int:
     command = [sys.executable, "-W", _NO_DG_WARNING, "-m", "dagster", "dev"]
     workspace = Path(str(files("lakefs_gc"))) / "workspace.yaml"
     command += ["-w", str(workspace), "-h", host, "-p", str(port), "--log-level", "warning"]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts background programs so. Dagster would inherit that, and could not be ended.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, env={**os.environ, **environment}, cwd=environment["DAGSTER_HOME"])
     # systemd and Kubernetes end this process with SIGTERM. At SIGINT, Dagster ends its own processes, too.
     before = signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))

@@ -67,7 +67,7 @@ def test_a_gateway_that_finds_nothing_at_all_ends_the_run(
     """It answers 404 with a message in JSON, also for the list that would prove that a branch is deleted."""
     hide_a_twin(repository)
     collector = behind(spark, repository, proxy)
-    collector.collect(until="unmatched")
+    collector.collect(until="missing")
     for call in ("/objects/stat", "/objects/ls"):
         proxy.fail(call, *[refusal(404, "no route matched with those values")] * 100)
     proxy.spoil.append(

@@ -70,7 +70,7 @@ def test_an_object_that_another_repository_imported_is_kept(
 
     unsafe = Collector(spark, repository, safety=SafetyParameters(check_foreign_references=False))
     unsafe.run_key = collector.run_key
-    unsafe.materialize("foreign_references", "unmatched", "kept", "candidates")
+    unsafe.materialize("foreign_references", "unmatched", "missing", "kept", "candidates")
     assert unsafe.manifest("foreign_references").facts["switched_off"] is True
     assert unsafe.addresses("candidates") == {imported, garbage}
 
