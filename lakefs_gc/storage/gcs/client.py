@@ -254,14 +254,22 @@ class GCSClient:
     def explain(self, error: GCSFailure, *, action: str, key: str) -> LakeFSGCError:
         """Return the error to raise for a failure of a call; for a 404 find out whether the bucket exists."""
         if http_status(error) == 404 and not is_missing_object(error):
-            try:
-                self._ask_for_bucket()
-            except RefusedError as answer:
-                if answer.status == 404:
-                    return missing_bucket(self.folder.bucket)
-                error = answer  # unknown: not a proof that the object does not exist
-            except GCS_FAILURES as failure:
-                error = failure
+            missing, failures = error, 0
+            while True:
+                try:
+                    self._ask_for_bucket()
+                    error = missing
+                    break
+                except RefusedError as answer:
+                    if answer.status == 404:
+                        return missing_bucket(self.folder.bucket)
+                    error = answer  # unknown: not a proof that the object does not exist
+                except GCS_FAILURES as failure:
+                    error = failure
+                failures += 1
+                if failures >= self.retry.tries or not is_retryable(error):
+                    break
+                self.pause(failures, f"gcs: list {key}: {describe(error)}")
         return storage_error(error, action=action, bucket=self.folder.bucket, where=self.where(key))
 
     def where(self, key: str) -> str:
