@@ -185,7 +185,7 @@ def _live_objects(seen: Evidence, safety: SafetyParameters) -> _Failure | None:
     if seen.unlisted:
         return _unsafe(
             f"{seen.unlisted:,} live objects exist and are older than the cutoff, but the listing does not have them: "
-            "it was not whole, so garbage may be missing from the mark, too (check the mounts, then mark again)",
+            "it was not whole, so the mark may lack garbage, too (check the mounts, then mark again)",
             Severity.WARN,
         )
     return None

@@ -39,8 +39,8 @@ _COMPILE_LATER = (
 
 # A small run ends before Java's optimizing compiler and parallel collector pay off: of 34 s of processor time for 200
 # objects they take 9 s.
-# Without the optimizing compiler Java keeps 48 MiB for compiled code. A session that marks many
-# repositories fills them within a minute or two, and Java then stops compiling for good.
+# Without the optimizing compiler Java keeps 48 MiB for compiled code. A session that marks many repositories fills them
+# within a minute or two, and Java then stops compiling for good.
 _SMALL_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 _SMALL_COLLECTOR = "-XX:+UseSerialGC"
 

@@ -152,7 +152,7 @@ def _check_azure_filters(filters: dict[str, Any], folder: str) -> None:
         raise ValueError("the inventory rule excludes block blobs")
     prefixes: Iterable[str] = filters.get("prefixMatch") or [""]
     if isinstance(prefixes, str):
-        raise ValueError("prefixMatch is no list")
+        raise ValueError("prefixMatch is not a list")
     if not any(folder.startswith(prefix.lstrip("/")) for prefix in prefixes):
         raise ValueError(f"the inventory rule has prefixMatch, and none of its prefixes covers {folder}")
     for prefix in (excluded.lstrip("/") for excluded in filters.get("excludePrefix") or []):
