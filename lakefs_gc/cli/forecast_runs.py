@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dagster import AssetSelection
+
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.forecast.deleted_repositories import Findings, find_unused_namespaces
 from lakefs_gc.engine.forecast.outlook import Forecast
@@ -19,16 +21,7 @@ from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
 
-_COLLECTED = (
-    "store_listing",
-    "uncommitted",
-    "active_ranges",
-    "committed",
-    "foreign_references",
-    "unmatched",
-    "missing",
-    "kept",
-)
+_COLLECTED = AssetSelection.assets("forecast").upstream(include_self=False)
 """The stages of a new run that a forecast needs. They write no mark."""
 
 
@@ -53,7 +46,7 @@ def forecast(settings: Settings, out: Output, repository: str, asked: GCRules | 
                     remedy=f"Run `lakefs-gc mark {repository}`, which deletes nothing, then try again",
                 )
             run_key = new_run_key(repository, utc_now())
-            session.materialize(gc_mark.name, run_key, {_COLLECTED[0]: ListingConfig()}, assets=_COLLECTED)
+            session.materialize(gc_mark.name, run_key, {"store_listing": ListingConfig()}, selection=_COLLECTED)
         config = ForecastConfig(branches=sorted(asked.branches) if asked else [])
         session.materialize(gc_forecast.name, run_key, {"forecast": config})
         made = stored_forecast(workspace, run_key)

@@ -6,13 +6,22 @@ The command line and the demo use the Dagster instance of ``DAGSTER_HOME``, or a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dagster import AssetKey, AssetMaterialization, AssetRecordsFilter, Config, DagsterInstance, Definitions, RunConfig
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    AssetRecordsFilter,
+    AssetSelection,
+    Config,
+    DagsterInstance,
+    Definitions,
+    RunConfig,
+)
 from dagster._core.errors import DagsterAssetCheckFailedError, DagsterExecutionInterruptedError
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -118,14 +127,15 @@ class GCSession:
         config: Mapping[str, Config],
         *,
         run_id: str | None = None,
-        assets: Collection[str] = (),
+        selection: AssetSelection | None = None,
     ) -> dict[str, Facts]:
         """Run a job for one partition, and return the metadata of each materialization as plain values, by asset.
 
-        ``run_id`` is the id of the Dagster run; default: a new one. ``assets`` names some assets of the job; default:
+        ``run_id`` is the id of the Dagster run; default: a new one. ``selection`` is of assets of the job; default:
         all. Raises what the stages raise, and ``InterruptedRunError`` on Ctrl-C and SIGTERM.
         """
         definition = self._definitions.resolve_job_def(job)
+        selected = selection.resolve(self._definitions.resolve_asset_graph()) if selection else ()
         if job != gc_mark.name:  # whose first asset adds it
             self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])
         try:
@@ -134,7 +144,7 @@ class GCSession:
                 instance=self.instance,
                 tags={**tags_of_new_partition(definition, run_key), **process_tags()},
                 run_id=run_id,
-                asset_selection=[AssetKey(name) for name in assets] or None,
+                asset_selection=list(selected) or None,
             )
         except BaseException as error:
             # The signal may have ended Java, too. The interruption is then the cause of a clean-up error.
