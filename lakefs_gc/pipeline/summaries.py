@@ -28,16 +28,12 @@ _BRANCHES_SHOWN = 20
 
 def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OWN) -> Metadata:
     """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
-    op = names.name("sweep_approval")
-    approval = f"ops:\n  {op}:\n    config:\n      digest: {mark.digest}\n      approved_by: YOUR NAME\n"
-    if page.next.overrides:
-        approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
     shown = {table.name: table for table in tables(page)}
     failed = shown.pop("failed_checks", None)
     prefixes = shown.pop("largest_prefixes", None)
     return {
         "dagster/row_count": mark.candidates,
-        "what_now": MetadataValue.md(next_markdown(page, approval)),
+        "what_now": what_now(page, names),
         **({"failed_checks": _table_of(failed)} if failed else {}),
         "size": human_bytes(mark.candidate_bytes or 0),
         **{name: _table_of(shown_table) for name, shown_table in shown.items()},
@@ -72,6 +68,15 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         **({"ready_at": MetadataValue.timestamp(page.ready_at)} if page.ready_at else {}),
         "location": MetadataValue.text(mark.location),
     }
+
+
+def what_now(page: MarkPage, names: Names) -> MetadataValue[Any]:
+    """Return the next step for a mark, with the configuration that an approval in the UI needs."""
+    op = names.name("sweep_approval")
+    approval = f"ops:\n  {op}:\n    config:\n      digest: {page.digest}\n      approved_by: YOUR NAME\n"
+    if page.next.overrides:
+        approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
+    return MetadataValue.md(next_markdown(page, approval))
 
 
 def next_texts(step: NextStep) -> dict[str, str]:

@@ -15,7 +15,7 @@ from lakefs_gc.engine.records.mark_history import history_of, state_of
 from lakefs_gc.engine.records.mark_parts import Overview, overview
 from lakefs_gc.engine.records.stored_marks import Marked, list_marks
 from lakefs_gc.errors import BackupError, LakeFSGCError
-from lakefs_gc.report.build import NO_OVERVIEW, Extras, mark_page
+from lakefs_gc.report.build import Extras, mark_page
 from lakefs_gc.report.html import as_html
 from lakefs_gc.report.next_step import BackupState, Standing
 from lakefs_gc.report.page import CurvePoint, MarkPage, RunRow
@@ -51,8 +51,8 @@ def current_page(
     return mark_page(mark, facts, contents, standing, extras)
 
 
-def write_report(settings: Settings, marked: Marked, facts: MarkFacts | None = None) -> MarkPage:
-    """Write the HTML report of a mark beside it, and return its page.
+def write_report(settings: Settings, marked: Marked, facts: MarkFacts) -> MarkPage:
+    """Write the HTML report of a new mark beside it, and return its page.
 
     What cannot be read now (an earlier mark, the backup location) is not in the report. It does not fail the run.
     """
@@ -60,9 +60,28 @@ def write_report(settings: Settings, marked: Marked, facts: MarkFacts | None = N
         page = current_page(settings, marked)
     except LakeFSGCError as error:
         logger.warning("the report of mark %s has no history: %s", marked.mark.mark_id, error.message)
-        page = mark_page(marked.mark, facts, facts.overview if facts else NO_OVERVIEW)
-    marked.store.put(report_key(marked.mark.mark_id), as_html(page).encode())
+        page = mark_page(marked.mark, facts, facts.overview)
+    _put(marked, page)
     return page
+
+
+def rewrite_report(settings: Settings, marked: Marked) -> MarkPage | None:
+    """Write the report of a mark again after something happened to it, and return its page as it is now.
+
+    None if something cannot be read now. The report is then the one before: without the state of the mark, it would say
+    that the mark waits for approval. It does not fail the run.
+    """
+    try:
+        page = current_page(settings, marked)
+        _put(marked, page)
+    except LakeFSGCError as error:
+        logger.warning("the report of mark %s is the one before: %s", marked.mark.mark_id, error.message)
+        return None
+    return page
+
+
+def _put(marked: Marked, page: MarkPage) -> None:
+    marked.store.put(report_key(marked.mark.mark_id), as_html(page).encode())
 
 
 def _backup_state(settings: Settings, mark: Mark) -> BackupState:

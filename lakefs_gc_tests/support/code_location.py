@@ -72,6 +72,13 @@ class CodeLocation:
         seen = {"digest": values(record.asset_materialization)["digest"], "approved_by": "ada"}
         return self.run("gc_approve", run_key, sweep_approval=seen | config)
 
+    def marks_what_now(self, run_key: str) -> str:
+        """Return what the page of a mark says now, after what happened to the mark since it was made."""
+        wanted = AssetRecordsFilter(asset_key=AssetKey("mark"), asset_partitions=[run_key])
+        (record,) = self.instance.fetch_observations(wanted, limit=1).records
+        assert record.event_log_entry.asset_observation is not None
+        return str(record.event_log_entry.asset_observation.metadata["what_now"].value)
+
     def materialize(self, run_key: str, *assets: str, tags: dict[str, str] | None = None) -> ExecuteInProcessResult:
         """Materialize a selection as the button "Materialize" does."""
         self.instance.add_dynamic_partitions(str(gc_runs.name), [run_key])

@@ -1,22 +1,27 @@
 """Asset ``restore``: copy the objects of a backup back, and prove that they are the same."""
 
+import logging
+
 from dagster import AssetExecutionContext, Config, MaterializeResult, asset
 from pydantic import Field
 
-from lakefs_gc.engine.records.stored_marks import mark_id_of_run
-from lakefs_gc.engine.run import repository_of
+from lakefs_gc.engine.records.stored_marks import mark_id_of_run, open_mark
+from lakefs_gc.engine.run import RunContext, repository_of
 from lakefs_gc.engine.undo import restore as stage
 from lakefs_gc.engine.undo.restore_source import find_restore_source
-from lakefs_gc.errors import RestoreIncompleteError
+from lakefs_gc.errors import LakeFSGCError, RestoreIncompleteError
 from lakefs_gc.pipeline.assets.backup import backup
 from lakefs_gc.pipeline.assets.sweep import sweep
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import Names
+from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.summaries import restore_metadata
+
+logger = logging.getLogger(__name__)
 
 
 class RestoreConfig(Config):
@@ -51,9 +56,20 @@ def restore(
         run_context.settings, run_context.server, mark_id, repository_of(context.partition_key), config.prefix
     )
     result = stage.restore(run_context, source, prefix=config.prefix)
+    _show_current_state(context, run_context, mark_id)
     metadata = restore_metadata(result, source.backup, config.prefix)
     try:
         result.raise_if_incomplete()
     except RestoreIncompleteError as error:
         raise failure_of(error, metadata) from error
     return MaterializeResult(metadata=metadata)
+
+
+def _show_current_state(context: AssetExecutionContext, run_context: RunContext, mark_id: str) -> None:
+    try:
+        repository = repository_of(context.partition_key)
+        marked = open_mark(repository, mark_id, run_context.server, run_context.settings)
+    except LakeFSGCError as error:  # a backup can be restored without its mark
+        logger.warning("the page of mark %s stays as it is: %s", mark_id, error.message)
+        return
+    show_current_state(context, run_context.settings, marked)

@@ -17,11 +17,11 @@ from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.assets.sweep_approval import sweep_approval
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import table
+from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.summaries import report_link, sweep_metadata
-from lakefs_gc.report.current import write_report
 
 
 class SweepConfig(Config):
@@ -92,7 +92,7 @@ def sweep(
         named_at_root=permit.named_at_root,
         only=permit.only,
     )
-    write_report(run_context.settings, marked)
+    show_current_state(context, run_context.settings, marked)
     metadata = sweep_metadata(result) | {
         "report": report_link(marked.mark, f"{run.store.folder_url}{report_key(marked.mark.mark_id)}")
     }

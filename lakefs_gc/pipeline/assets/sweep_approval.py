@@ -11,6 +11,7 @@ from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.launches import refuse_mark_of_same_launch
 from lakefs_gc.pipeline.names import Names
+from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import approval_metadata
@@ -70,6 +71,7 @@ def sweep_approval(
         overrides=dict.fromkeys(config.overrides, config.why),
         only=config.only,
     )
+    show_current_state(context, settings, marked)
     size = human_bytes(marked.mark.bytes_of(config.only) or 0)
     objects = marked.mark.objects_of(config.only)
     ready = {"ready_at": MetadataValue.timestamp(ready_at(marked.mark, settings.safety))}

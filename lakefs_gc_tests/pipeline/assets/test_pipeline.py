@@ -87,8 +87,11 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     approval = values(materialized(approved)["sweep_approval"])
     assert (approval["digest"], approval["approved_by"], approval["objects"]) == (mark["digest"], "ada", GARBAGE)
 
+    assert location.marks_what_now(RUN).startswith("**Approved by ada**")
+
     (swept,) = location.sweeps_by_sensor()
     assert swept.success
+    assert location.marks_what_now(RUN).startswith("**Swept: nothing to do**")
     outcome = values(materialized(swept)["sweep"])
     assert outcome["dagster/row_count"] == GARBAGE == parquet_rows(outcome["dagster/uri"])
     assert (outcome["deleted_objects"], outcome["deleted_bytes"], outcome["failed_objects"]) == (GARBAGE, 24, 0)

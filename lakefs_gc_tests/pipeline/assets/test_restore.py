@@ -66,6 +66,7 @@ def test_what_was_swept_comes_back_with_its_proof(
     part = location.run("gc_restore", RUN, restore={"prefix": "data/garbage-0"})
     shown = values(materialized(part)["restore"])
     assert (shown["restored_objects"], shown["missing_objects"], shown["prefix"]) == (1, 0, "data/garbage-0")
+    assert location.marks_what_now(RUN).startswith("**Partly restored")
     assert [row.data for row in shown["still_missing"].records] == [
         {"what": "outside the prefix, not requested", "objects": GARBAGE - 1}
     ]
