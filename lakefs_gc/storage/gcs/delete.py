@@ -27,6 +27,7 @@ from lakefs_gc.storage.gcs.errors import (
     describe,
     is_answered,
     is_locked,
+    is_missing_by_proxy,
     is_missing_object,
     is_retryable,
     is_slow_down,
@@ -163,6 +164,8 @@ class _Deletes:
     def _outcome(self, target: Target, error: RefusedError) -> Deletion:
         if error.status == HTTPStatus.UNAUTHORIZED:
             raise self._client.explain(error, action="delete", key=target.name)
+        if is_missing_by_proxy(error):
+            return Deletion.of(target.name, f"the answer is not the store's ({describe(error)})")
         if error.status == HTTPStatus.NOT_FOUND:
             if not (self._has_bucket or is_missing_object(error)):
                 self._client.require_bucket()

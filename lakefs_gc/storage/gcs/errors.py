@@ -40,11 +40,14 @@ _LOCKED = re.compile("under active (?:temporary|event-based) hold|retention poli
 
 
 class RefusedError(Exception):
-    """The store answered with an error. Used within this package only."""
+    """The store answered with an error. Used within this package only.
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    ``is_of_store``: the answer has Google's form. Others are those of a proxy, and a 404 of a proxy proves nothing.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, *, is_of_store: bool = True) -> None:
         super().__init__(status, reason, message)
-        self.status, self.reason, self.message = status, reason, message
+        self.status, self.reason, self.message, self.is_of_store = status, reason, message, is_of_store
 
 
 class IncompleteAnswerError(Exception):
@@ -58,6 +61,7 @@ GCS_FAILURES = (RefusedError, IncompleteAnswerError, GoogleAuthError, HTTPError,
 
 def refused(status: int, body: bytes) -> RefusedError:
     """Return the error of an answer that is not a success. Its body is JSON, or the plain text of a download."""
+    is_of_store = True
     try:
         error = json.loads(body)["error"]
         message, details = error.get("message", ""), error.get("errors") or [{}]
@@ -66,7 +70,8 @@ def refused(status: int, body: bytes) -> RefusedError:
         reason, message = "", body[:200].decode(errors="replace")
         if "<" in message:  # a page of a proxy
             message = ""
-    return RefusedError(status, str(reason), str(message).partition("\n")[0].strip())
+        is_of_store = _NO_OBJECT.search(message) is not None
+    return RefusedError(status, str(reason), str(message).partition("\n")[0].strip(), is_of_store=is_of_store)
 
 
 def http_status(error: BaseException) -> int:
@@ -89,7 +94,9 @@ def is_answered(error: BaseException) -> bool:
 
     A broken connection proves no refusal, and neither does a time limit (408) or any 5xx.
     """
-    return isinstance(error, RefusedError) and (error.status < 500 and error.status != 408)
+    if not isinstance(error, RefusedError):
+        return False
+    return error.status < 500 and error.status != 408 and not is_missing_by_proxy(error)
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -106,6 +113,11 @@ def is_retryable(error: BaseException) -> bool:
 def is_missing_object(error: BaseException) -> bool:
     """Return whether the answer itself says that the object, and not its bucket, does not exist."""
     return isinstance(error, RefusedError) and error.status == 404 and _NO_OBJECT.search(error.message) is not None
+
+
+def is_missing_by_proxy(error: BaseException) -> bool:
+    """Return whether an answer says "not found" without being the store's."""
+    return http_status(error) == 404 and isinstance(error, RefusedError) and not error.is_of_store
 
 
 def is_locked(error: RefusedError) -> bool:
@@ -146,7 +158,7 @@ def storage_error(error: GCSFailure, *, action: str, bucket: str, where: str) ->
         return AccessDeniedError(
             f"{where}: access denied to {action} ({facts})", remedy=f"Grant these credentials {permission}", **note
         )
-    if status == 404:
+    if status == 404 and not is_missing_by_proxy(error):
         return ObjectNotFoundError(f"{where} does not exist", remedy="Check the namespace and the key", **note)
     if _is_configuration(error):
         return ConfigurationError(

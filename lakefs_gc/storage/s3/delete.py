@@ -160,7 +160,7 @@ def _delete_halves(s3: RetryingClient, targets: list[Target], window: DeleteWind
 def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None) -> str:
     """Delete one target with DeleteObject, which has the name in its URL; return its error, or ''."""
     try:
-        s3.call(
+        answer = s3.call(
             lambda: s3.client.delete_object(Bucket=s3.bucket, **_parameters(target)),
             action=_action(target),
             key=target.name,
@@ -173,4 +173,13 @@ def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None)
         if code in NOT_ABOUT_KEYS:
             raise
         return "" if code in _GONE_CODES else error.message
+    if not _is_empty(answer):
+        if window:
+            window.unanswered = True
+        return "the answer to the delete has a body, so it is not the store's"  # a page of a proxy
     return ""
+
+
+def _is_empty(answer: dict[str, Any]) -> bool:
+    headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
+    return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers

@@ -31,6 +31,9 @@ _LOCKED_ANSWER = (
 _SAYS_LOCKED = re.compile(
     rf"{_LOCKED_ANSWER}|s3://.*: (?:access denied for s3:\w+|s3:\w+ failed) \({_LOCKED_ANSWER}\)", re.DOTALL
 )
+_NO_VERSION = (
+    "the store shows the object, but lists no version of it. Set sweep.delete_versions to false if it keeps no versions"
+)
 _MAY_BE_LOCKED = re.compile("AccessDenied|access denied|InvalidRequest|Forbidden")
 
 
@@ -132,16 +135,22 @@ def delete_versions(
 
     Each version is deleted by its id, so anything written after the listing stays. The exception is a bucket with
     suspended versioning: each write replaces the version ``null`` there, and a delete of ``null`` deletes what was
-    written last. ``NEWER``: the object was written
-    again before the listing, and all its versions stay. ``LOCKED``: a lock protects one of its versions. ``FAILED``:
-    one of its versions failed for another reason, or ``window`` was over. With ``LOCKED`` and ``FAILED`` its other
-    versions are deleted. Raise the errors of ``delete_targets``.
+    written last.
+
+    - ``NEWER``: the object was written again before the listing, and all its versions stay.
+    - ``LOCKED``: a lock protects one of its versions.
+    - ``FAILED``: one of its versions failed for another reason, or ``window`` was over. Or the listing has no version
+      of an object that the store shows: a proxy answered, or a store without versions.
+
+    With ``LOCKED`` and ``FAILED`` its other versions are deleted. Raise the errors of ``delete_targets``.
     """
     outcomes: dict[str, Deletion] = {}
     targets: list[Target] = []
     for name, versions in listed.items():
         if versions.is_newer:
             outcomes[name] = Deletion(name, DeletionOutcome.NEWER, "written again since the mark")
+        elif versions.target.seen and not versions.ids:
+            outcomes[name] = Deletion.of(name, _NO_VERSION)
         else:
             outcomes[name] = Deletion.of(name, "")
             targets += (Target(name, version) for version in versions.ids)

@@ -212,4 +212,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/test_answers_of_proxies.py",
         "s3",
     ),
+    never(
+        12,
+        "a page of a proxy is no delete in S3",
+        "storage/s3/delete.py",
+        "not _is_empty(answer)",
+        "storage/test_answers_of_proxies.py",
+        "deletes_in_s3",
+    ),
+    Mutant(
+        12,
+        "a listing without versions of an object that is shown is no delete",
+        "storage/s3/versions.py",
+        "elif versions.target.seen and not versions.ids:",
+        "elif False:",
+        "storage/s3/test_versions.py",
+        "proves_no_delete",
+    ),
 )

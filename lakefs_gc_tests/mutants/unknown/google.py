@@ -206,4 +206,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/gcs/test_deletes.py",
         "page_of_a_proxy_is_no",
     ),
+    never(
+        12,
+        "a 404 of a proxy is no deleted object",
+        "storage/gcs/delete.py",
+        "is_missing_by_proxy(error)",
+        "storage/gcs/test_deletes.py",
+        "neither_a_delete",
+    ),
+    Mutant(
+        12,
+        "a 404 of a proxy is no absent object",
+        "storage/gcs/errors.py",
+        "status == 404 and not is_missing_by_proxy(error)",
+        "status == 404",
+        "storage/gcs/test_deletes.py",
+        "neither_a_delete",
+    ),
 )

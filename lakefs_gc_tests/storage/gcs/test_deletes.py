@@ -114,6 +114,21 @@ def test_a_404_is_that_of_the_object_if_the_bucket_answers(gcs: GCSStandIn, stor
     assert gcs.count("list") == 1, "asked once"
 
 
+def test_a_404_of_a_proxy_is_neither_a_delete_nor_an_absence(gcs: GCSStandIn, store: GCSStore) -> None:
+    page = Reply(404, b"<html><title>Not Found</title></html>")
+    gcs.replies["list"] = lambda *_: Reply(200, b'{"kind": "storage#objects"}')
+    gcs.replies["DELETE"] = gcs.replies["GET"] = lambda *_: page
+    window = DeleteWindow()
+    assert store.delete_many(["a"], window)[0].outcome is FAILED
+    assert window.unanswered, "what the store does is unknown"
+    for call in (lambda: store.stat_many(["a"]), lambda: store.content_facts("a")):
+        with pytest.raises(StorageError) as refused:
+            call()
+        assert not isinstance(refused.value, ObjectNotFoundError)
+    gcs.replies["batch"] = answers(page, GONE)  # type: ignore[assignment]
+    assert [answer.outcome for answer in store.delete_many(["a", "b"])] == [FAILED, DELETED]
+
+
 def test_a_page_of_a_proxy_does_not_prove_that_the_bucket_exists(gcs: GCSStandIn, store: GCSStore) -> None:
     gcs.replies["DELETE"] = lambda *_: error(404, "notFound", "Not Found")
     for page in (Reply(200, b"<html>Sign in</html>"), Reply(200, b"{}"), MOVED):

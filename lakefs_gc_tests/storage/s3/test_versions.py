@@ -327,3 +327,18 @@ def test_a_folder_keeps_nothing(tmp_path: Path) -> None:
     store.put("data/s/a", b"back")
     assert [d.outcome for d in purge(store, gone)] == [DeletionOutcome.DELETED]
     assert store.read("data/s/a") == b"back", "what was not there is left alone"
+
+
+def test_a_listing_without_a_version_of_an_object_that_is_shown_proves_no_delete(
+    new_bucket: NewBucket, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that ignores the parameter `versions` answers with a listing of another kind."""
+    store = new_bucket()
+    store.put("data/s/a", b"x")
+    seen = doomed(store, "data/s/a", "data/s/none")
+    with monkeypatch.context() as patch:
+        patch.setattr(store._s3().client, "list_object_versions", lambda **_: {"IsTruncated": False})
+        answer = purge(store, seen)
+    assert [d.outcome for d in answer] == [DeletionOutcome.FAILED, DeletionOutcome.DELETED]
+    assert "lists no version" in answer[0].error
+    assert versions(s3_server, store) == ["data/s/a"]
