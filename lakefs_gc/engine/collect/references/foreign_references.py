@@ -44,6 +44,7 @@ from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.models import Repository
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ _EXEMPT = (
     "If it can never be read from here, and nothing of this repository was imported into it, name it in "
     "safety.repositories_not_read"
 )
+_WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
+"""The file that lakeFS writes when it creates a repository, and its name in earlier versions."""
 _FOUND = "address string, repository string, lost string"
 """A reference. Without an address: a range that a metarange of the repository names but that does not exist."""
 _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
@@ -110,9 +113,9 @@ def foreign_references(
     (likewise, for repositories that the settings exempt), ``switched_off`` and ``files_id``. The list of the files is
     stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
 
-    A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. A missing
-    metarange is not noticed: only the API names it, and a collector needs no permission for these calls on other
-    repositories.
+    A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
+    mount leads to it, the metarange of each branch and tag must be there. Otherwise a missing metarange is not noticed:
+    only the API names it, and a collector needs no permission for these calls on repositories that it reads directly.
 
     Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted`` (before a
     sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
@@ -231,30 +234,69 @@ def _refuse_unknown(
 
 def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
     """Return the URL of a repository's store, and the name of a metadata file in it ("": there is none)."""
-    location = context.settings.locate(normalize_namespace(other.storage_namespace))
-    seen = some_metadata(context.open_store(location))
-    if not seen and _has_content(context.server, other.name):
-        # An empty folder proves nothing: a missing or wrong mount is empty, too.
+    namespace = normalize_namespace(other.storage_namespace)
+    location = context.settings.locate(namespace)
+    store = context.open_store(location)
+    seen = some_metadata(store)
+    metadata = f"{location.folder_url}{METADATA_FOLDER}"
+    if location.folder_url != StoreLocation(namespace).folder_url:
+        _refuse_other_content(context.server, other, store, metadata, is_empty=not seen)
+    elif not seen and _content_of(context.server, other.name):
         raise StorageError(
-            f"{location.folder_url}{METADATA_FOLDER} has no metadata of commits, but branches or tags of {other.name} "
-            "have content",
-            remedy="Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml",
+            f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
+            remedy="Check the store's endpoint and credentials",
         )
     return location.url, seen
 
 
-def _has_content(server: LakeFSClient, repository: str) -> bool:
+def _refuse_other_content(
+    server: LakeFSClient, other: Repository, store: ObjectStore, metadata: str, *, is_empty: bool
+) -> None:
+    """Raise ``StorageError`` unless a folder that a mount leads to has the content of all branches and tags.
+
+    It may be another folder than the server's, an empty one where nothing is mounted, or a copy of an earlier time.
+    """
+    refs = _content_of(server, other.name)
+    existing = store.stat_many([METADATA_FOLDER + metarange for metarange in refs])
+    lost = sorted(metarange for metarange in refs if METADATA_FOLDER + metarange not in existing)
+    remedy = "Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml"
+    if lost:
+        raise StorageError(
+            f"{metadata} lacks {lost[0]}, the content of {refs[lost[0]]} in {other.name} ({len(lost):,} of "
+            f"{len(refs):,} such files are missing). It is not the folder that the server writes to, or is out of date",
+            remedy=remedy,
+        )
+    if is_empty and not store.stat_many(_WRITTEN_AT_CREATION):
+        # Commits that no branch and no tag reaches may have content, too.
+        raise StorageError(
+            f"{metadata} has no metadata of commits, and not the file that lakeFS writes when it creates a repository. "
+            f"Nothing shows that it is the folder of {other.name}",
+            remedy=remedy,
+        )
+
+
+def _content_of(server: LakeFSClient, repository: str) -> dict[str, str]:
+    """Return metarange id to branch or tag for the refs of a repository that have content.
+
+    Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if these credentials cannot read it.
+    """
     try:
         # A tag may hold the only commits with content, if their branch was deleted.
-        refs = chain(server.branch_heads(repository), server.tags(repository))
-        return any(server.metarange_of(repository, commit_id) for _, commit_id in refs)
-    except RepositoryNotFoundError:
+        refs = {commit_id: name for name, commit_id in chain(server.branch_heads(repository), server.tags(repository))}
+        return {metarange: refs[commit] for commit, metarange in server.metaranges_of(repository, refs) if metarange}
+    except RepositoryNotFoundError as error:
         # The repository was deleted meanwhile, or the server does not find one of its commits.
-        return _exists(server, repository)
+        if not _exists(server, repository):
+            return {}
+        cause: ServerError = error
     except ServerError as error:
         if error.transient:
             raise
-        return True  # unknown to these credentials, so assume content
+        cause = error
+    raise StorageError(
+        f"whether its folder has all content of {repository} is unknown: {cause.message}",
+        remedy="Allow fs:ListBranches, fs:ListTags and fs:ReadCommit on this repository",
+    )
 
 
 def _exists(server: LakeFSClient, repository: str) -> bool:

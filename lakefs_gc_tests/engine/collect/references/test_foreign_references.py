@@ -121,13 +121,50 @@ def test_an_empty_folder_does_not_prove_that_a_repository_is_empty(
         file = mount_point / "_lakefs" / left_there
         file.parent.mkdir(parents=True)
         file.touch()
-    places = dict.fromkeys(("empty", "other"), "local://mount-point")
+    lake.repository("empty-elsewhere")
+    places = dict.fromkeys(("empty-elsewhere", "other"), "local://mount-point")
     collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
     collector.materialize("store_listing", "foreign_references")
     facts = collector.manifest("foreign_references").facts
-    assert facts["checked"] == 1
-    assert facts["unreadable"].keys() == {"other"}
-    assert "mount-point/_lakefs/ has no metadata of commits" in facts["unreadable"]["other"]
+    assert facts["checked"] == 1, "empty"
+    assert facts["unreadable"].keys() == {"empty-elsewhere", "other"}
+    assert "mount-point/_lakefs/ lacks" in facts["unreadable"]["other"]
+    assert "not the file that lakeFS writes" in facts["unreadable"]["empty-elsewhere"]
+
+
+def test_an_old_copy_of_the_folder_is_noticed(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The mount of another repository shows a copy that was made before our object was imported there."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    copy = lake.folder / "copy"
+    shutil.copytree(other.folder, copy)
+    mounts = {**lake.settings.mounts, other.namespace: f"{copy.as_uri()}/"}
+    mounted = lake.settings.model_copy(update={"mounts": mounts})
+    before = Collector(spark, repository, settings=mounted)
+    before.materialize("store_listing", "foreign_references")
+    assert before.manifest("foreign_references").facts["unreadable"] == {}, "the copy has all content"
+    other.stage("imported", repository.namespace + shared, size_bytes=6)
+    other.commit()
+    collector = Collector(spark, repository, settings=mounted)
+    mark = collector.collect_and_mark()
+    reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
+    assert "the content of main in other (1 of 1 such files are missing)" in reason
+    assert "other_repositories_were_read" in [check.name for check in mark.checks if check.blocks_sweep]
+
+
+def test_a_mounted_repository_whose_branches_cannot_be_read_is_unreadable(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    proxy.fail("/repositories/other/branches", refusal(403))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.materialize("store_listing", "foreign_references")
+    assert "whether its folder has all content" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
 def test_content_that_only_a_tag_has_is_content(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
