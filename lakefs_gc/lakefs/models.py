@@ -91,6 +91,8 @@ def to_repository(answer: Any) -> Repository:
 
 def to_commit(item: dict[str, Any]) -> Commit:
     """Return a commit from its JSON. Raises ``KeyError`` or ``TypeError`` for another shape."""
+    if not isinstance(item["meta_range_id"], str):
+        raise TypeError("meta_range_id is no string")  # not the same as "", which means that there is no content
     return Commit(
         id=item["id"],
         parents=tuple(item["parents"] or ()),

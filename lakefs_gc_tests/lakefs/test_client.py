@@ -444,6 +444,20 @@ def test_a_server_that_reports_no_grace_period_is_refused(server: LakeFSClient, 
         server.grace_period_seconds()
 
 
+def test_a_commit_without_a_metarange_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
+    """An empty name means that the commit has no content; no name at all means nothing."""
+    repository = lake.repository()
+    repository.put("x")
+    head = repository.commit()
+
+    def without(asked: Asked, answer: Answered) -> Answered:
+        return answer.with_json(results=[commit | {"meta_range_id": None} for commit in answer.json["results"]])
+
+    proxy.instead("/commits", without)
+    with pytest.raises(IncompleteAnswerError):
+        server.log_page("lake", head, after="", amount=10)
+
+
 def test_an_object_without_an_address_is_no_answer(lake: Lake, proxy: LakeFSProxy, server: LakeFSClient) -> None:
     lake.repository().put("a")
     proxy.instead("/objects/stat", lambda asked, answer: answer.with_json(physical_address=""))

@@ -19,7 +19,7 @@ from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.errors import SafetyError
+from lakefs_gc.errors import IncompleteAnswerError, SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.active_commits import active_commits
 from lakefs_gc.lakefs.protections import protected_commits
@@ -49,24 +49,26 @@ class OwnCommits:
 def own_active_commits(
     context: RunContext, run: GCRun, rules: GCRules, listed: DataFrame, graph: CommitGraph
 ) -> OwnCommits:
-    """Compute the active and the protected commits that are not ``listed`` (column ``commit_id``).
+    """Compute the active and the protected commits that are not ``listed`` (columns ``commit_id``, ``metarange_id``).
 
-    ``graph`` has the commits that are already known. The commits that are read are added to it. Raises ``SafetyError``
-    when commits must be protected but there are more than ``safety.max_commits``.
+    ``graph`` has the commits that are already known. The commits that are read are added to it. Raises
+    ``IncompleteAnswerError`` if ``listed`` gives one of these commits another metarange, and ``SafetyError`` when
+    commits must be protected but there are more than ``safety.max_commits``.
     """
     server, safety = context.server, context.safety
     heads, tags = dict(server.branch_heads(run.repository)), dict(server.tags(run.repository))
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     if graph.complete:
         with driver_errors():
-            ids = listed.select("commit_id").limit(safety.max_commits + 1)
-            on_list = {row["commit_id"] for row in ids.collect()}
+            commits = listed.select("commit_id", "metarange_id").limit(safety.max_commits + 1)
+            on_list = {row["commit_id"]: row["metarange_id"] for row in commits.collect()}
         if len(on_list) > safety.max_commits:
             graph.complete = False
         else:
             graph.add_history_of(server, run.repository, sorted(on_list - graph.commits.keys()))
     if not graph.complete:
         return _too_many(run, safety)
+    _refuse_other_content(on_list, graph)
     now = run.started_at
     reasons = {
         commit: str(reason) for commit, reason in active_commits(graph.commits.values(), heads, rules, now).items()
@@ -94,6 +96,17 @@ def own_active_commits(
             "missed_commits": [{"commit": c.id, "why": c.why} for c in missed[:_MAX_IN_FACTS]],
         },
     )
+
+
+def _refuse_other_content(on_list: Mapping[str, str], graph: CommitGraph) -> None:
+    for commit_id, metarange_id in on_list.items():
+        named = graph.commits[commit_id].meta_range_id
+        if metarange_id != named:
+            raise IncompleteAnswerError(
+                f"The server's list of active commits gives commit {commit_id} the metarange {metarange_id!r}, but its "
+                f"log gives it {named!r}. Objects of that commit would look like garbage",
+                remedy="Start a new run. If the error persists, check the log of the lakeFS server for prepare_commits",
+            )
 
 
 def _too_many(run: GCRun, safety: SafetyParameters) -> OwnCommits:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import Protections, SafetyParameters
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.records.check import Answer
-from lakefs_gc.errors import CorruptRangeError, SafetyError
+from lakefs_gc.errors import CorruptRangeError, IncompleteAnswerError, SafetyError
 from lakefs_gc.formats.commits_csv import read_active_commits, write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -163,3 +163,29 @@ def test_the_graph_is_complete_with_any_page_size(lake: Lake, repository: LakeRe
     cut = CommitGraph(20)
     cut.add_history_of(server, "lake", [twig, merge])
     assert not cut.complete
+
+
+def test_a_list_that_gives_a_commit_no_content_fails_the_run(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    repository.put("other")
+    repository.commit(age_days=5)
+    repository.put("p")
+    emptied = repository.commit(age_days=3)
+    repository.delete("p")
+    repository.commit(age_days=2)
+    repository.keep_days(10)
+
+    def empty(asked: Asked, answer: Answered) -> Answered:
+        if answer.json["completed"]:
+            file = answer.json["result"]["gc_commits_location"].removeprefix(repository.namespace)
+            rows = read_active_commits(repository.store.read(file), file).to_pylist()
+            metaranges = {r["commit_id"]: r["metarange_id"] for r in rows}
+            assert metaranges[emptied]
+            repository.store.put(file, write_active_commits(list((metaranges | {emptied: ""}).items())))
+        return answer
+
+    proxy.instead(STATUS, empty)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    with pytest.raises(IncompleteAnswerError, match=f"gives commit {emptied} the metarange ''"):
+        Collector(spark, repository, server=server).collect()
