@@ -235,7 +235,7 @@ class SecondLook:
                 accepted=self._accepted.others,
             ),
         )
-        sized, any_size = self._sized(objects)
+        sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         facts = staged.manifest.facts
         twins = find_twins(sized, facts["heads"], search)
@@ -251,7 +251,7 @@ class SecondLook:
         refuse_another_repository(context.server, run)
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
-        seen_now = (kept.dataframe.select("address"), *self._found)
+        seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
@@ -269,16 +269,17 @@ class SecondLook:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
             self._found = [self._keep_as(self._name("found"), output).dataframe]
 
-    def _sized(self, objects: DataFrame) -> tuple[DataFrame, ValueFilter | None]:
-        """Return ``objects`` with their sizes, and the sizes of entries that may hide one of any size.
+    def _sized(self, objects: DataFrame) -> tuple[DataFrame, ValueFilter | None, tuple[DataFrame, ...]]:
+        """Return ``objects`` with their sizes, the sizes of entries that may hide one of any size, and unseen objects.
 
         The store is asked where the mark, made by another tool, has no size. An object that does not exist is omitted,
-        unless its versions are to be deleted: then its size is ``ANY_SIZE``, and any entry may hide it.
+        unless its versions are to be deleted: then its size is ``ANY_SIZE``, and any entry may hide it. Nobody searched
+        for an omitted object. So it counts as referenced: should it exist after all when the sweep asks, it is kept.
         """
         known = objects.where(F.col("size").isNotNull()).select("address", "size")
         unknown = objects.where(F.col("size").isNull()).select("address")
         if unknown.isEmpty():
-            return known, self._any_size
+            return known, self._any_size, ()
         with_versions = self._context.settings.sweep.delete_versions
         asked = unknown.repartition(self._context.cores * _TASKS_PER_CORE).mapInArrow(
             _ask_for_size(self._run.store, with_versions), _SIZED
@@ -286,7 +287,8 @@ class SecondLook:
         measures = {"any_size": F.count_if(F.col("size") == ANY_SIZE)}
         output = StageOutput(known.unionByName(asked), self._context.clock(), measures=measures)
         kept = self._keep_as(self._name("sizes"), output, schemas.SIZED)
-        return kept.dataframe, every_size() if kept.manifest.facts["any_size"] else self._any_size
+        unseen = unknown.join(kept.dataframe, "address", "left_anti")
+        return kept.dataframe, every_size() if kept.manifest.facts["any_size"] else self._any_size, (unseen,)
 
     def _keep(self, stage: str, output: StageOutput) -> Dataset:
         return self._keep_as(self._name(stage), output, schemas.BY_STAGE[stage])

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 from email.utils import formatdate
 from pathlib import Path
 
@@ -333,7 +334,10 @@ def test_a_twin_that_is_staged_between_mark_and_sweep(spark: SparkSession, repos
 def test_an_object_of_which_only_versions_exist_may_be_hidden(
     spark: SparkSession, repository: LakeRepository, delete_versions: bool
 ) -> None:
-    """A mark of another tool has no sizes, and the store has none of an object without a current version."""
+    """A mark of another tool has no sizes, and the store has none of an object without a current version.
+
+    Without versions to delete nobody searches for it. It counts as referenced: it is kept if it exists after all.
+    """
     repository.put("a", "12345")
     repository.commit()
     repository.keep_days(10)
@@ -345,7 +349,11 @@ def test_an_object_of_which_only_versions_exist_may_be_hidden(
     collector.settings = collector.settings.model_copy(update={"sweep": SweepSettings(delete_versions=delete_versions)})
     look = SecondLook(collector.context, collector.run, None, Accepted.of(mark, ()), None)
     referenced = look(spark.createDataFrame([(twin, None)], "address string, size long"))
-    assert (twin in {row["address"] for row in referenced.collect()}) == delete_versions
+    assert twin in {row["address"] for row in referenced.collect()}
+    gone = repository.put_stray("data/s/gone")
+    repository.store.delete_many([gone])
+    referenced = look(spark.createDataFrame([(gone, None)], "address string, size long"))
+    assert (gone in {row["address"] for row in referenced.collect()}) != delete_versions
 
 
 def test_what_protected_commits_and_paths_at_the_mark_protects_them_in_the_sweep(
@@ -614,3 +622,30 @@ def test_looks_ask_for_new_commits_alone(
         repository.commit(allow_empty=True)
     # The history of each of five branches, which is main's, too; then the head that moved.
     assert requests == [(5, 0), (1, 0), (1, 0)]
+
+
+def test_an_object_that_the_store_did_not_show_during_the_look_is_kept(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """A replica of the store answers one HEAD with 404, so nobody searches for the hidden twin of that size."""
+    repository.put_stray("data/s/one", b"12345")
+    repository.stage("p", "data/s/one", size_bytes=5, checksum="c")
+    repository.commit()
+    twin, gone = repository.put_stray("data/s/two", b"12345"), repository.put_stray("data/s/gone")
+    repository.stage("p", twin, size_bytes=5, checksum="c")
+    write_client_mark(repository.store, UNIFIED, [twin, gone], cutoff=utc_now() - timedelta(hours=24))
+    collector = Collector(spark, repository)
+    mark = collector.read_mark("m1")
+    repository.store.delete_many([gone])
+    second_look, file, away = collector.second_look(collector.begin(), mark), repository.folder / twin, "away"
+
+    def look(objects: DataFrame) -> DataFrame:
+        file.rename(repository.folder.parent / away)
+        try:
+            return second_look(objects)
+        finally:
+            (repository.folder.parent / away).rename(file)
+
+    collector.sweep(mark, look=look)
+    assert collector.swept == {twin: "resurrected", gone: "already_gone"}
+    assert twin in repository.objects()
