@@ -60,6 +60,7 @@ def gather_evidence(
     check_inputs(run.run_key, listing, foreign_references, candidates)
     check_inputs(run.run_key, committed, missing)
     check_made_from(candidates, listing, uncommitted, active_ranges, committed, foreign_references, kept)
+    check_made_from(kept, missing)  # which sizes may hide an object, and what is lost, are facts of one look-up
     facts, not_lakefs = candidates.manifest.facts, unrecognized_name_facts(candidates)
     newest_us = facts["newest_us"]
     # The protections that the stages applied, which may differ from the settings of this process.
@@ -81,7 +82,7 @@ def gather_evidence(
         heads=head_sample(context, run, heads, candidates),
         lost=missing.manifest.facts["lost"],
         lost_to_our_sweeps=missing.manifest.rows - missing.manifest.facts["lost"],
-        unlisted=missing.manifest.facts.get(UNLISTED, 0),  # absent in a run that an earlier version began
+        unlisted=missing.manifest.facts[UNLISTED],
         others=_other_repositories(foreign_references),
         shielded=kept.manifest.facts["shielded"],
         server_missed=_missed_by_server(active_ranges),

@@ -9,11 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.known_folders import KnownFolders
 
 HEAD_RANGES = StructType([StructField(name, StringType(), False) for name in ("metarange_id", "range_id")])
 """Each range of each metarange that a branch has at its head."""
@@ -42,6 +45,14 @@ def head_ranges_of(context: RunContext, run: GCRun, metarange_ids: Iterable[str]
     return in_files(located, _read_metaranges(context.workspace.range_cache, context.cores), HEAD_RANGES, context.cores)
 
 
+def head_addresses(context: RunContext, run: GCRun, heads: Iterable[Heads]) -> DataFrame:
+    """Return the addresses of this namespace that the heads have. Columns: ``schemas.UNCOMMITTED``, not distinct."""
+    branches = branches_by_metarange(context, run, heads)
+    ranges = head_ranges_of(context, run, branches).select("range_id").distinct()
+    read = _read_addresses(context.workspace.range_cache, context.cores, run.known_folders)
+    return in_files(locate(context, run, ranges, "range_id"), read, schemas.UNCOMMITTED, context.cores)
+
+
 def locate(context: RunContext, run: GCRun, files: DataFrame, column: str) -> DataFrame:
     """Return where to read the metadata files that ``column`` names (``RangeCache.locate``)."""
     ids = files.select(F.lit(run.store.folder_url).alias("store_url"), F.col(column).alias("range_id"))
@@ -55,3 +66,13 @@ def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches
 
     for row, ranges in read_through(batches, cache, cores, decode):
         yield pa.record_batch([pa.repeat(row["range_id"], len(ranges)), ranges], names=HEAD_RANGES.names)
+
+
+@worker
+def _read_addresses(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders) -> Batches:
+    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
+        return list(live_addresses(data, file, known.folders, None, explained_by=known))
+
+    for _, decoded in read_through(batches, cache, cores, decode):
+        for rows in decoded:
+            yield rows.select(["address"])

@@ -7,7 +7,9 @@ repository deleted are reported separately.
 An object that exists, is older than the cutoff, and lies where the listing looks should have been listed. If it was
 not, the listing was not whole (a folder was not mounted for a while), and garbage may be missing from it, too.
 
-The join compares the size that an entry states only with the size of a listed object. Here the others are compared.
+The join compares the size that an entry states only with the size of a listed object. Here the others are compared. The
+size of an object that does not exist is unknown. So all sizes that entries state of it count as wrong, if the head of a
+branch has it: only there can another object have taken its place unnoticed (``hidden_twins``).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
 from lakefs_gc.engine.collect.listing.existence import existing_keys
+from lakefs_gc.engine.decide.heads import Heads, head_addresses
 from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
@@ -91,13 +94,20 @@ def missing(
         )
         asked = spread(expected, cores * _TASKS_PER_CORE)
         answers = in_arrow(asked, _look_up(run.store, _listed_before(run, listing)), _LOOKED_UP)
-        measures = {UNLISTED: F.count_if("is_unlisted"), "wrong": F.count_if(F.size("wrong_sizes") > 0)}
+        has_sizes = F.size("wrong_sizes") > 0
+        measures = {
+            UNLISTED: F.count_if("is_unlisted"),
+            "wrong": F.count_if(~F.col("is_absent") & has_sizes),
+            "unknown": F.count_if(F.col("is_absent") & has_sizes),
+        }
         output = StageOutput(answers, context.clock(), measures=measures)
         looked_up = context.workspace.keep(spark, run.run_key, "missing_looked_up", output, _LOOKED_UP)
         unlisted = looked_up.manifest.facts[UNLISTED]
         absent = looked_up.dataframe.where("is_absent").select("address", "found_in")
-        if looked_up.manifest.facts["wrong"]:
-            wrong_sizes = _some_sizes(looked_up.dataframe)
+        counted = looked_up.manifest.facts["wrong"]
+        if counted or looked_up.manifest.facts["unknown"]:
+            hiding = _that_may_hide(context, run, looked_up, uncommitted.manifest.facts["heads"])
+            wrong_sizes = _some_sizes(hiding, counted)
         deleted_by = F.coalesce("mark_id", F.lit("")).alias("deleted_by")
         rows = absent.join(_deleted(context, run), "address", "left").select("address", "found_in", deleted_by)
     return StageOutput(
@@ -109,18 +119,30 @@ def missing(
     )
 
 
-def _some_sizes(looked_up: DataFrame) -> list[int] | None:
-    sizes = looked_up.select(F.explode("wrong_sizes").alias("size")).distinct().limit(_MOST_SIZES + 1)
+def _that_may_hide(context: RunContext, run: GCRun, looked_up: Dataset, heads_before: Heads) -> DataFrame:
+    """Return the rows whose sizes may hide an object: of objects that exist, and of absent ones that a head has."""
+    rows = looked_up.dataframe
+    if not looked_up.manifest.facts["unknown"]:
+        return rows
+    heads = (heads_before, dict(context.server.branch_heads(run.repository)))
+    shown = head_addresses(context, run, heads)
+    return rows.where(~F.col("is_absent")).unionByName(rows.where("is_absent").join(shown, "address", "left_semi"))
+
+
+def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
+    """Return the sizes in ``hiding``; None if they are too many, or if rows were ``counted`` that are not there."""
+    sizes = hiding.select(F.explode("wrong_sizes").alias("size")).distinct().limit(_MOST_SIZES + 1)
     with driver_errors():
         found = sorted(row["size"] for row in sizes.collect())
-    return found if found and len(found) <= _MOST_SIZES else None
+    return found if len(found) <= _MOST_SIZES and (found or not counted) else None
 
 
 @worker
 def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) -> Batches:
     """Yield the rows whose object is absent, should have been listed, or has another size than an entry states.
 
-    Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). The time of an upload in
+    Columns of the rows: ``address``, ``found_in`` and ``sizes`` (of the committed entries). Of an absent object all
+    sizes are wrong, because its own is unknown. The time of an upload in
     parts is its start, so an object counts as unlisted only if it is older than any upload takes.
     """
     for batch in batches:
@@ -129,7 +151,7 @@ def _look_up(batches: Batches, store: StoreLocation, listed_before: datetime) ->
         answers = []
         for row in rows:
             info = existing.get(row["address"])
-            wrong = [] if info is None else [size for size in row["sizes"] if size != info.size_bytes]
+            wrong = [size for size in row["sizes"] if info is None or size != info.size_bytes]
             is_unlisted = info is not None and _is_listed(row["address"], info, listed_before)
             if info is None or is_unlisted or wrong:
                 answers.append((row["address"], row["found_in"], info is None, is_unlisted, wrong))
@@ -154,22 +176,19 @@ def _is_listed(address: str, info: ObjectInfo, listed_before: datetime) -> bool:
 
 def _deleted(context: RunContext, run: GCRun) -> DataFrame:
     """Return what earlier sweeps deleted and no restore has restored since. Columns: ``address``, ``mark_id``."""
-    # An intent counts as a delete: an object that is gone after an intent was deleted by that sweep. Unless a later
-    # sweep kept the object: then it existed.
+    # An intent counts as a delete: an object that is gone after an intent was deleted by that sweep. Unless the store
+    # showed the object later, because a sweep kept it, or found it locked: then something else deleted it.
     is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
     deleted_at = F.when(is_delete, F.col("recorded_at"))
-    outcome_at, kept_at = (
-        F.when(F.col("outcome") == o, F.col("recorded_at")) for o in (ledger.DELETED, ledger.RESURRECTED)
-    )
+    existed_at = F.when(F.col("outcome").isin(ledger.RESURRECTED, ledger.LOCKED), F.col("recorded_at"))
     restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
     by_address = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
     last = by_address.agg(
         F.max_by("mark_id", deleted_at).alias("mark_id"),
         F.max(deleted_at).alias("deleted_at"),
         F.max(restored_at).alias("restored_at"),
-        F.max(outcome_at).alias("outcome_at"),
-        F.max(kept_at).alias("kept_at"),
+        F.max(existed_at).alias("existed_at"),
     )
     is_gone = F.col("restored_at").isNull() | (F.col("deleted_at") > F.col("restored_at"))
-    was_sent = F.col("kept_at").isNull() | F.col("outcome_at").isNotNull() | (F.col("deleted_at") > F.col("kept_at"))
-    return last.where(is_gone & was_sent & F.col("deleted_at").isNotNull()).select("address", "mark_id")
+    was_last = F.col("existed_at").isNull() | (F.col("deleted_at") > F.col("existed_at"))
+    return last.where(is_gone & was_last & F.col("deleted_at").isNotNull()).select("address", "mark_id")

@@ -91,6 +91,9 @@ def test_an_audit_of_what_was_before_is_no_evidence(spark: SparkSession, reposit
         collector.mark()
     collector.materialize("kept", "candidates")
     assert on(collector.mark()) == {"live_objects_exist"}
+    collector.materialize("missing")
+    with pytest.raises(InputOrderError, match="kept was made from another materialization of missing"):
+        collector.mark()
 
 
 def test_rules_that_the_candidates_do_not_go_by_are_no_evidence(

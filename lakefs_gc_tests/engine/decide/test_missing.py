@@ -123,6 +123,34 @@ def test_what_an_old_report_cannot_have_is_not_missing_from_it(
     assert collector.manifest("missing").facts["unlisted"] == 0
 
 
+@pytest.mark.parametrize(
+    "recorded", [("intent", "locked"), ("intent", "deleted", "resurrected")], ids=lambda recorded: recorded[-1]
+)
+def test_a_delete_before_the_object_was_seen_hides_no_later_loss(
+    spark: SparkSession, repository: LakeRepository, recorded: tuple[str, ...]
+) -> None:
+    """A lock refused the delete. Or the object came back by hand, and the sweep of a later mark kept it."""
+    repository.put("live")
+    repository.commit()
+    key = repository.put_stray("data/s/a", b"1")
+    for number, outcome in enumerate(recorded):
+        folder = MarkPaths.of(("g" if outcome == "resurrected" else "h") * 20).ledger
+        writer = ledger.LedgerWriter(repository.store, folder, 0, f"20260101T000000000000-{number:05}").chunk(0)
+        record = {"address": key, "size": 1, "outcome": outcome, "error": ""}
+        batch = pa.RecordBatch.from_pylist([record], schema=ledger.RECORD)
+        if outcome == ledger.INTENT:
+            writer.intent(batch)
+        else:
+            writer.outcome(batch)
+        time.sleep(1.1)  # some stores record whole seconds
+    repository.stage("again", key)
+    repository.commit()
+    repository.store.delete_many([key])  # by another program: data are lost
+    collector = Collector(spark, repository)
+    collector.collect()
+    assert missing(collector) == {key: ("committed", "")}
+
+
 @pytest.mark.parametrize("is_retracted", [True, False])
 def test_an_intent_that_was_not_carried_out_hides_no_later_loss(
     spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, is_retracted: bool

@@ -101,3 +101,38 @@ def test_of_a_late_upload_that_an_optimized_listing_lacks(spark: SparkSession, r
     run.collect()
     assert run.manifest("store_listing").facts["mode"] == "optimized"
     check_twin(run, repository, f"{folder}two")
+
+
+@pytest.mark.parametrize("returns_on", ["a branch", "no branch"])
+def test_of_an_object_that_does_not_exist(spark: SparkSession, repository: LakeRepository, returns_on: str) -> None:
+    """A sweep deleted an expired object. Its commit comes back on a branch, where a client uploads the data again.
+
+    Without the branch, the retention becomes longer. Then the sizes of all that is gone must not stop the collector.
+    """
+    for number in range(10):
+        repository.branch(f"a{number}")  # so that the sample of heads does not show the path
+    repository.put_stray("data/slice/one", b"12345", age_hours=24 * 60)
+    show(repository, "data/slice/one")
+    repository.put("other")
+    old = repository.commit(age_days=40)
+    repository.delete("p")
+    repository.commit(age_days=30)
+    repository.commit(age_days=25, allow_empty=True)
+    repository.keep_days(10)
+    first = Collector(spark, repository)
+    first.sweep(first.collect_and_mark())
+    assert first.swept == {"data/slice/one": "deleted"}
+    repository.put_stray(TWIN, b"12345")
+    if returns_on == "a branch":
+        repository.branch("z", old)
+        repository.stage("p", TWIN, size_bytes=100, checksum="c", branch="z")
+    else:
+        repository.keep_days(365)
+    run = Collector(spark, repository)
+    run.collect()
+    assert run.manifest("missing").rows == 1
+    assert run.manifest("missing").facts[UNLISTED_WRONG_SIZES] == ([100] if returns_on == "a branch" else [])
+    mark = run.mark()
+    assert (TWIN in marked(repository, mark)) == (returns_on == "no branch")
+    run.sweep(mark)
+    assert (TWIN in repository.objects()) == (returns_on == "a branch")

@@ -372,13 +372,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/test_missing.py",
         "hides_no_later_loss",
     ),
-    Mutant(
-        12,
-        "an intent before a sweep that kept the object is no delete",
-        "engine/decide/missing.py",
-        "is_gone & was_sent & ",
-        "is_gone & ",
-        "engine/decide/test_missing.py",
-        "hides_no_later_loss",
-    ),
 )
