@@ -85,6 +85,8 @@ class AssetCollector(Collector):
     def _make_mark(self) -> tuple[str, bool]:
         """Make a mark. Return its id, and whether all checks passed."""
         result = self._run("mark", raise_on_error=False)
+        if not result.asset_materializations_for_node("mark"):
+            result = self._run("mark")  # raises why there is none
         [event] = result.asset_materializations_for_node("mark")
         return str(event.metadata["mark_id"].value), result.success
 
