@@ -44,6 +44,7 @@ from lakefs_gc.storage.gcs.content import (
 from lakefs_gc.storage.gcs.delete import Target, delete_targets
 from lakefs_gc.storage.gcs.errors import GCS_FAILURES, IncompleteAnswerError, RefusedError
 from lakefs_gc.storage.gcs.listing import FIELDS, Page, parse_page
+from lakefs_gc.storage.gcs.lookup import find_objects
 from lakefs_gc.storage.gcs.settings import space_not_freed
 from lakefs_gc.storage.keys import check_key, check_prefix
 from lakefs_gc.storage.location import StoreLocation
@@ -197,18 +198,18 @@ class GCSStore(ObjectStore):
         return client.send("GET", client.path(name), query={"alt": "media"}, headers=headers, as_stream=True)
 
     def stat_many(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, ObjectInfo]:
-        """See ``ObjectStore``. One request per key."""
+        """See ``ObjectStore``. One request per 100 keys, or per key if there are few."""
         return {key: _info(facts) for key, facts in self._facts(keys, concurrency) if facts is not None}
 
     def content_md5(self, keys: Sequence[str], *, concurrency: int = 16) -> dict[str, str]:
-        """See ``ObjectStore``. One request per key. Composite objects have no MD5."""
+        """See ``ObjectStore``. Requests as for ``stat_many``. Composite objects have no MD5."""
         known = ((key, checksums_of(facts).get("md5")) for key, facts in self._facts(keys, concurrency) if facts)
         return {key: md5 for key, md5 in known if md5}
 
     def _facts(self, keys: Sequence[str], concurrency: int) -> Iterator[tuple[str, Resource | None]]:
-        client = self._client()
-        names = {key: self._name(key) for key in keys}  # before any request: one of them may leave the folder
-        return map_unordered(lambda key: find_object(client, names[key]), keys, concurrency)
+        names = [self._name(key) for key in keys]  # before any request: one of them may leave the folder
+        found = find_objects(self._client(), names, concurrency)
+        return ((name[len(self.root) :], facts) for name, facts in found)
 
     @contextmanager
     def open_read(self, key: str) -> Iterator[BinaryIO]:
