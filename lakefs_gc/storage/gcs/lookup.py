@@ -18,6 +18,7 @@ from lakefs_gc.storage.gcs.errors import (
     asks_to_slow_down,
     describe,
     http_status,
+    is_missing_by_proxy,
     is_missing_object,
     is_retryable,
     is_slow_down,
@@ -85,7 +86,7 @@ class _Batch:
 
         Raise the error of a call if it must not be sent again.
         """
-        if http_status(error) == HTTPStatus.NOT_FOUND:
+        if http_status(error) == HTTPStatus.NOT_FOUND and not is_missing_by_proxy(error):
             if not (self._has_bucket or is_missing_object(error)):
                 self._client.require_bucket()
                 self._has_bucket = True

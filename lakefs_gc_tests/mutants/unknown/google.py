@@ -223,4 +223,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/gcs/test_deletes.py",
         "neither_a_delete",
     ),
+    Mutant(
+        12,
+        "a 404 of a proxy in a batch of look-ups is no absent object",
+        "storage/gcs/lookup.py",
+        " and not is_missing_by_proxy(error)",
+        "",
+        "storage/gcs/test_lookups.py",
+        "any_other_answer",
+    ),
 )

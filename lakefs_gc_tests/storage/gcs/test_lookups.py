@@ -88,6 +88,7 @@ def test_only_the_failed_ones_are_requested_again(gcs: GCSStandIn, store: GCSSto
         (error(401, "authError"), AccessDeniedError),
         (error(400, "invalid"), StorageError),
         (Reply(308), StorageError),
+        (Reply(404, b"<html>Not Found</html>"), StorageError),
         (Reply(200, b"<html>"), StoreUnavailableError),
         (Reply(200, b"{}"), StoreUnavailableError),
         (Reply(204), StoreUnavailableError),
@@ -97,8 +98,9 @@ def test_any_other_answer_is_an_error(
     gcs: GCSStandIn, store: GCSStore, reply: Reply, kind: type[LakeFSGCError]
 ) -> None:
     gcs.replies["batch"] = with_first(*[reply] * 9)
-    with pytest.raises(kind):
+    with pytest.raises(kind) as refused:
         store.stat_many(KEYS)
+    assert not isinstance(refused.value, ObjectNotFoundError)
 
 
 def test_an_object_that_the_answer_does_not_mention_is_an_error(gcs: GCSStandIn, store: GCSStore) -> None:
