@@ -98,6 +98,7 @@ def test_any_other_answer_is_an_error(
     gcs: GCSStandIn, store: GCSStore, reply: Reply, kind: type[LakeFSGCError]
 ) -> None:
     gcs.replies["batch"] = with_first(*[reply] * 9)
+    gcs.replies["list"] = lambda *_: Reply(200, b'{"kind": "storage#objects"}')  # the bucket exists
     with pytest.raises(kind) as refused:
         store.stat_many(KEYS)
     assert not isinstance(refused.value, ObjectNotFoundError)
