@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dagster import AssetSelection
-
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.forecast.deleted_repositories import Findings, find_unused_namespaces
 from lakefs_gc.engine.forecast.outlook import Forecast
@@ -16,13 +14,10 @@ from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.assets.forecast import ForecastConfig
 from lakefs_gc.pipeline.assets.store_listing import ListingConfig
-from lakefs_gc.pipeline.jobs import gc_forecast, gc_mark
+from lakefs_gc.pipeline.jobs import FORECAST_INPUTS, gc_forecast, gc_mark
 from lakefs_gc.pipeline.session import GCSession
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.terminal.output import Output
-
-_COLLECTED = AssetSelection.assets("forecast").upstream(include_self=False)
-"""The stages of a new run that a forecast needs. They write no mark."""
 
 
 def forecast(settings: Settings, out: Output, repository: str, asked: GCRules | None, fresh: bool) -> Forecast:
@@ -46,7 +41,7 @@ def forecast(settings: Settings, out: Output, repository: str, asked: GCRules | 
                     remedy=f"Run `lakefs-gc mark {repository}`, which deletes nothing, then try again",
                 )
             run_key = new_run_key(repository, utc_now())
-            session.materialize(gc_mark.name, run_key, {"store_listing": ListingConfig()}, selection=_COLLECTED)
+            session.materialize(gc_mark.name, run_key, {"store_listing": ListingConfig()}, selection=FORECAST_INPUTS)
         config = ForecastConfig(branches=sorted(asked.branches) if asked else [])
         session.materialize(gc_forecast.name, run_key, {"forecast": config})
         made = stored_forecast(workspace, run_key)

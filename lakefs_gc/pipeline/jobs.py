@@ -55,4 +55,7 @@ gc_restore = define_asset_job(
     description="Copy the objects of a backup to where they were, and verify each of them. Overwrites nothing.",
 )
 
+FORECAST_INPUTS = AssetSelection.assets("forecast").upstream(include_self=False)
+"""The assets of ``gc_mark`` that a forecast needs. They write no mark."""
+
 JOBS = (gc_mark, gc_forecast, gc_backup, gc_approve, gc_sweep, gc_restore)

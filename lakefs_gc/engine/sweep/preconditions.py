@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.collect.references.foreign_references import probe
+from lakefs_gc.engine.collect.references.other_repositories import probe
 from lakefs_gc.engine.decide.value_filter import ValueFilter
 from lakefs_gc.engine.records.approval import (
     POLICY,

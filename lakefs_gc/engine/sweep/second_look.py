@@ -25,9 +25,9 @@ from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import (
     FILE,
     FILES,
-    AcceptedUnknown,
     foreign_references,
 )
+from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins

@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a sweep rejects an unknown other repository that is not accepted",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "accepted is not None and (not accepted.others_unread or accepted.unreadable)",
         "engine/collect/references/test_foreign_references.py",
         "switched_off",
@@ -213,7 +213,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "an override for one repository is not one for all",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "(not accepted.others_unread or accepted.unreadable)",
         "not accepted.others_unread",
         "engine/collect/references/test_foreign_references.py",
@@ -231,7 +231,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "content that only a tag has is content",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "chain(server.branch_heads(repository), server.tags(repository))",
         "chain(server.branch_heads(repository))",
         "engine/collect/references/test_foreign_references.py",

@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a folder that lacks the content of a branch is not that of the repository",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "lost",
         "engine/collect/references/test_foreign_references.py",
         "old_copy",
@@ -134,7 +134,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "an empty folder is not that of a repository without a file of lakeFS",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "is_empty and not store.stat_many(_WRITTEN_AT_CREATION)",
         "engine/collect/references/test_foreign_references.py",
         "empty_folder",
@@ -142,7 +142,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a mounted repository whose branches cannot be read is unknown",
-        "engine/collect/references/foreign_references.py",
+        "engine/collect/references/other_repositories.py",
         "        cause = error\n    raise",
         "        return {}\n    raise",
         "engine/collect/references/test_foreign_references.py",

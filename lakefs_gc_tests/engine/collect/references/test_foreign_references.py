@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters, Settings
 from lakefs_gc.engine.collect.references import foreign_references as foreign
-from lakefs_gc.engine.collect.references.foreign_references import FILES, AcceptedUnknown, OtherRepositories
+from lakefs_gc.engine.collect.references import other_repositories
+from lakefs_gc.engine.collect.references.foreign_references import FILES
+from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown, OtherRepositories
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
@@ -192,7 +194,7 @@ def test_a_repository_that_executors_do_not_see_fails_the_run(
     other = lake.repository("other")
     other.stage("linked", f"{repository.namespace}{imported}")
     other.commit()
-    real_probe, away = foreign.probe, lake.folder / "away"
+    real_probe, away = other_repositories.probe, lake.folder / "away"
 
     def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
         others = real_probe(context, own_name, accepted)

@@ -1,0 +1,199 @@
+"""The other repositories of the server: which of them can be read from here, and which are unknown (rules 5 and 12).
+
+A repository is read in the folder that its namespace names, or that a mount leads to. An empty folder, and one of
+another time or another repository, would look like a repository that references nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import chain
+
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, some_metadata
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
+from lakefs_gc.engine.run import RunContext
+from lakefs_gc.errors import (
+    ConfigurationError,
+    NamespaceError,
+    RepositoryNotFoundError,
+    SafetyError,
+    ServerError,
+    StorageError,
+    StoreUnavailableError,
+)
+from lakefs_gc.formats.addresses import normalize_namespace
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+
+logger = logging.getLogger(__name__)
+
+EXEMPT = (
+    "If it can never be read from here, and nothing of this repository was imported into it, name it in "
+    "safety.repositories_not_read"
+)
+"""What to do about a repository that is unknown, at the end of a remedy."""
+_WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
+"""The file that lakeFS writes when it creates a repository, and its name in earlier versions."""
+
+
+@dataclass(frozen=True)
+class AcceptedUnknown:
+    """The unknown repositories that a person accepted for a mark.
+
+    ``others_unread``: the approval overrides ``OTHER_REPOSITORIES_WERE_READ``. ``unreadable`` and ``not_asked`` are the
+    repositories that the mark names as such.
+    """
+
+    others_unread: bool
+    unreadable: frozenset[str]
+    not_asked: frozenset[str]
+
+
+@dataclass(frozen=True)
+class OtherRepositories:
+    """The other repositories: those that can be read, and name and reason of each that is not read.
+
+    ``readable`` has the name, the store URL, and the name of a metadata file that exists ("": there is none).
+    """
+
+    readable: list[tuple[str, str, str]]
+    unreadable: dict[str, str]
+    not_asked: dict[str, str]
+
+
+def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+    """Check which other repositories can be read. A sweep calls this before its wait, too, so that it fails early.
+
+    Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted`` (before a
+    sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
+    """
+    safety = context.safety
+    readable: list[tuple[str, str, str]] = []
+    unreadable: dict[str, str] = {}
+    not_asked: dict[str, str] = {}
+    if not safety.check_foreign_references:
+        # Who accepted that some repositories were not read at the mark has not accepted that none is.
+        if accepted is not None and (not accepted.others_unread or accepted.unreadable):
+            raise SafetyError(
+                "Other repositories are not read, because safety.check_foreign_references is false. Objects that they "
+                "imported since the mark would be deleted",
+                remedy="Set safety.check_foreign_references to true and sweep again, or approve the mark with an "
+                f"override of {OTHER_REPOSITORIES_WERE_READ}",
+            )
+        return OtherRepositories([], {}, {})
+    for other in context.server.repositories():
+        if other.name == own_name:
+            continue
+        try:
+            if other.name in safety.repositories_not_read:
+                not_asked[other.name] = "safety.repositories_not_read names it"
+                if accepted is not None and other.name not in accepted.not_asked:
+                    raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
+                continue
+            readable.append((other.name, *_reachable(context, other)))
+        except (StorageError, ConfigurationError, NamespaceError) as error:
+            refuse_unknown(other.name, error, accepted)
+            unreadable[other.name] = error.message
+            logger.warning(
+                "repository %s cannot be read, and may reference objects of this namespace: %s",
+                other.name,
+                error.message,
+            )
+    return OtherRepositories(readable, unreadable, not_asked)
+
+
+def refuse_unknown(
+    name: str, error: StorageError | ConfigurationError | NamespaceError, accepted: AcceptedUnknown | None
+) -> None:
+    """Raise unless a person has accepted that the repository is unknown."""
+    if accepted is None:
+        if error.transient:
+            # A retry may succeed, so this must not become a failed check of the mark.
+            raise StoreUnavailableError(
+                f"Repository {name} may reference objects of this namespace, but its store does not answer: "
+                f"{error.message}",
+                remedy=f"Run again when the store answers. {EXEMPT}",
+                **error.facts,
+            ) from error
+    elif not (accepted.others_unread and name in accepted.unreadable):
+        raise SafetyError(
+            f"Repository {name} cannot be read, and the approval of this mark does not accept that. Objects that it "
+            f"imported from this repository would be deleted: {error.message}",
+            remedy=f"Restore the access, then sweep again. {EXEMPT}, then mark again",
+            repository=name,
+        ) from error
+
+
+def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
+    """Return the URL of a repository's store, and the name of a metadata file in it ("": there is none)."""
+    namespace = normalize_namespace(other.storage_namespace)
+    location = context.settings.locate(namespace)
+    store = context.open_store(location)
+    seen = some_metadata(store)
+    metadata = f"{location.folder_url}{METADATA_FOLDER}"
+    if location.folder_url != StoreLocation(namespace).folder_url:
+        _refuse_other_content(context.server, other, store, metadata, is_empty=not seen)
+    elif not seen and _content_of(context.server, other.name):
+        raise StorageError(
+            f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
+            remedy="Check the store's endpoint and credentials",
+        )
+    return location.url, seen
+
+
+def _refuse_other_content(
+    server: LakeFSClient, other: Repository, store: ObjectStore, metadata: str, *, is_empty: bool
+) -> None:
+    """Raise ``StorageError`` unless a folder that a mount leads to has the content of all branches and tags.
+
+    It may be another folder than the server's, an empty one where nothing is mounted, or a copy of an earlier time.
+    """
+    refs = _content_of(server, other.name)
+    existing = store.stat_many([METADATA_FOLDER + metarange for metarange in refs])
+    lost = sorted(metarange for metarange in refs if METADATA_FOLDER + metarange not in existing)
+    remedy = "Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml"
+    if lost:
+        raise StorageError(
+            f"{metadata} lacks {lost[0]}, the content of {refs[lost[0]]} in {other.name} ({len(lost):,} of "
+            f"{len(refs):,} such files are missing). It is not the folder that the server writes to, or is out of date",
+            remedy=remedy,
+        )
+    if is_empty and not store.stat_many(_WRITTEN_AT_CREATION):
+        # Commits that no branch and no tag reaches may have content, too.
+        raise StorageError(
+            f"{metadata} has no metadata of commits, and not the file that lakeFS writes when it creates a repository. "
+            f"Nothing shows that it is the folder of {other.name}",
+            remedy=remedy,
+        )
+
+
+def _content_of(server: LakeFSClient, repository: str) -> dict[str, str]:
+    """Return metarange id to branch or tag for the refs of a repository that have content.
+
+    Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if these credentials cannot read it.
+    """
+    try:
+        # A tag may hold the only commits with content, if their branch was deleted.
+        refs = {commit_id: name for name, commit_id in chain(server.branch_heads(repository), server.tags(repository))}
+        return {metarange: refs[commit] for commit, metarange in server.metaranges_of(repository, refs) if metarange}
+    except RepositoryNotFoundError as error:
+        # The repository was deleted meanwhile, or the server does not find one of its commits.
+        if not _exists(server, repository):
+            return {}
+        cause: ServerError = error
+    except ServerError as error:
+        if error.transient:
+            raise
+        cause = error
+    raise StorageError(
+        f"whether its folder has all content of {repository} is unknown: {cause.message}",
+        remedy="Allow fs:ListBranches, fs:ListTags and fs:ReadCommit on this repository",
+    )
+
+
+def _exists(server: LakeFSClient, repository: str) -> bool:
+    """Return whether the server lists a repository. A 404 for it may come from a proxy in front of the server."""
+    return any(listed.name == repository for listed in server.repositories())
