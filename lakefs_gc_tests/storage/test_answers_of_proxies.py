@@ -23,6 +23,7 @@ ANSWERS = {
     "a redirect": (302, b"", {"Location": "https://login.test/"}),
     "another redirect": (308, b"", {"Location": "https://login.test/"}),
     "a page": (200, b"<html>Sign in</html>", {"Content-Type": "text/html"}),
+    "a missing page": (404, b"<html>Not Found</html>", {"Content-Type": "text/html"}),
 }
 
 

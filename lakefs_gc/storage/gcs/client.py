@@ -31,6 +31,7 @@ from lakefs_gc.storage.gcs.errors import (
     describe,
     http_status,
     is_answered,
+    is_missing_by_proxy,
     is_missing_object,
     is_retryable,
     is_slow_down,
@@ -258,7 +259,7 @@ class GCSClient:
             while True:
                 try:
                     self._ask_for_bucket()
-                    error = missing
+                    error = self._answer_of_store(missing, key) if is_missing_by_proxy(missing) else missing
                     break
                 except RefusedError as answer:
                     if answer.status == 404:
@@ -271,6 +272,17 @@ class GCSClient:
                     break
                 self.pause(failures, f"gcs: list {key}: {describe(error)}")
         return storage_error(error, action=action, bucket=self.folder.bucket, where=self.where(key))
+
+    def _answer_of_store(self, missing: GCSFailure, name: str) -> GCSFailure:
+        """Return what the store itself answers about an object whose 404 may be that of a proxy.
+
+        The 404 of a download is plain text, in the emulator without the words of Google's.
+        """
+        try:
+            self.send("GET", self.path(name), query={"fields": "generation"})
+        except RefusedError as answer:
+            return answer
+        return missing
 
     def where(self, key: str) -> str:
         """Return the URL of an object as a namespace spells it, with the endpoint if that is an emulator."""

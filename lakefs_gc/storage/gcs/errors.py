@@ -42,7 +42,7 @@ _LOCKED = re.compile("under active (?:temporary|event-based) hold|retention poli
 class RefusedError(Exception):
     """The store answered with an error. Used within this package only.
 
-    ``is_of_store``: the answer has Google's form. Others are those of a proxy, and a 404 of a proxy proves nothing.
+    ``is_of_store`` is false for a 404 without Google's reason or words: it may be that of a proxy, and proves nothing.
     """
 
     def __init__(self, status: int, reason: str, message: str, *, is_of_store: bool = True) -> None:
@@ -61,7 +61,6 @@ GCS_FAILURES = (RefusedError, IncompleteAnswerError, GoogleAuthError, HTTPError,
 
 def refused(status: int, body: bytes) -> RefusedError:
     """Return the error of an answer that is not a success. Its body is JSON, or the plain text of a download."""
-    is_of_store = True
     try:
         error = json.loads(body)["error"]
         message, details = error.get("message", ""), error.get("errors") or [{}]
@@ -70,7 +69,7 @@ def refused(status: int, body: bytes) -> RefusedError:
         reason, message = "", body[:200].decode(errors="replace")
         if "<" in message:  # a page of a proxy
             message = ""
-        is_of_store = _NO_OBJECT.search(message) is not None
+    is_of_store = status != 404 or reason == "notFound" or _NO_OBJECT.search(str(message)) is not None
     return RefusedError(status, str(reason), str(message).partition("\n")[0].strip(), is_of_store=is_of_store)
 
 

@@ -27,7 +27,8 @@ MAX_KEYS = 1000
 """Maximum number of keys in one DeleteObjects request (AWS S3 API reference)."""
 
 _NOT_FOR_XML = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-_GONE_CODES = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
+_MISSING_KEY_CODES = frozenset({"NoSuchKey", "NoSuchVersion"})
+_GONE_CODES = _MISSING_KEY_CODES | {"404"}  # for a key of a bulk delete
 _NO_ANSWER = "the store's answer does not mention the key"
 
 
@@ -172,7 +173,11 @@ def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None)
         code = str(error.facts.get("code", ""))
         if code in NOT_ABOUT_KEYS:
             raise
-        return "" if code in _GONE_CODES else error.message
+        if code in _MISSING_KEY_CODES:
+            return ""
+        if window and code == "404":  # without the store's words it may be that of a proxy
+            window.unanswered = True
+        return error.message
     if not _is_empty(answer):
         if window:
             window.unanswered = True
@@ -181,5 +186,5 @@ def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None)
 
 
 def _is_empty(answer: dict[str, Any]) -> bool:
-    headers = answer["ResponseMetadata"].get("HTTPHeaders", {})
-    return headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+    about = answer["ResponseMetadata"]
+    return bool(about.get("HTTPStatusCode") == 204 or about.get("HTTPHeaders", {}).get("content-length") == "0")

@@ -114,7 +114,7 @@ class _Version(NamedTuple):
 def find_versions(s3: RetryingClient, targets: Mapping[str, VersionedTarget]) -> dict[str, ObjectVersions]:
     """List the versions and delete markers of each name.
 
-    Raise ``StorageError`` if a listing has no time for a version.
+    Raise ``StorageError`` if a listing has no time for a version, or if an answer is no listing of versions.
     """
     listed = map_unordered(lambda name: list(_versions(s3, name)), targets, _LISTINGS_AT_ONCE)
     return {
@@ -214,6 +214,12 @@ def _page(s3: RetryingClient, name: str, marker: dict[str, str]) -> dict[str, An
         action="ListBucketVersions",
         key=name,
     )
+    if answer.get("Name") != s3.bucket or "IsTruncated" not in answer:
+        raise StorageError(
+            f"s3://{s3.bucket}/{name}: the answer is no listing of versions, but one of a proxy or of a store without "
+            "versions",
+            remedy="Set sweep.delete_versions to false if the store keeps no versions. Check AWS_ENDPOINT_URL_S3",
+        )
     return answer
 
 

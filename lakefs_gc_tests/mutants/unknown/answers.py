@@ -229,4 +229,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/s3/test_versions.py",
         "proves_no_delete",
     ),
+    never(
+        12,
+        "an answer that is no listing of versions is no proof that there are none",
+        "storage/s3/versions.py",
+        'answer.get("Name") != s3.bucket or "IsTruncated" not in answer',
+        "storage/s3/test_versions.py",
+        "proves_no_delete",
+    ),
+    Mutant(
+        12,
+        "a 404 without the store's words is no delete in S3",
+        "storage/s3/delete.py",
+        "if code in _MISSING_KEY_CODES:",
+        "if code in _GONE_CODES:",
+        "storage/test_answers_of_proxies.py",
+        "deletes_in_s3",
+    ),
 )

@@ -114,8 +114,11 @@ def test_a_404_is_that_of_the_object_if_the_bucket_answers(gcs: GCSStandIn, stor
     assert gcs.count("list") == 1, "asked once"
 
 
-def test_a_404_of_a_proxy_is_neither_a_delete_nor_an_absence(gcs: GCSStandIn, store: GCSStore) -> None:
-    page = Reply(404, b"<html><title>Not Found</title></html>")
+@pytest.mark.parametrize(
+    "body", [b"<html><title>Not Found</title></html>", b'{"error": {"code": 404, "message": "Not Found"}}', b""]
+)
+def test_a_404_of_a_proxy_is_neither_a_delete_nor_an_absence(gcs: GCSStandIn, store: GCSStore, body: bytes) -> None:
+    page = Reply(404, body)
     gcs.replies["list"] = lambda *_: Reply(200, b'{"kind": "storage#objects"}')
     gcs.replies["DELETE"] = gcs.replies["GET"] = lambda *_: page
     window = DeleteWindow()

@@ -337,8 +337,14 @@ def test_a_listing_without_a_version_of_an_object_that_is_shown_proves_no_delete
     store.put("data/s/a", b"x")
     seen = doomed(store, "data/s/a", "data/s/none")
     with monkeypatch.context() as patch:
-        patch.setattr(store._s3().client, "list_object_versions", lambda **_: {"IsTruncated": False})
+        listing = {"Name": store.bucket, "IsTruncated": False}
+        patch.setattr(store._s3().client, "list_object_versions", lambda **_: listing)
         answer = purge(store, seen)
+        for left_out in listing:
+            page = {name: value for name, value in listing.items() if name != left_out}
+            patch.setattr(store._s3().client, "list_object_versions", lambda page=page, **_: page)
+            with pytest.raises(StorageError, match="no listing of versions"):
+                purge(store, seen)
     assert [d.outcome for d in answer] == [DeletionOutcome.FAILED, DeletionOutcome.DELETED]
     assert "lists no version" in answer[0].error
     assert versions(s3_server, store) == ["data/s/a"]
