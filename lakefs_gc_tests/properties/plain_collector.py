@@ -48,6 +48,7 @@ class PlainCollector(AssetCollector):
                 instance=_EmptyInstance(),
                 run=SimpleNamespace(run_id=self.run_key, tags={}, parent_run_id=None, root_run_id=None),
                 add_output_metadata=lambda metadata: None,
+                log_event=lambda event: None,
             ),
             **build_resources(self.settings),
         }
