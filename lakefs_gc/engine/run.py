@@ -285,15 +285,21 @@ def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] |
 def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Settings) -> None:
     """Raise ``NamespaceError`` if another repository's namespace contains, equals or lies in this one's (rule 5).
 
-    Namespaces on local disks are also compared by their folders, because a symbolic link may lead from two URLs to one
-    folder.
+    They are compared as the server spells them, and where mounts lead. Namespaces on local disks are also compared by
+    their folders, because a symbolic link may lead from two URLs to one folder.
     """
     own = repository.storage_namespace
+    own_location = settings.locate(own)
     for other in server.repositories():
         if other.name == repository.name:
             continue
         theirs = other.storage_namespace
-        if namespaces_overlap(theirs, own) or folders_overlap(settings.locate(theirs), settings.locate(own)):
+        location = settings.locate(theirs)
+        if (
+            namespaces_overlap(theirs, own)
+            or namespaces_overlap(location.folder_url, own_location.folder_url)
+            or folders_overlap(location, own_location)
+        ):
             raise NamespaceError(
                 f"the namespaces of {repository.name} ({repository.storage_namespace}) and of {other.name} "
                 f"({other.storage_namespace}) overlap: an object that one does not reference, the other may use",

@@ -46,14 +46,15 @@ _ISSUED_NAME = re.compile(r"[0-9a-v]{20}(?:,[A-Za-z0-9_-]{43})?|[0-9a-f]{32}")
 def learn_folders(
     server: LakeFSClient, repository: Repository, settings: Settings, location: StoreLocation
 ) -> tuple[str, ...]:
-    """Return the spellings of the folder of a local namespace in full addresses, from the server and from the mounts.
+    """Return other spellings of the folder of a namespace in full addresses: from the server, and from the mounts.
 
-    Empty for any other namespace, because its URL is the same on every machine. Raises ``NamespaceError`` when the
-    server does not reveal its folder: then a live object may have an address that the collector does not recognize.
+    The URL of a bucket is the same on every machine. But if a mount leads from one bucket to another, both are names of
+    one folder. Raises ``NamespaceError`` when a server with a local store does not reveal its folder: then a live
+    object may have an address that the collector does not recognize.
     """
     namespace = normalize_namespace(repository.storage_namespace)
     if not is_local(namespace):
-        return ()
+        return _names_of_bucket(settings, location)
     remedy = (
         "Grant fs:WriteObject to the collector's lakeFS user (it requests an upload address and writes nothing), and "
         "check that the version of the lakeFS server is 1.x"
@@ -77,6 +78,14 @@ def learn_folders(
     path = location.folder_url
     mounted = (prefix + path.removeprefix(url) for prefix, url in folder_mounts(settings) if path.startswith(url))
     return tuple(dict.fromkeys((*spellings, *mounted)))
+
+
+def _names_of_bucket(settings: Settings, location: StoreLocation) -> tuple[str, ...]:
+    folder = location.folder_url
+    mounts = settings.mounts.items()
+    names = [folder, *(prefix + folder.removeprefix(url) for prefix, url in mounts if folder.startswith(url))]
+    readings = (reading for name in names for reading in (name, *other_readings(name)))
+    return tuple(dict.fromkeys(map(normalize_namespace, readings))) if settings.mounts else ()
 
 
 def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:

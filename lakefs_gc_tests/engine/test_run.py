@@ -39,7 +39,7 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
-from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 DAY_SECONDS = 86_400
 
@@ -217,6 +217,22 @@ def test_mounts_tell_which_folders_are_one(lake: Lake, repository: LakeRepositor
     both = folders | {"local://other/": repository.location.folder_url}
     with pytest.raises(NamespaceError, match="overlap"):
         refuse_overlaps(server.repository("lake"), server, Settings(mounts=both))
+
+
+def test_a_mount_from_one_bucket_to_another_makes_namespaces_overlap(lake: Lake, proxy: LakeFSProxy) -> None:
+    lake.repository("own")
+    lake.repository("other")
+    places = {"own": "s3://bucket/lakes/own/", "other": "s3://alias/lakes/own/data/team/"}
+
+    def move(asked: Asked, answer: Answered) -> Answered:
+        return answer.with_json(results=[r | {"storage_namespace": places[r["id"]]} for r in answer.json["results"]])
+
+    proxy.instead("/repositories", move)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    own = next(repository for repository in server.repositories() if repository.name == "own")
+    refuse_overlaps(own, server, Settings())
+    with pytest.raises(NamespaceError, match="overlap"):
+        refuse_overlaps(own, server, Settings(mounts={"s3://alias/": "s3://bucket/"}))
 
 
 def test_repositories_that_cannot_be_collected(lake: Lake) -> None:

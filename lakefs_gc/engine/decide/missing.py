@@ -180,7 +180,9 @@ def _deleted(context: RunContext, run: GCRun) -> DataFrame:
     # showed the object later, because a sweep kept it, or found it locked: then something else deleted it.
     is_delete = F.col("outcome").isin(ledger.DELETED, ledger.INTENT)
     deleted_at = F.when(is_delete, F.col("recorded_at"))
-    existed_at = F.when(F.col("outcome").isin(ledger.RESURRECTED, ledger.LOCKED), F.col("recorded_at"))
+    existed_at = F.when(
+        F.col("outcome").isin(ledger.RESURRECTED, ledger.LOCKED, ledger.NOT_BACKED_UP), F.col("recorded_at")
+    )
     restored_at = F.when(F.col("outcome") == RESTORED, F.col("recorded_at"))
     by_address = recorded_by_sweeps(context.spark, run.store, context.cores).groupBy("address")
     last = by_address.agg(

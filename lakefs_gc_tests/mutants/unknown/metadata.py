@@ -166,4 +166,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/test_missing.py",
         "hides_no_later_loss",
     ),
+    Mutant(
+        12,
+        "a mounted folder has the content of the whole history",
+        "engine/collect/references/foreign_references.py",
+        "for repository in sorted(others.mounted):",
+        "for repository in ():",
+        "engine/collect/references/test_foreign_references.py",
+        "old_copy",
+    ),
+    Mutant(
+        12,
+        "a history of more commits than may be read is unknown",
+        "engine/collect/references/other_repositories.py",
+        "    if not graph.complete:",
+        "    if False:",
+        "engine/collect/references/test_foreign_references.py",
+        "too_many_commits",
+    ),
 )

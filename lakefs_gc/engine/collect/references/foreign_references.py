@@ -21,8 +21,9 @@ from lakefs_gc.engine.collect.references.committed import live_addresses, named_
 from lakefs_gc.engine.collect.references.other_repositories import (
     EXEMPT,
     AcceptedUnknown,
+    OtherRepositories,
+    content_of_history,
     probe,
-    refuse_unknown,
 )
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -44,6 +45,7 @@ from lakefs_gc.storage.location import StoreLocation
 logger = logging.getLogger(__name__)
 
 _REPOSITORY = "repository string, store_url string, seen string"
+_NAMED = "repository string, range_id string, commit_id string"
 FILES = "foreign_files"
 _FILE_NAME = ("repository", "store_url", "range_id")
 FILE = StructType(
@@ -77,8 +79,9 @@ def foreign_references(
     stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
 
     A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
-    mount leads to it, the metarange of each branch and tag must be there. Otherwise a missing metarange is not noticed:
-    only the API names it, and a collector needs no permission for these calls on repositories that it reads directly.
+    mount leads to it, the metarange of each commit that a branch or a tag reaches must be there: the folder may be an
+    old copy. Otherwise a missing metarange is not noticed: only the API names it, and a collector needs no permission
+    for these calls on repositories that it reads directly.
 
     Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted`` (before a
     sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
@@ -96,11 +99,16 @@ def foreign_references(
     if switched_off:
         return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
     readable = others.readable
+    named = list(_named(context, others, accepted))  # before the files are listed: the list must have these
     repositories = spread(local_rows(spark, readable, _REPOSITORY), max(1, min(len(readable), cores)))
     listing = in_arrow(repositories, _list_files(), FILE)
     measures = {"size_bytes": F.sum("size_bytes")}
     listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at, measures=measures))
     files = workspace.read(spark, run.run_key, name, FILE).dataframe
+    for repository, error in _not_there(
+        local_rows(spark, named, _NAMED).join(files, ["repository", "range_id"], "left_anti")
+    ):
+        others.name_unreadable(repository, error, accepted)
     if seen is not None:
         files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
@@ -112,11 +120,40 @@ def foreign_references(
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
         for repository, error in _missing_ranges(results.dataframe).items():
-            refuse_unknown(repository, error, accepted)
-            others.unreadable[repository] = error.message
-            logger.warning("repository %s may reference objects of this namespace: %s", repository, error.message)
+            others.name_unreadable(repository, error, accepted)
     references = results.dataframe.where(F.col("lost").isNull()).select(*schemas.FOREIGN_REFERENCES.names)
     return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
+
+
+def _named(
+    context: RunContext, others: OtherRepositories, accepted: AcceptedUnknown | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows (``_NAMED``) of what the folder of each mounted repository must have."""
+    for repository in sorted(others.mounted):
+        try:
+            content = content_of_history(context.server, repository, context.safety.max_commits)
+        except StorageError as error:
+            others.name_unreadable(repository, error, accepted)
+        else:
+            yield from ((repository, metarange_id, commit_id) for metarange_id, commit_id in content.items())
+
+
+def _not_there(missing: DataFrame) -> Iterator[tuple[str, StorageError]]:
+    """Yield each repository with ``missing`` content (``_NAMED``), and the error."""
+    example = F.min(F.struct("range_id", "commit_id")).alias("example")
+    with driver_errors():
+        rows = missing.groupBy("repository").agg(example, F.count("*").alias("files")).collect()
+    for row in rows:
+        metarange_id, commit_id = row["example"]
+        yield (
+            row["repository"],
+            StorageError(
+                f"the folder that a mount leads to lacks {METADATA_FOLDER}{metarange_id}, the content of its commit "
+                f"{commit_id} ({row['files']:,} such files are missing). It is out of date, or another folder",
+                remedy="Check that its folder is mounted on all machines, and the entry for its namespace in `mounts` "
+                "in lakefs-gc.toml",
+            ),
+        )
 
 
 def _missing_ranges(results: DataFrame) -> dict[str, StorageError]:

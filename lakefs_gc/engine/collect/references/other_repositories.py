@@ -7,10 +7,13 @@ another time or another repository, would look like a repository that references
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, some_metadata
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.errors import (
@@ -57,11 +60,19 @@ class OtherRepositories:
     """The other repositories: those that can be read, and name and reason of each that is not read.
 
     ``readable`` has the name, the store URL, and the name of a metadata file that exists ("": there is none).
+    ``mounted`` are the readable ones that a mount leads to.
     """
 
     readable: list[tuple[str, str, str]]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
+    mounted: frozenset[str] = frozenset()
+
+    def name_unreadable(self, name: str, error: StorageError, accepted: AcceptedUnknown | None) -> None:
+        """Record that a repository cannot be read. Raise unless that is accepted, or a mark is yet to record it."""
+        refuse_unknown(name, error, accepted)
+        self.unreadable[name] = error.message
+        logger.warning("repository %s may reference objects of this namespace: %s", name, error.message)
 
 
 def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
@@ -74,6 +85,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     readable: list[tuple[str, str, str]] = []
     unreadable: dict[str, str] = {}
     not_asked: dict[str, str] = {}
+    mounted: set[str] = set()
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
@@ -93,7 +105,9 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
                 continue
-            readable.append((other.name, *_reachable(context, other)))
+            url, seen, is_mounted = _reachable(context, other)
+            readable.append((other.name, url, seen))
+            mounted |= {other.name} if is_mounted else set()
         except (StorageError, ConfigurationError, NamespaceError) as error:
             refuse_unknown(other.name, error, accepted)
             unreadable[other.name] = error.message
@@ -102,7 +116,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 other.name,
                 error.message,
             )
-    return OtherRepositories(readable, unreadable, not_asked)
+    return OtherRepositories(readable, unreadable, not_asked, frozenset(mounted))
 
 
 def refuse_unknown(
@@ -127,21 +141,43 @@ def refuse_unknown(
         ) from error
 
 
-def _reachable(context: RunContext, other: Repository) -> tuple[str, str]:
-    """Return the URL of a repository's store, and the name of a metadata file in it ("": there is none)."""
+def content_of_history(server: LakeFSClient, repository: str, max_commits: int) -> dict[str, str]:
+    """Return metarange id to commit id for all commits that branches and tags of a repository reach.
+
+    Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if they are more than ``max_commits``, or
+    if these credentials cannot read them.
+    """
+    graph = CommitGraph(max_commits)
+    with _explained(server, repository):
+        graph.add_history_of(server, repository, _refs(server, repository))
+    if not graph.complete:
+        raise StorageError(
+            f"whether its folder has all content of {repository} is unknown: it has more commits than "
+            "safety.max_commits",
+            remedy="Raise safety.max_commits: each commit takes about 1 kB of the driver's memory",
+        )
+    return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
+
+
+def _reachable(context: RunContext, other: Repository) -> tuple[str, str, bool]:
+    """Return the URL of a repository's store, the name of a metadata file in it ("": none), and whether it is mounted.
+
+    Mounted: a mount leads to it.
+    """
     namespace = normalize_namespace(other.storage_namespace)
     location = context.settings.locate(namespace)
     store = context.open_store(location)
     seen = some_metadata(store)
     metadata = f"{location.folder_url}{METADATA_FOLDER}"
-    if location.folder_url != StoreLocation(namespace).folder_url:
+    is_mounted = location.folder_url != StoreLocation(namespace).folder_url
+    if is_mounted:
         _refuse_other_content(context.server, other, store, metadata, is_empty=not seen)
     elif not seen and _content_of(context.server, other.name):
         raise StorageError(
             f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
             remedy="Check the store's endpoint and credentials",
         )
-    return location.url, seen
+    return location.url, seen, is_mounted
 
 
 def _refuse_other_content(
@@ -175,14 +211,28 @@ def _content_of(server: LakeFSClient, repository: str) -> dict[str, str]:
 
     Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if these credentials cannot read it.
     """
-    try:
-        # A tag may hold the only commits with content, if their branch was deleted.
-        refs = {commit_id: name for name, commit_id in chain(server.branch_heads(repository), server.tags(repository))}
+    with _explained(server, repository):
+        refs = _refs(server, repository)
         return {metarange: refs[commit] for commit, metarange in server.metaranges_of(repository, refs) if metarange}
+    return {}
+
+
+def _refs(server: LakeFSClient, repository: str) -> dict[str, str]:
+    """Return commit id to branch or tag. A tag may hold the only commits with content, if their branch was deleted."""
+    refs = chain(server.branch_heads(repository), server.tags(repository))
+    return {commit_id: name for name, commit_id in refs}
+
+
+@contextmanager
+def _explained(server: LakeFSClient, repository: str) -> Iterator[None]:
+    """Raise ``StorageError`` if the server does not tell the content of a repository, unless that was deleted."""
+    try:
+        yield
+        return
     except RepositoryNotFoundError as error:
         # The repository was deleted meanwhile, or the server does not find one of its commits.
         if not _exists(server, repository):
-            return {}
+            return
         cause: ServerError = error
     except ServerError as error:
         if error.transient:
@@ -190,7 +240,7 @@ def _content_of(server: LakeFSClient, repository: str) -> dict[str, str]:
         cause = error
     raise StorageError(
         f"whether its folder has all content of {repository} is unknown: {cause.message}",
-        remedy="Allow fs:ListBranches, fs:ListTags and fs:ReadCommit on this repository",
+        remedy="Allow fs:ListBranches, fs:ListTags, fs:ReadCommit, and fs:ReadBranch on this repository",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
 from lakefs_gc_tests.support.faulty_s3 import error
-from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.faulty_store import LevelledS3, StoreInS3
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 
 
@@ -148,12 +149,61 @@ def test_an_old_copy_of_the_folder_is_noticed(spark: SparkSession, lake: Lake, r
     before.materialize("store_listing", "foreign_references")
     assert before.manifest("foreign_references").facts["unreadable"] == {}, "the copy has all content"
     other.stage("imported", repository.namespace + shared, size_bytes=6)
+    imported = other.commit()
+
+    def check_reason(reason: str) -> None:
+        collector = Collector(spark, repository, settings=mounted)
+        mark = collector.collect_and_mark()
+        assert reason in collector.manifest("foreign_references").facts["unreadable"]["other"]
+        assert OTHERS in [check.name for check in mark.checks if check.blocks_sweep]
+
+    check_reason("the content of main in other (1 of 1 such files are missing)")
+    other.revert(imported)  # now the copy has the content of main again, but not of its history
+    check_reason(f"the content of its commit {imported}")
+
+
+def test_a_mounted_repository_with_too_many_commits_is_unknown(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    other = lake.repository("other")
+    for path in ("x", "y"):
+        other.put(path)
+        other.commit()
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=1))
+    collector.materialize("store_listing", "foreign_references")
+    assert "more commits than" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+
+
+def test_workers_that_see_an_old_copy_are_noticed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver sees the folder of another repository as it is, and what lists its files a copy of before."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.put("x")
     other.commit()
-    collector = Collector(spark, repository, settings=mounted)
-    mark = collector.collect_and_mark()
-    reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
-    assert "the content of main in other (1 of 1 such files are missing)" in reason
-    assert "other_repositories_were_read" in [check.name for check in mark.checks if check.blocks_sweep]
+    copy, link = lake.folder / "copy", lake.folder / "link"
+    shutil.copytree(other.folder, copy)
+    other.stage("imported", repository.namespace + shared, size_bytes=6)
+    other.commit()
+    real_probe = other_repositories.probe
+    link.symlink_to(other.folder)
+
+    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+        others = real_probe(context, own_name, accepted)
+        link.unlink()
+        link.symlink_to(copy)
+        return others
+
+    # So that a file that both have is the one that each list must have.
+    monkeypatch.setattr(
+        other_repositories, "some_metadata", lambda _: min(f.name for f in (copy / "_lakefs").iterdir())
+    )
+    monkeypatch.setattr(foreign, "probe", probe)
+    mounts = {**lake.settings.mounts, other.namespace: f"{link.as_uri()}/"}
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
+    collector.materialize("store_listing", "foreign_references")
+    assert "the content of its commit" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
 def test_a_mounted_repository_whose_branches_cannot_be_read_is_unreadable(
@@ -438,3 +488,25 @@ def test_a_range_that_is_written_while_files_are_listed_is_read(
     assert collector.addresses("foreign_references") == {imported}
     assert collector.manifest("foreign_references").facts["unreadable"] == {}
     assert collector.addresses("candidates") == {garbage}
+
+
+@pytest.mark.parametrize("mounts", [{"s3://bucket/": "s3://real/"}, {"s3://alias/": "s3://bucket/"}])
+def test_an_import_by_another_name_of_the_bucket_is_a_reference(
+    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3, mounts: dict[str, str]
+) -> None:
+    """A mount leads from one bucket to another, so both names are those of one folder."""
+    [(alias, real)] = mounts.items()
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        own, other = lake.repository("own"), lake.repository("other")
+        own.put("a")
+        shared, mine = own.put_stray("data/slice/shared", b"shared"), own.put_stray("data/slice/mine", b"minemine")
+        name = own.namespace.replace("s3://bucket/", real if real != "s3://bucket/" else alias)
+        other.stage("imported", name + shared, size_bytes=6)
+        own.stage("own-import", name + mine, size_bytes=8)
+        other.commit()
+        own.commit()
+        garbage = own.put_stray("data/slice/garbage", b"no")
+        settings = lake.settings.model_copy(update={"mounts": mounts})
+        collector = Collector(spark, own, settings=settings)
+        collector.collect()
+        assert collector.addresses("candidates") == {garbage}
