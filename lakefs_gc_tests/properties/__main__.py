@@ -1,7 +1,7 @@
 """Many random histories: ``python -m lakefs_gc_tests.properties --histories N --seed S [--jobs J] [--log FILE]``.
 
-Runs the seeds S, S+1, ... Each seed determines its history and its move. Ends with 1 and the command that repeats the
-seed if a history violates a property.
+Runs the seeds S, S+1, ... Each seed determines its history and its move. ``--store azure`` or ``gcs`` runs them in an
+emulator instead of local files. Ends with 1 and the command that repeats the seed if a history violates a property.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import argparse
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lakefs_gc.engine.spark.session import start_spark
 from lakefs_gc_tests.properties.moves import MOVES
 from lakefs_gc_tests.properties.seeded import run_history
+from lakefs_gc_tests.properties.stores import KINDS, LOCAL, running
 
 _PER_PROCESS = 200
 """The number of seeds after which a new process with a new JVM begins, so that their memory does not grow for hours."""
@@ -45,20 +48,22 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at once, each with a Spark of its own")
     parser.add_argument("--log", type=Path, default=Path("histories.jsonl"), help="gets a JSON line for each history")
     parser.add_argument("--move", choices=sorted(MOVES), default="", help="this one only")
+    parser.add_argument("--store", choices=KINDS, default=LOCAL, help="where the objects are")
     parser.add_argument("--step", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     log = options.log.resolve()
     if options.step:
         seeds = range(options.seed, options.seed + options.histories * options.step, options.step)
-        return _run(seeds, log, options.move)
+        return _run(seeds, log, options.move, options.store)
     before = log.stat().st_size if log.exists() else 0
-    ended = _run_in_processes(options.histories, options.seed, options.jobs, log, options.move)
+    chosen = [*(["--move", options.move] if options.move else []), "--store", options.store]
+    ended = _run_in_processes(options.histories, options.seed, options.jobs, log, chosen)
     lines = log.read_bytes()[before:].decode().splitlines() if log.exists() else []
-    _summarize([json.loads(line) for line in lines], options.histories, options.move)
+    _summarize([json.loads(line) for line in lines], options.histories, chosen)
     return max(ended, int(len(lines) != options.histories))
 
 
-def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: str) -> int:
+def _run_in_processes(histories: int, first: int, jobs: int, log: Path, chosen: Sequence[str]) -> int:
     """Run the seeds in processes. Each job has every ``jobs``-th seed, with ``_PER_PROCESS`` seeds in one process."""
     jobs = min(jobs, histories)
     left = {job: range(first + job, first + histories, jobs) for job in range(jobs)}
@@ -70,7 +75,7 @@ def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: st
             if not left[job]:
                 del left[job]
             command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--step", str(jobs), "--log", str(log)]
-            command += ["--seed", str(seeds[0]), "--histories", str(len(seeds)), *(["--move", move] if move else [])]
+            command += ["--seed", str(seeds[0]), "--histories", str(len(seeds)), *chosen]
             running[job] = subprocess.Popen(command)
         for job, process in list(running.items()):
             try:
@@ -81,7 +86,7 @@ def _run_in_processes(histories: int, first: int, jobs: int, log: Path, move: st
     return min(worst, 1)
 
 
-def _run(seeds: range, log: Path, move: str) -> int:
+def _run(seeds: range, log: Path, move: str, kind: str) -> int:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     # Spark's workers import this package from its folder. The configuration of a checkout is not used.
@@ -89,12 +94,12 @@ def _run(seeds: range, log: Path, move: str) -> int:
     for name in ("DAGSTER_HOME", "LAKEFS_GC_CONFIG"):
         os.environ.pop(name, None)
     violations = 0
-    with tempfile.TemporaryDirectory(prefix="lakefs-gc-histories-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakefs-gc-histories-") as folder, running(kind, Path(folder)) as store:
         os.chdir(folder)
         spark = start_spark(SPARK_CONFIG | {"spark.local.dir": folder})
         java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
         for seed in seeds:
-            outcome = run_history(spark, seed, MOVES, move)
+            outcome = run_history(spark, seed, MOVES, move, store)
             if outcome.violation and java.poll() is not None:
                 sys.stderr.write(f"Java has ended, so no history from seed {seed} on says anything\n")
                 return 1
@@ -102,17 +107,18 @@ def _run(seeds: range, log: Path, move: str) -> int:
                 file.write(json.dumps(outcome.to_json()).encode() + b"\n")
             if outcome.violation:
                 violations += 1
-                sys.stdout.write(f"VIOLATION, {outcome.moves}: {outcome.violation}\n  repeat: {_command(seed, move)}\n")
+                command = _command(seed, [*(["--move", move] if move else []), "--store", kind])
+                sys.stdout.write(f"VIOLATION, {outcome.moves}: {outcome.violation}\n  repeat: {command}\n")
                 sys.stdout.flush()
         spark.stop()
     return int(violations > 0)
 
 
-def _command(seed: int, move: str) -> str:
-    return f"python -m {_MODULE} --histories 1 --seed {seed}" + (f" --move '{move}'" if move else "")
+def _command(seed: int, chosen: Sequence[str]) -> str:
+    return shlex.join(["python", "-m", _MODULE, "--histories", "1", "--seed", str(seed), *chosen])
 
 
-def _summarize(outcomes: list[dict[str, Any]], requested: int, move: str) -> None:
+def _summarize(outcomes: list[dict[str, Any]], requested: int, chosen: Sequence[str]) -> None:
     moves = Counter(name for outcome in outcomes for name in outcome["moves"])
     errors = Counter[str]()
     for outcome in outcomes:
@@ -123,7 +129,7 @@ def _summarize(outcomes: list[dict[str, Any]], requested: int, move: str) -> Non
         f"seconds {sum(o['seconds'] for o in outcomes):.0f}",
         f"errors: {dict(errors.most_common())}",
         *(f"{count:6} {name}" for name, count in sorted(moves.items())),
-        *(f"violation: {_command(o['seed'], move)}" for o in outcomes if o["violation"]),
+        *(f"violation: {_command(o['seed'], chosen)}" for o in outcomes if o["violation"]),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -30,31 +30,43 @@ from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.lakefs.active_commits import active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.properties.asset_collector import MEANWHILE, AssetCollector
-from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below
+from lakefs_gc_tests.properties.stores import RemoteStore
+from lakefs_gc_tests.support.collector import STAGES, Lake, keys_below, marked
 
 Operation = Callable[["History"], object]
 
 _STATED_SIZE = 100
 """More than any object of a history has."""
+_GONE = ("deleted", "already_gone")
+"""The outcomes of objects that do not exist after a sweep."""
 
 
 class History:
     """One repository, its possible operations, and its invariants.
 
-    ``other`` is a repository that references objects of this one.
+    ``other`` is a repository that references objects of this one. The objects are local files unless there is a
+    ``store``.
 
     Operations that the server rejects (nothing to commit, a dirty branch, a conflict) do not count.
     """
 
     def __init__(
-        self, spark: SparkSession, folder: Path, instance: DagsterInstance, options: SandboxOptions | None = None
+        self,
+        spark: SparkSession,
+        folder: Path,
+        instance: DagsterInstance,
+        options: SandboxOptions | None = None,
+        store: RemoteStore | None = None,
     ) -> None:
-        self._spark, self._instance = spark, instance
-        self.lake = Lake(folder, options=options or SandboxOptions(slice_seconds=1)).__enter__()
+        self._spark, self._instance, self.remote = spark, instance, store
+        place = (store.new_location(), store.make_old) if store else (None, None)
+        self.lake = Lake(folder, place[0], options or SandboxOptions(slice_seconds=1), place[1]).__enter__()
         self.repository = self.lake.repository()
         self.other = self.lake.repository("other")
-        self._outside = folder / "objects" / "outside"
+        self._outside = open_store(StoreLocation(f"{self.lake.location.folder_url}outside"))
         self.client = self.lake.client
         self.server = LakeFSClient(self.lake.credentials)
         self.commits: list[str] = [head for _, head in self.server.branch_heads("lake")]
@@ -125,7 +137,10 @@ class History:
             self.repository.stage(path, key, branch=branch, size_bytes=_STATED_SIZE, checksum="stated")
 
     def stage_by_folder(self, branch: str, path: str, number: int) -> None:
-        """Stage any object by the server's folder, as a lakeFS server with a local store does."""
+        """Stage any object by the server's folder, as a lakeFS server with a local store does.
+
+        In other stores, by another spelling of the namespace that a lakeFS server reads as the same, if there is one.
+        """
         keys = sorted(self.repository.objects())
         if keys:
             key = keys[number % len(keys)]
@@ -136,6 +151,8 @@ class History:
 
     @property
     def _folder(self) -> str:
+        if self.remote:
+            return self.remote.other_spelling(self.repository.namespace)
         return f"local://{self.repository.folder}/"
 
     def commit(self, branch: str, age_days: float) -> None:
@@ -153,10 +170,9 @@ class History:
 
     def import_outside(self, branch: str, path: str) -> None:
         """Import objects from outside every namespace, in a separate commit."""
-        file = self._outside / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("imported")
-        source = lakefs_sdk.ImportLocation(type="common_prefix", path="local://outside/", destination="imported/")
+        self._outside.put(path, b"imported")
+        url = f"{self.lake.location.folder_url}outside/" if self.remote else "local://outside/"
+        source = lakefs_sdk.ImportLocation(type="common_prefix", path=url, destination="imported/")
         body = lakefs_sdk.ImportCreation(paths=[source], commit=lakefs_sdk.CommitCreation(message="import"))
         imports = self.client.import_api
         started = imports.import_start("lake", branch, body)
@@ -308,7 +324,11 @@ class History:
         self._count_swept(collector)
 
     def _count_swept(self, collector: AssetCollector) -> None:
+        """Count the outcomes of a sweep, and assert that each is what the store says."""
         outcomes = list(collector.swept.values())
+        there = self.repository.objects()
+        wrong = {key: outcome for key, outcome in collector.swept.items() if (outcome in _GONE) == (key in there)}
+        assert not wrong, f"outcomes that the store contradicts: {wrong}"
         self.swept += 1
         self.deleted += outcomes.count("deleted")
         self.resurrected += outcomes.count("resurrected")
@@ -348,6 +368,11 @@ class History:
 
     def _files(self, url: str) -> set[str]:
         """Return the keys that a full address may stand for, as the file system resolves its path."""
+        if self.remote:
+            root = self.remote.path(self.repository.namespace)
+            path = self.remote.path(url)
+            readings = {path, unquote(path), path.partition("?")[0], unquote(path.partition("?")[0])}
+            return {reading.removeprefix(root) for reading in readings if reading.startswith(root)}
         root, base = os.path.realpath(self.repository.folder), os.path.realpath(self.lake.folder / "objects")
         below = url.partition("://")[2]
         readings = {below, unquote(below), below.partition("?")[0], unquote(below.partition("?")[0])}
@@ -373,15 +398,19 @@ class History:
             assert found[0] == found[1], f"only optimized: {found[0] - found[1]}, only clean: {found[1] - found[0]}"
         reachable = self.reachable()
         there = self.repository.objects()
+        # The server lists recent copies for a while, even if they were deleted.
+        garbage = there - reachable - collector.addresses("uncommitted")
+        if self.server.retention_rules("lake") is None:  # then every reference in a file of the namespace counts
+            garbage -= self._named_by_metadata()
+        decided = marked(self.repository, mark)
+        assert decided == garbage, (
+            f"live, but marked: {self._seen_by(collector, decided - garbage)}; "
+            f"garbage, but not marked: {self._seen_by(collector, garbage - decided)}"
+        )
         collector.sweep_mark(mark)
         self._count_swept(collector)
         now = self.repository.objects()
-        assert not reachable & (there - now), f"reachable, but deleted: {sorted(reachable & (there - now))}"
-        # The server lists recent copies for a while, even if they were deleted.
-        garbage = now - reachable - collector.addresses("uncommitted")
-        if self.server.retention_rules("lake") is None:  # then every reference in a file of the namespace counts
-            garbage -= self._named_by_metadata()
-        assert not garbage, f"garbage, and still there: {self._seen_by(collector, garbage)}"
+        assert there - now == garbage, f"kept: {sorted(garbage & now)}, lost: {sorted(there - now - garbage)}"
         assert collector.manifest("kept").facts["shielded"] == 0
 
     def _seen_by(self, collector: AssetCollector, keys: set[str]) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ import pytest
 from lakefs_sdk.exceptions import ApiException
 
 from lakefs_gc.config import BackupSettings, SafetyParameters
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_ID
+from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, METADATA_ID
 from lakefs_gc.engine.records.approval import Approval, approve
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.check import CHECKS
@@ -129,7 +129,8 @@ def other_repository(h: SeededHistory) -> list[str]:
         h.other.stage("imported", h.repository.namespace + key)
         h.other.commit()
         h._shared.add(key)
-    how, when = h.random.choice(("gone", "linked", "a file", "truncated")), h.random.choice(("before", "between"))
+    hows = ("gone", "truncated") if h.remote else ("gone", "linked", "a file", "truncated")
+    how, when = h.random.choice(hows), h.random.choice(("before", "between"))
     named = when == "before" and h.random.random() < 0.4
     h.drawn = [f"other repository: {how}, {when}" + (", named" if named else "")]
     collector = h.collector(repositories_not_read=("other",)) if named else h.collector()
@@ -172,6 +173,9 @@ def other_repository(h: SeededHistory) -> list[str]:
 
 def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
     """Make the other repository unreadable. Return a function that repairs it."""
+    if h.remote:
+        store = h.other.store
+        return _spoil(store, [*keys_below(store, "" if how == "gone" else METADATA_FOLDER)], how)
     folder, aside = h.other.folder, h.lake.folder / "aside"
     metadata = folder / "_lakefs"
     if how == "gone":
@@ -195,16 +199,38 @@ def _hide(h: SeededHistory, how: str) -> Callable[[], object]:
     return mend
 
 
+def _spoil(store: ObjectStore, keys: list[str], how: str) -> Callable[[], object]:
+    """Remove, truncate or change objects. Return a function that repairs them."""
+    if how != "gone":
+        keys = [key for key in keys if METADATA_ID.fullmatch(key.removeprefix(METADATA_FOLDER))]
+    before = dict(store.read_many(keys))
+    if how == "gone":
+        store.delete_many(keys)
+    for key, content in before.items():
+        if how != "gone":
+            store.put(key, _spoiled(content, how))
+    return lambda: [store.put(key, content) for key, content in before.items()]
+
+
+def _spoiled(content: bytes, how: str) -> bytes:
+    middle = len(content) // 2
+    if how == "truncated":
+        return content[:middle]
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
 # -- 3: what was lost or rewritten below _lakefs/
 
 
 def metadata(h: SeededHistory) -> list[str]:
     """A range, a metarange or a slice of data is missing, truncated, changed, or behind a symbolic link."""
-    how = h.random.choice(("gone", "truncated", "changed", "linked", "slice linked"))
+    how = h.random.choice(("gone", "truncated", "changed", *(() if h.remote else ("linked", "slice linked"))))
     head = dict(h.server.branch_heads("lake"))["main"]
     of_head = h.server.metarange_of("lake", head)
-    files = sorted(f for f in (h.repository.folder / "_lakefs").iterdir() if METADATA_ID.fullmatch(f.name))
-    file = h.random.choice((h.repository.folder / "_lakefs" / of_head, h.random.choice(files)))
+    store = h.repository.store
+    names = sorted(key.removeprefix(METADATA_FOLDER) for key in keys_below(store, METADATA_FOLDER))
+    names = [name for name in names if METADATA_ID.fullmatch(name)]
+    file = h.repository.folder / METADATA_FOLDER / h.random.choice((of_head, h.random.choice(names)))
     must = how == "slice linked" or file.name == of_head
     if how == "slice linked":
         [key, *_] = sorted(key for key in h._shown("main") if key.startswith("data/"))
@@ -217,12 +243,8 @@ def metadata(h: SeededHistory) -> list[str]:
 
     def damage() -> None:
         nonlocal mend
-        if how in ("truncated", "changed"):
-            content = file.read_bytes()
-            middle = len(content) // 2
-            changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-            file.write_bytes(content[:middle] if how == "truncated" else changed)
-            mend = lambda: file.write_bytes(content)  # noqa: E731
+        if how in ("truncated", "changed", *(("gone",) if h.remote else ())):
+            mend = _spoil(store, [METADATA_FOLDER + file.name], how)
             return
         file.rename(aside)
         if how != "gone":
@@ -411,12 +433,13 @@ def killed(h: SeededHistory) -> list[str]:
     overrides = [check.name for check in mark.checks if not check.passed]
     collector.give_approval(mark, overrides)
     there = h.repository.objects() & marked(h.repository, mark)
-    (h.lake.folder / KILL_FILE).write_text(str(h.random.randint(0, 3)))
+    kill_file = h.remote.kill_file if h.remote else h.lake.folder / KILL_FILE
+    kill_file.write_text(str(h.random.randint(0, 3)))
     with h.nothing_live_is_lost(), h.may_fail(SparkFailedError) as caught:
         collector.sweep_approved(mark)
     # Spark's other workers outlive the one that was killed. They may delete, because their second look is recent.
     kill_workers(h.spark)
-    (h.lake.folder / KILL_FILE).unlink(missing_ok=True)
+    kill_file.unlink(missing_ok=True)
     how = "killed" if caught else "nothing to delete"
     if h.random.random() < 0.4:
         h.do(lambda _: h.stage_garbage("main", "again", h.random.randint(0, 50)))
@@ -454,8 +477,8 @@ def killed(h: SeededHistory) -> list[str]:
 def _damage_ledger(h: SeededHistory, mark: Mark) -> bool:
     keys = sorted(keys_below(h.repository.store, MarkPaths.of(mark.mark_id).ledger))
     if keys:
-        file = h.repository.folder / h.random.choice(keys)
-        file.write_bytes(file.read_bytes()[:-9])
+        key = h.random.choice(keys)
+        h.repository.store.put(key, h.repository.store.read(key)[:-9])
     return bool(keys)
 
 
@@ -571,8 +594,8 @@ def meanwhile(h: SeededHistory) -> list[str]:
 MOVES: dict[str, Move] = {
     "approvals": Move(approvals),
     "clocks": Move(clocks),
-    "folders, known": Move(folders, {"issues_folder_addresses": True}),
-    "folders, unknown": Move(folders),
+    "folders, known": Move(folders, {"issues_folder_addresses": True}, needs_folder=True),
+    "folders, unknown": Move(folders, needs_folder=True),
     "killed": Move(killed),
     "meanwhile": Move(meanwhile),
     "metadata": Move(metadata),

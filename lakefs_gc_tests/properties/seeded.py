@@ -27,6 +27,7 @@ from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.properties.asset_collector import AssetCollector
 from lakefs_gc_tests.properties.history import History, Operation
 from lakefs_gc_tests.properties.plain_collector import PlainCollector
+from lakefs_gc_tests.properties.stores import LOCAL, RemoteStore
 from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
@@ -66,9 +67,15 @@ class SeededHistory(History):
     """A history whose operations are selected by ``random``. ``settings``: the settings of the next collector."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, instance: DagsterInstance, seed: int, options: SandboxOptions
+        self,
+        spark: SparkSession,
+        folder: Path,
+        instance: DagsterInstance,
+        seed: int,
+        options: SandboxOptions,
+        store: RemoteStore | None = None,
     ) -> None:
-        super().__init__(spark, folder, instance, options)
+        super().__init__(spark, folder, instance, options, store)
         self.random = random.Random(seed)
         self.spark = spark
         self.errors: Counter[str] = Counter()
@@ -230,25 +237,29 @@ class Move:
     make: Callable[[SeededHistory], list[str]]
     sandbox: Mapping[str, Any] = field(default_factory=dict)
     """Options of the sandbox in which it is made."""
+    needs_folder: bool = False
+    """Whether it is possible in a local folder only."""
 
 
-def move_of(seed: int, moves: Mapping[str, Move]) -> str:
-    """Return the name of the move of a seed. All moves have the same frequency."""
-    names = sorted(moves)
+def move_of(seed: int, moves: Mapping[str, Move], kind: str = LOCAL) -> str:
+    """Return the name of the move of a seed. All moves that are possible in a store have the same frequency."""
+    names = sorted(name for name, move in moves.items() if kind == LOCAL or not move.needs_folder)
     return names[seed % len(names)]
 
 
-def run_history(spark: SparkSession, seed: int, moves: Mapping[str, Move], name: str = "") -> Outcome:
-    """Run the history of a seed. ``name``: a move that replaces the one of the seed."""
+def run_history(
+    spark: SparkSession, seed: int, moves: Mapping[str, Move], name: str = "", store: RemoteStore | None = None
+) -> Outcome:
+    """Run the history of a seed, in local files or in a store. ``name``: a move that replaces the one of the seed."""
     began, outcome = time.monotonic(), Outcome(seed)
-    name = name or move_of(seed, moves)
+    name = name or move_of(seed, moves, store.kind if store else LOCAL)
     outcome.moves.append(name)
     history: SeededHistory | None = None
     with tempfile.TemporaryDirectory(prefix="lakefs-gc-history-") as folder, ExitStack() as stack:
         try:
             instance = stack.enter_context(DagsterInstance.ephemeral())
             options = SandboxOptions(slice_seconds=1, **moves[name].sandbox)
-            history = SeededHistory(spark, Path(folder), instance, seed, options)
+            history = SeededHistory(spark, Path(folder), instance, seed, options, store)
             stack.callback(history.close)
             name_server(history.lake, stack.enter_context(pytest.MonkeyPatch.context()))
             history.begin_past()

@@ -72,15 +72,25 @@ STAGES = (
 CORES = 1
 """As the stages see it: few tasks for little data."""
 
+MakeOld = Callable[[ObjectStore, str, float], None]
+"""Makes an object of a store look as if it was written so many hours ago."""
+
 
 class Lake:
     """A running sandbox and the repositories in it: ``with Lake(folder) as lake``.
 
-    Without ``store`` the objects are files, and ``local://<name>`` is a folder of them.
+    Without ``store`` the objects are files, and ``local://<name>`` is a folder of them. Those of another store are as
+    new as they are, unless there is ``make_old``.
     """
 
-    def __init__(self, folder: Path, store: StoreLocation | None = None, options: SandboxOptions | None = None) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        store: StoreLocation | None = None,
+        options: SandboxOptions | None = None,
+        make_old: MakeOld | None = None,
+    ) -> None:
+        self.folder, self.make_old = folder, make_old
         self.location = store or StoreLocation((folder / "objects").as_uri())
         self.is_local = store is None
         # Tests stage what lies in the namespace, as a lakeFS server lets anybody do.
@@ -145,9 +155,11 @@ class LakeRepository:
         return key
 
     def age(self, key: str, hours: float) -> None:
-        """Make a file look as if it was written so long ago."""
+        """Make an object look as if it was written so long ago."""
         if self.lake.is_local:
             os.utime(self.folder / key, (time.time() - hours * 3600,) * 2)
+        elif self.lake.make_old:
+            self.lake.make_old(self.store, key, hours)
 
     def commit(self, *, branch: str = "main", age_days: float = 0, allow_empty: bool = False) -> str:
         """Commit what is staged, with a date in the past; the commit id."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 import urllib3
@@ -54,7 +55,7 @@ class StoreProxy:
         self._server = _Server(("127.0.0.1", 0), self._handler())
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> StoreProxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
@@ -72,6 +73,10 @@ class StoreProxy:
         for fault in self.faults:
             if (answer := fault(request)) is not None:
                 return answer
+        return self.forward(method, path, headers, body)
+
+    def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> StoreAnswer:
+        """Return the store's answer."""
         real = self._pool.request(
             method, self._upstream + path, body=body or None, headers=headers, decode_content=False, redirect=False
         )
