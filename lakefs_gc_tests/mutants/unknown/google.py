@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant, never
 
-_DELETES, _LISTING, _CONTENT = (f"storage/gcs/test_{name}.py" for name in ("deletes", "listing", "content"))
+_DELETES, _LISTING, _CONTENT, _LOOKUPS = (
+    f"storage/gcs/test_{name}.py" for name in ("deletes", "listing", "content", "lookups")
+)
 
 MUTANTS: tuple[Mutant, ...] = (
     never(
@@ -54,6 +56,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "_announced(answer) is None",
         _CONTENT,
         "unknown_size",
+    ),
+    Mutant(
+        12,
+        "an object that the answer to a batch of lookups does not mention is unknown",
+        "storage/gcs/lookup.py",
+        "for number, name in enumerate(names)}",
+        "for number, name in enumerate(names) if number in parts}",
+        _LOOKUPS,
+        "does_not_mention",
+    ),
+    never(
+        12,
+        "a 404 in a batch of lookups is only that of the object if the bucket answers",
+        "storage/gcs/lookup.py",
+        "not (self._has_bucket or is_missing_object(error))",
+        _LOOKUPS,
+        "one_of_the_bucket",
+    ),
+    Mutant(
+        12,
+        "only a 404 in a batch of lookups says that an object does not exist",
+        "storage/gcs/lookup.py",
+        "http_status(error) == HTTPStatus.NOT_FOUND",
+        "http_status(error)",
+        _LOOKUPS,
+        "any_other_answer",
     ),
     never(
         12,
