@@ -4,6 +4,8 @@
     python -m lakefs_gc_tests.benchmarks listing decode       run these
         --out FOLDER                                          write <name>.json and <name>.svg there
         --set objects=2e6 --set latency_ms=30                 change the default sizes
+    python -m lakefs_gc_tests.benchmarks spark_client --server URL --client-jar FILE --spark-home FOLDER
+        --set namespace=s3://BUCKET/FOLDER                    compare with lakeFS's own client (see docs/scale.md)
 
 A benchmark's ratios refer to a baseline of the same run. Figures of different runs are comparable only on an idle
 machine.
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc_tests.benchmarks import report
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Options
 
@@ -31,8 +34,17 @@ MODULES = (
     "vendors",
     "driver_memory",
     "prepare_uncommitted",
+    "spark_client",
 )
 """The modules of this package with a ``BENCHMARK``. Add new ones here."""
+
+
+_OPTIONS = (
+    ("server", "URL", "for spark_client: the lakeFS server"),
+    ("client-jar", "FILE", "for spark_client: the assembly jar of lakeFS's Spark client"),
+    ("spark-home", "FOLDER", "for spark_client: the Spark that runs it"),
+)
+"""Settings that are also options."""
 
 
 def load(name: str) -> Benchmark:
@@ -48,8 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", choices=[[], *MODULES], help="which to run; none: list them")
     parser.add_argument("--out", type=Path, help="folder for JSON and SVG")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the benchmark")
+    for name, metavar, meaning in _OPTIONS:
+        parser.add_argument(f"--{name}", metavar=metavar, help=meaning)
     parsed = parser.parse_args(arguments)
     settings = dict(text.partition("=")[::2] for text in parsed.set)
+    for option, _, _ in _OPTIONS:
+        setting = option.replace("-", "_")
+        if value := getattr(parsed, setting):
+            settings[setting] = value
     console = Console()
     if not parsed.names:
         for name in MODULES:
@@ -61,10 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in parsed.names:
         benchmark = load(name)
         cases = []
-        with console.status(f"{name} ...") as status:
-            for case in benchmark.measure(Options(settings)):
-                cases.append(case)
-                status.update(f"{name}: {case.name} measured ...")
+        try:
+            with console.status(f"{name} ...") as status:
+                for case in benchmark.measure(Options(settings)):
+                    cases.append(case)
+                    status.update(f"{name}: {case.name} measured ...")
+        except LakeFSGCError as error:
+            parser.exit(error.exit_code, f"{name}: {error}\n")
         console.print(report.to_table(benchmark, cases))
         if parsed.out:
             report.write(name, benchmark, cases, parsed.out)

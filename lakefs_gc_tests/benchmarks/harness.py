@@ -26,11 +26,15 @@ _POLL_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Case:
-    """One row: its name, its figures, and whether it is the baseline of the others."""
+    """One row: its name, its figures, and whether it is the baseline of the others.
+
+    ``ratio`` replaces the ratio of the compared figures, e.g. with the median of several ratios.
+    """
 
     name: str
     figures: Mapping[str, Figure]
     baseline: bool = False
+    ratio: float | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ _ROW_HEIGHT, _NAME_WIDTH, _BAR_WIDTH, _FIGURE_WIDTH = 26, 320, 420, 160
 
 def ratio(benchmark: Benchmark, case: Case, baseline: Case | None) -> float | None:
     """Return the improvement over the baseline, or None if they cannot be compared."""
+    if case.ratio is not None:
+        return case.ratio
     if baseline is None or benchmark.compare not in case.figures or benchmark.compare not in baseline.figures:
         return None
     own, theirs = float(case.figures[benchmark.compare]), float(baseline.figures[benchmark.compare])
