@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if value := getattr(parsed, setting):
             settings[setting] = value
     console = Console()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger(__package__).setLevel(logging.INFO)
     if not parsed.names:
         for name in MODULES:
             benchmark = load(name)

@@ -5,12 +5,13 @@ is from the start of the process to its end. The tools take turns: every pair st
 median of all pairs, and a ratio is the median of the pairs' ratios. The benchmark ends with an error if the two marks
 of a pair are not the same set, or do not have exactly the garbage that was written, or if a sweep leaves an object.
 
-After a sweep, the objects are put back, so the other collector deletes the same ones. Our sweep includes its second
+Ours sweeps first, then the objects are put back, and the client deletes the same ones. Our sweep includes its second
 look; the client takes none. The repositories stay on the server, and a later run with the same sizes uses them again.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import statistics
@@ -38,6 +39,8 @@ from lakefs_gc_tests.benchmarks.compared_collectors import (
 )
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options
 from lakefs_gc_tests.benchmarks.written_repository import WrittenShape, write_repository
+
+log = logging.getLogger(__name__)
 
 _SMALL = WrittenShape(objects=197, branches=3, commits=30, staged=20, garbage=20)
 _LARGE = WrittenShape(objects=103_000, branches=1_000, commits=2_000, staged=25_000, garbage=13_000)
@@ -95,6 +98,8 @@ def in_turns(
         collectors = (client, ours) if pair % 2 == 0 else (ours, client)
         marks = {collector: collector.mark(written.name, written.store) for collector in collectors}
         again = ours.mark(written.name, written.store)
+        _log(label, pair, "mark", marks[client], marks[ours])
+        _log(label, pair, "mark again", marks[client], again)
         garbage = _same_marks(written, [marks[client], marks[ours], again])
         by_client["mark"].append(marks[client])
         by_us["mark"].append(marks[ours])
@@ -103,13 +108,20 @@ def in_turns(
         if sweep:
             contents = dict(written.store.read_many(garbage))
             ids = {client: marks[client].mark_id, ours: again.mark_id}
-            swept = {each: _sweep(written, each, ids[each], contents) for each in collectors}
+            # Ours first: it keeps objects that were written after its mark, such as those that were put back.
+            swept = {each: _sweep(written, each, ids[each], contents) for each in (ours, client)}
+            _log(label, pair, "sweep", swept[client], swept[ours])
             by_client["sweep"].append(swept[client])
             by_us["sweep"].append(swept[ours])
     for name in names[: 3 if sweep else 2]:
         if name != names[1]:  # the same runs of the client as above
             yield _Series(f"{label}: lakeFS's client, {name}", by_client[name], by_client[name]).case(written.garbage)
         yield _Series(f"{label}: ours, {name}", by_client[name], by_us[name]).case(written.garbage)
+
+
+def _log(label: str, pair: int, work: str, by_client: Run, by_us: Run) -> None:
+    seconds = by_client.wall_seconds, by_us.wall_seconds
+    log.info("%s, pair %d, %s: lakeFS's client %.1f s, ours %.1f s", label, pair + 1, work, *seconds)
 
 
 def _same_marks(written: Written, marks: list[Run]) -> set[str]:
@@ -226,7 +238,7 @@ def _write(options: Options, server: ServerCredentials, shape: WrittenShape, pre
             "This benchmark needs a folder of an S3 store, in which it creates the namespaces of its repositories",
             remedy="Pass --set namespace=s3://BUCKET/FOLDER",
         )
-    name = write_repository(server, shape, prefix, root)
+    name = write_repository(server, shape, prefix, root, note=log.info)
     return Written(name, shape.garbage, open_store(StoreLocation(f"{root}/{name}")))
 
 

@@ -80,7 +80,7 @@ def test_the_collectors_take_turns_and_the_ratio_is_the_median_of_the_pairs(writ
     first, second = ["client", "ours"], ["ours", "client"]
     expected = []
     for order in (first, second, first):
-        expected += [*(f"{name} marks" for name in order), "ours marks", *(f"{name} sweeps" for name in order)]
+        expected += [*(f"{name} marks" for name in order), "ours marks", "ours sweeps", "client sweeps"]
     assert log == expected
     assert [(case.name, case.baseline, case.figures["wall_s"], case.ratio) for case in cases] == [
         ("small: lakeFS's client, mark", True, 12, None),
