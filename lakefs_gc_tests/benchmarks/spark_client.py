@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -59,25 +59,18 @@ class Written:
     store: ObjectStore
 
 
-@dataclass
-class _Series:
-    """The runs of one kind, one for each pair, and those of the client at the same work."""
-
-    name: str
-    baseline: list[Run] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-
-    def case(self, objects: int) -> Case:
-        seconds = [run.wall_seconds for run in self.runs]
-        figures: dict[str, Figure] = {
-            "wall_s": round(statistics.median(seconds), 2),
-            "cpu_s": round(statistics.median(run.cpu_seconds for run in self.runs), 1),
-            "objects": objects,
-            "each_s": ", ".join(f"{each:.1f}" for each in seconds),
-        }
-        if self.runs is self.baseline:
-            return Case(self.name, figures, baseline=True)
-        return Case(self.name, figures, ratio=median_ratio(self.baseline, self.runs))
+def _case(name: str, runs: list[Run], objects: int, baseline: list[Run] | None = None) -> Case:
+    """Return the row of runs, one for each pair. ``baseline`` are the client's runs of the same pairs."""
+    seconds = [run.wall_seconds for run in runs]
+    figures: dict[str, Figure] = {
+        "wall_s": round(statistics.median(seconds), 2),
+        "cpu_s": round(statistics.median(run.cpu_seconds for run in runs), 1),
+        "objects": objects,
+        "each_s": ", ".join(f"{each:.1f}" for each in seconds),
+    }
+    if baseline is None:
+        return Case(name, figures, baseline=True)
+    return Case(name, figures, ratio=median_ratio(baseline, runs))
 
 
 def median_ratio(baseline: list[Run], runs: list[Run]) -> float:
@@ -90,33 +83,32 @@ def in_turns(
     written: Written, client: Collector, new_ours: Callable[[], Collector], *, pairs: int, sweep: bool, label: str
 ) -> Iterator[Case]:
     """Mark, mark again with ours, and sweep, ``pairs`` times. ``new_ours`` returns a collector without range cache."""
-    names = ("mark", "mark again, ranges in the cache", "sweep")
-    by_client = {name: list[Run]() for name in names}
-    by_us = {name: list[Run]() for name in names}
+    client_marks, our_marks, our_marks_again = list[Run](), list[Run](), list[Run]()
+    client_sweeps, our_sweeps = list[Run](), list[Run]()
     for pair in range(pairs):
         ours = new_ours()
         collectors = (client, ours) if pair % 2 == 0 else (ours, client)
         marks = {collector: collector.mark(written.name, written.store) for collector in collectors}
         again = ours.mark(written.name, written.store)
+        garbage = _same_marks(written, [marks[client], marks[ours], again])
         _log(label, pair, "mark", marks[client], marks[ours])
         _log(label, pair, "mark again", marks[client], again)
-        garbage = _same_marks(written, [marks[client], marks[ours], again])
-        by_client["mark"].append(marks[client])
-        by_us["mark"].append(marks[ours])
-        by_client["mark again, ranges in the cache"].append(marks[client])
-        by_us["mark again, ranges in the cache"].append(again)
+        client_marks.append(marks[client])
+        our_marks.append(marks[ours])
+        our_marks_again.append(again)
         if sweep:
             contents = dict(written.store.read_many(garbage))
-            ids = {client: marks[client].mark_id, ours: again.mark_id}
             # Ours first: it keeps objects that were written after its mark, such as those that were put back.
-            swept = {each: _sweep(written, each, ids[each], contents) for each in (ours, client)}
-            _log(label, pair, "sweep", swept[client], swept[ours])
-            by_client["sweep"].append(swept[client])
-            by_us["sweep"].append(swept[ours])
-    for name in names[: 3 if sweep else 2]:
-        if name != names[1]:  # the same runs of the client as above
-            yield _Series(f"{label}: lakeFS's client, {name}", by_client[name], by_client[name]).case(written.garbage)
-        yield _Series(f"{label}: ours, {name}", by_client[name], by_us[name]).case(written.garbage)
+            our_sweeps.append(_sweep(written, ours, again.mark_id, contents))
+            client_sweeps.append(_sweep(written, client, marks[client].mark_id, contents))
+            _log(label, pair, "sweep", client_sweeps[-1], our_sweeps[-1])
+    again_name = f"{label}: ours, mark again, ranges in the cache"
+    yield _case(f"{label}: lakeFS's client, mark", client_marks, written.garbage)
+    yield _case(f"{label}: ours, mark", our_marks, written.garbage, client_marks)
+    yield _case(again_name, our_marks_again, written.garbage, client_marks)
+    if sweep:
+        yield _case(f"{label}: lakeFS's client, sweep", client_sweeps, written.garbage)
+        yield _case(f"{label}: ours, sweep", our_sweeps, written.garbage, client_sweeps)
 
 
 def _log(label: str, pair: int, work: str, by_client: Run, by_us: Run) -> None:
