@@ -22,6 +22,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.errors import StorageError
 from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, VersionedTarget
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
@@ -59,13 +60,15 @@ class Pacing:
 class DeleteTask:
     """What the workers need beside the plan, for one pass of a sweep.
 
-    ``ledger_folder`` and ``restores_folder`` are folders of the mark; ``sequence`` names this pass in the ledger.
+    ``ledger_folder`` and ``restores_folder`` are folders of the mark, and ``mark_file`` is a file of it;
+    ``sequence`` names this pass in the ledger.
     ``cutoff`` (the mark's) stands in for the time of an object whose time the mark does not record. ``deadline`` is the
     time on the store's clock, in seconds since 1970, after which no worker begins a bulk delete. No worker begins one
     either once ``restores_folder`` has a note of a restore that is not in ``known_restores``, or the stop of this pass.
     """
 
     store: StoreLocation
+    mark_file: str
     ledger_folder: str
     sequence: str
     objects_per_request: int
@@ -113,6 +116,8 @@ def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
             # Objects to keep are looked up as well: one that an earlier attempt deleted must not count as kept.
             addresses = [planned.address for planned in chunk]
             existing = existing_objects(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
+            if len(existing) < len(addresses):
+                _refuse_blindness(namespace, task)
             # The lookup may have taken long: the store may be slow, or requests limited.
             if has_ended() or not _delete_chunk(
                 namespace, writer.chunk(number), _decide_chunk(chunk, existing, begun, task), task, must_stop
@@ -125,6 +130,20 @@ def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
     with closing(map_unordered(delete, chunks, task.pacing.chunks_at_once, wait_for_all=True)) as deleted:
         for (_, chunk), is_done in deleted:
             yield pa.record_batch({"done": [len(chunk) * is_done], "left": [len(chunk) * (not is_done)]})
+
+
+def _refuse_blindness(store: ObjectStore, task: DeleteTask) -> None:
+    """Raise ``StorageError`` unless the store shows the mark: else that it shows no object proves nothing (rule 12).
+
+    A folder whose mount is gone has no files, and a proxy may answer every request in the same way.
+    """
+    if not store.stat_many([task.mark_file]):
+        raise StorageError(
+            f"{task.store.folder_url} does not show {task.mark_file}, a file of the mark that is swept. So the objects "
+            "that it does not show may exist",
+            remedy="Check the mount of the folder, or the proxies between this machine and the store. Then sweep "
+            "again: the sweep continues with the remaining objects",
+        )
 
 
 class _StoreClock:

@@ -335,6 +335,7 @@ class _Passes:
         settings = self._settings
         task = DeleteTask(
             store=self._run.store,
+            mark_file=MarkPaths.of(self._mark.mark_id).summary,
             ledger_folder=self._folder,
             sequence=sequence,
             objects_per_request=settings.objects_per_request,

@@ -274,6 +274,7 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
         patched.setattr(LocalStore, "delete_many", lose)
         task = DeleteTask(
             store=half_swept.repository.location,
+            mark_file=paths.summary,
             ledger_folder=paths.ledger,
             sequence=f"{at:%Y%m%dT%H%M%S%f}-00001",
             objects_per_request=10,

@@ -13,6 +13,7 @@ import pytest
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
@@ -21,6 +22,7 @@ from lakefs_gc.storage.local import LocalStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
+MARK = "_lakefs/mark.json"
 ADDRESSES = [f"data/slice/{name}" for name in "abc"]
 
 
@@ -29,6 +31,7 @@ def location(tmp_path: Path) -> StoreLocation:
     location = StoreLocation(tmp_path.as_uri())
     for address in ADDRESSES:
         open_store(location).put(address, b"x")
+    open_store(location).put(MARK, b"{}")
     return location
 
 
@@ -53,6 +56,7 @@ def delete(
     plan = pa.RecordBatch.from_pydict(columns)
     task = DeleteTask(
         store=location,
+        mark_file=MARK,
         ledger_folder="ledger/",
         sequence="1",
         objects_per_request=1,
@@ -102,6 +106,23 @@ def asks(monkeypatch: pytest.MonkeyPatch, seconds: float, clock: str = "time") -
 
     monkeypatch.setattr(deletion, "existing_objects", slowly)
     return asked
+
+
+@pytest.mark.parametrize("verdict", [DELETE, ledger.RESURRECTED])
+def test_an_object_that_is_gone_with_the_mark_itself_is_not_gone(
+    location: StoreLocation, tmp_path: Path, verdict: str
+) -> None:
+    """The folder was unmounted between the second look and the deletes, and its mount point is empty."""
+    aside = tmp_path.with_name(f"{tmp_path.name}-aside")
+    tmp_path.rename(aside)
+    tmp_path.mkdir()
+    with pytest.raises(WorkerError, match="does not show _lakefs"):
+        delete(location, time.time() + 3600, verdict)
+    assert records(location) == []
+    assert left(StoreLocation(aside.as_uri())) == ADDRESSES
+    (tmp_path / "_lakefs").mkdir()
+    (tmp_path / MARK).touch()
+    assert delete(location, time.time() + 3600) == [1, 1, 1], "gone without doubt"
 
 
 def test_all_is_deleted_in_time(location: StoreLocation) -> None:

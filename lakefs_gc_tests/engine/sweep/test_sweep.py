@@ -160,8 +160,10 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
         writer = LedgerWriter(repository.store, folder, shard, sequence).chunk(0)
         writer.intent(pa.RecordBatch.from_pylist(lost, schema=RECORD))
     repository.store.delete_many(keys[:2])
+    repository.store.put("_lakefs/mark", b"")
     task = DeleteTask(
         store=repository.location,
+        mark_file="_lakefs/mark",
         ledger_folder=folder,
         sequence=sequence,
         objects_per_request=2,

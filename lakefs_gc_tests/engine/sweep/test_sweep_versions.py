@@ -102,8 +102,10 @@ def test_what_came_back_after_the_look_keeps_every_version(
         "begun": [False] * 3,
     }
     plan = pa.RecordBatch.from_pydict(columns)
+    store.put("_lakefs/mark", b"")
     task = deletion.DeleteTask(
         store=locking.location,
+        mark_file="_lakefs/mark",
         ledger_folder="_lakefs/ledger/",
         sequence="1",
         objects_per_request=10,

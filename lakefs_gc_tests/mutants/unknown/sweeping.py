@@ -372,4 +372,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/test_missing.py",
         "hides_no_later_loss",
     ),
+    Mutant(
+        12,
+        "what a store does not show is gone only if it shows the mark",
+        "engine/sweep/deletion.py",
+        "                _refuse_blindness(namespace, task)\n",
+        "                pass\n",
+        "engine/sweep/test_deletion.py",
+        "with_the_mark",
+    ),
 )
