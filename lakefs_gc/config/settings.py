@@ -167,13 +167,20 @@ class Settings(Section):
         return f"file://{(home / 'work').absolute()}"
 
     def locate(self, namespace: str) -> StoreLocation:
-        """Return where this machine reaches a storage namespace: through the longest matching mount, or directly."""
+        """Return where this machine reaches a storage namespace: through the longest matching mount, or directly.
+
+        A mount matches each spelling that lakeFS reads as the same (``s3://me@bucket/``).
+        """
         folder = namespace.rstrip("/") + "/"
-        matching = [prefix for prefix in self.mounts if folder.startswith(prefix)]
-        if not matching:
+        if not self.mounts:
             return StoreLocation(folder)
-        prefix = max(matching, key=len)
-        return StoreLocation(self.mounts[prefix] + folder.removeprefix(prefix))
+        from lakefs_gc.formats.addresses import other_readings  # imports pyarrow, which `--help` does not need
+
+        for spelling in (folder, *(f"{reading.rstrip('/')}/" for reading in other_readings(folder))):
+            if matching := [prefix for prefix in self.mounts if spelling.startswith(prefix)]:
+                prefix = max(matching, key=len)
+                return StoreLocation(self.mounts[prefix] + spelling.removeprefix(prefix))
+        return StoreLocation(folder)
 
     def reach(self, namespace: str) -> StoreLocation:
         """Return the location of a namespace that is to be opened.

@@ -81,11 +81,22 @@ def learn_folders(
 
 
 def _names_of_bucket(settings: Settings, location: StoreLocation) -> tuple[str, ...]:
-    folder = location.folder_url
-    mounts = settings.mounts.items()
-    names = [folder, *(prefix + folder.removeprefix(url) for prefix, url in mounts if folder.startswith(url))]
-    readings = (reading for name in names for reading in (name, *other_readings(name)))
+    folders = _readings(location.folder_url)
+    names = [location.folder_url]
+    for prefix, url in settings.mounts.items():
+        targets = tuple(_readings(url))
+        names += (
+            prefix + folder.removeprefix(target)
+            for folder in folders
+            for target in targets
+            if folder.startswith(target)
+        )
+    readings = (reading for name in names for reading in _readings(name))
     return tuple(dict.fromkeys(map(normalize_namespace, readings))) if settings.mounts else ()
+
+
+def _readings(folder: str) -> list[str]:
+    return list(map(normalize_namespace, (folder, *other_readings(folder))))
 
 
 def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:

@@ -122,6 +122,9 @@ def test_a_namespace_is_reached_through_the_longest_mount() -> None:
     assert settings.locate("local://bigger").url == "file:///a/bigger/"
     assert settings.locate("s3://b/x2").url == "s3://b/x2/"
     assert settings.locate("s3://b/x/y").url == "file:///c/y/"
+    assert settings.locate("s3://me@b/x/y").url == "file:///c/y/", "lakeFS reads it as the same"
+    azure = Settings(mounts={"https://old.blob.core.windows.net/lake/": "file:///d/"})
+    assert azure.locate("https://OLD.blob.core.windows.net/lake/x").url == "file:///d/x/"
 
 
 def test_a_namespace_on_the_servers_disk_needs_a_mount() -> None:

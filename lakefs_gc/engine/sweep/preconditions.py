@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.other_repositories import probe
@@ -49,10 +49,15 @@ class SweepPermit:
     only: Scope
 
     def second_look(self, context: RunContext, run_key: str) -> tuple[GCRun, SecondLook]:
-        """Begin the run of the sweep, and return it with its second look. Raises ``MarkError`` as ``refuse_unfit``."""
+        """Begin the run of the sweep, and return it with its second look. Raises ``MarkError`` as ``refuse_unfit``.
+
+        A name of the namespace that was known at the mark is known now, also if no mount tells it any more.
+        """
         run = begin_run(context, run_key)
         mark = self.marked.mark
         refuse_unfit(mark, run.server)
+        names = dict.fromkeys((*run.server_folders, *mark.run.get("server_folders", ())))
+        run = replace(run, server_folders=tuple(names))
         return run, second_look_at(context, run, mark, self.accepted, self.any_size)
 
 

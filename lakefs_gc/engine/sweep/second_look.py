@@ -74,7 +74,13 @@ class Accepted:
 
     @classmethod
     def of(cls, mark: Mark, overrides: Collection[str]) -> Accepted:
-        """Return what is accepted for a mark whose approval overrides the checks of these names."""
+        """Return what is accepted for a mark whose approval overrides the checks of these names.
+
+        Who overrides a check that passed or warned at the mark has accepted nothing. The checks of a mark of lakeFS's
+        own client are not known yet.
+        """
+        if mark.is_ours:
+            overrides = {check.name for check in mark.checks if check.blocks_sweep and check.name in overrides}
         others_unread = OTHER_REPOSITORIES_WERE_READ in overrides
         others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked)
         return cls(others, SERVER_LIST_IS_COMPLETE in overrides)

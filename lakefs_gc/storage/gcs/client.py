@@ -259,7 +259,8 @@ class GCSClient:
             while True:
                 try:
                     self._ask_for_bucket()
-                    error = self._answer_of_store(missing, key) if is_missing_by_proxy(missing) else missing
+                    is_unclear = action == "read" and is_missing_by_proxy(missing)
+                    error = self._answer_of_store(missing, key) if is_unclear else missing
                     break
                 except RefusedError as answer:
                     if answer.status == 404:

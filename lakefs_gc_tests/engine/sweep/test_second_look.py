@@ -16,13 +16,24 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters, SweepSettings
 from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.sweep.preconditions import check_preconditions
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import LakeFSGCError, MarkError, NamespaceError, ObjectNotFoundError, SafetyError, StaleLookError
+from lakefs_gc.errors import (
+    IncompleteAnswerError,
+    LakeFSGCError,
+    MarkError,
+    NamespaceError,
+    ObjectNotFoundError,
+    SafetyError,
+    StaleLookError,
+)
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -105,7 +116,7 @@ def test_a_second_look_that_is_not_whole_deletes_nothing(
         return answer
 
     proxy.instead("/gc/prepare_commits/status", empty)
-    with pytest.raises(SafetyError, match="No committed object was read"):
+    with pytest.raises(IncompleteAnswerError, match=f"gives commit {head} the metarange ''"):
         collector.sweep(mark)
     proxy.spoil.clear()
     # A range that is new since the mark must be read.
@@ -649,3 +660,37 @@ def test_an_object_that_the_store_did_not_show_during_the_look_is_kept(
     collector.sweep(mark, look=look)
     assert collector.swept == {twin: "resurrected", gone: "already_gone"}
     assert twin in repository.objects()
+
+
+def test_a_name_of_the_bucket_that_was_known_at_the_mark_is_known_at_the_sweep(
+    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3
+) -> None:
+    """A machine without the mount that tells the name sweeps. Meanwhile another repository imports by it."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        own, other = lake.repository("own"), lake.repository("other")
+        own.put("a")
+        own.commit()
+        shared, garbage = own.put_stray("data/slice/shared"), own.put_stray("data/slice/garbage")
+        mounted = lake.settings.model_copy(update={"mounts": {"s3://alias/": "s3://bucket/"}})
+        collector = Collector(spark, own, settings=mounted)
+        mark = collector.collect_and_mark()
+        assert marked(own, mark) == {shared, garbage}
+        other.stage("imported", own.namespace.replace("s3://bucket/", "s3://alias/") + shared, size_bytes=5)
+        other.commit()
+        without = Collector(spark, own, settings=lake.settings)
+        without.approve(mark)
+        permit = check_preconditions(without.context, without.run_key, Marked(mark, own.store))
+        run, look = permit.second_look(without.context, without.run_key)
+        referenced = look(spark.createDataFrame([(shared, 5), (garbage, 5)], "address string, size long"))
+        assert shared in {row["address"] for row in referenced.collect()}
+        assert "s3://alias/lakes/own/" in run.folders
+
+
+def test_an_override_of_a_check_that_passed_accepts_nothing(spark: SparkSession, repository: LakeRepository) -> None:
+    repository.put("a")
+    repository.commit()
+    repository.put_stray("data/slice/garbage")
+    mark = Collector(spark, repository).collect_and_mark()
+    accepted = Accepted.of(mark, (OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE))
+    assert not accepted.others.others_unread
+    assert not accepted.commits_unchecked

@@ -362,4 +362,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/test_run.py",
         "namespaces_overlap",
     ),
+    Mutant(
+        5,
+        "a mount leads to each spelling of a namespace that lakeFS reads as the same",
+        "config/settings.py",
+        "*(f\"{reading.rstrip('/')}/\" for reading in other_readings(folder))",
+        "",
+        "config/test_settings.py",
+        "longest_mount",
+    ),
 )

@@ -381,4 +381,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/test_deletion.py",
         "with_the_mark",
     ),
+    Mutant(
+        5,
+        "a name of the namespace that was known at the mark is known at the sweep",
+        "engine/sweep/preconditions.py",
+        '(*run.server_folders, *mark.run.get("server_folders", ()))',
+        "run.server_folders",
+        "engine/sweep/test_second_look.py",
+        "known_at_the_sweep",
+    ),
+    Mutant(
+        12,
+        "an override of a check that passed accepts nothing",
+        "engine/sweep/second_look.py",
+        "        if mark.is_ours:\n",
+        "        if False:\n",
+        "engine/sweep/test_second_look.py",
+        "accepts_nothing",
+    ),
 )
