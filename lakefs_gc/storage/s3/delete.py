@@ -175,7 +175,7 @@ def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None)
             raise
         if code in _MISSING_KEY_CODES:
             return ""
-        if window and code == "404":  # without the store's words it may be that of a proxy
+        if window and error.facts.get("status") == 404:  # without the store's words it may be that of a proxy
             window.unanswered = True
         return error.message
     if not _is_empty(answer):

@@ -244,7 +244,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/s3/delete.py",
         "if code in _MISSING_KEY_CODES:",
         "if code in _GONE_CODES:",
-        "storage/test_answers_of_proxies.py",
-        "deletes_in_s3",
+        "storage/s3/test_faults.py",
+        "without_the_store_s_words",
     ),
 )

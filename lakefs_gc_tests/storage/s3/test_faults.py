@@ -18,6 +18,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.storage.base import DeletionOutcome, ObjectStore
+from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.retry import RetryPolicy
@@ -158,6 +159,22 @@ def test_control_characters_never_reach_the_xml(server: FaultyS3, store: ObjectS
     assert outcomes(store, keys) == {}
     assert server.objects == {}
     assert (server.count("DeleteObjects"), server.count("DeleteObject")) == (1, 3)
+
+
+def test_a_404_without_the_store_s_words_is_no_delete(server: FaultyS3, store: ObjectStore) -> None:
+    """A proxy has no route for such a name. The store itself answers NoSuchKey, or that it deleted the object."""
+    key = "data/s/control\x01"
+    server.objects[f"ns/{key}"] = b""
+    for body in (b"<html>Not Found</html>", b""):
+        with_page = fail_first(99, "DeleteObject", Answer(404, body))
+        server.faults.append(with_page)
+        window = DeleteWindow()
+        [answer] = store.delete_many([key], window)
+        assert answer.outcome is DeletionOutcome.FAILED
+        assert window.unanswered
+        server.faults.remove(with_page)
+    server.faults.append(fail_first(99, "DeleteObject", error(404, "NoSuchKey")))
+    assert outcomes(store, [key]) == {}
 
 
 def test_no_right_to_delete(server: FaultyS3, store: ObjectStore) -> None:
