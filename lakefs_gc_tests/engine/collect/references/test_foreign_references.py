@@ -220,7 +220,7 @@ def test_a_mounted_repository_whose_branches_cannot_be_read_is_unreadable(
 
 
 def test_content_that_only_a_tag_has_is_content(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
-    """The mount point of another repository is an empty folder. Its branch was deleted, and a tag has its commit."""
+    """The mount of another repository shows it as it was created. Its branch was deleted, and a tag has its commit."""
     shared = repository.put_stray("data/slice/shared", b"shared")
     other = lake.repository("other")
     other.branch("release-work")
@@ -228,7 +228,8 @@ def test_content_that_only_a_tag_has_is_content(spark: SparkSession, lake: Lake,
     other.tag("v1", other.commit(branch="release-work"))
     other.delete_branch("release-work")
     mount_point = lake.folder / "mount-point"
-    mount_point.mkdir()
+    (mount_point / "_lakefs").mkdir(parents=True)
+    (mount_point / "_lakefs" / "dummy").touch()
     mounts = {**lake.settings.mounts, other.namespace: f"{mount_point.as_uri()}/"}
     collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
     mark = collector.collect_and_mark()
