@@ -130,7 +130,7 @@ def _that_may_hide(context: RunContext, run: GCRun, looked_up: Dataset, heads_be
 
 
 def _some_sizes(hiding: DataFrame, counted: int) -> list[int] | None:
-    """Return the sizes in ``hiding``; None if they are too many, or if rows were ``counted`` that are not there."""
+    """Return the sizes in ``hiding``. None if they are too many, or if there are none although ``counted`` is not 0."""
     sizes = hiding.select(F.explode("wrong_sizes").alias("size")).distinct().limit(_MOST_SIZES + 1)
     with driver_errors():
         found = sorted(row["size"] for row in sizes.collect())

@@ -114,7 +114,7 @@ class _Version(NamedTuple):
 def find_versions(s3: RetryingClient, targets: Mapping[str, VersionedTarget]) -> dict[str, ObjectVersions]:
     """List the versions and delete markers of each name.
 
-    Raise ``StorageError`` if a listing has no time for a version, or if an answer is no listing of versions.
+    Raise ``StorageError`` if a version has no time, or if an answer is not a listing of versions.
     """
     listed = map_unordered(lambda name: list(_versions(s3, name)), targets, _LISTINGS_AT_ONCE)
     return {
