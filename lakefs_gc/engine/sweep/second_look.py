@@ -265,7 +265,8 @@ class SecondLook:
             raise SafetyError(
                 f"The active commits of repository {self._run.repository} were not checked: it has more than "
                 "safety.max_commits. Commits that the server omits could lose their objects",
-                remedy=f"Raise safety.max_commits, or approve the mark with --override {SERVER_LIST_IS_COMPLETE}",
+                remedy="Raise safety.max_commits, and sweep again. Or make a new mark: its check "
+                f"{SERVER_LIST_IS_COMPLETE} fails, and who approves that mark can override it",
             )
 
     def _remember(self, *found: Dataset) -> None:

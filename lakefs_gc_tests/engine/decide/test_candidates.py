@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.decide import missing as missing_stage
 from lakefs_gc.engine.decide import unmatched as unmatched_stage
 from lakefs_gc.engine.spark import schemas
@@ -192,7 +193,7 @@ def test_inputs_that_do_not_fit_are_refused(
 def test_an_empty_committed_set_is_no_proof(
     spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
 ) -> None:
-    """The server lists every head, but says that they have no content."""
+    """The server lists every head, but says that they have no content; and too many commits to compare with its log."""
     repository.put("a")
     repository.commit()
     repository.keep_days(10)
@@ -206,7 +207,7 @@ def test_an_empty_committed_set_is_no_proof(
 
     proxy.instead("/gc/prepare_commits/status", empty)
     server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
-    collector = Collector(spark, repository, server=server)
+    collector = Collector(spark, repository, server=server, safety=SafetyParameters(max_commits=1))
     collector.collect(until="foreign_references")
     assert collector.manifest("committed").rows == 0
     with pytest.raises(SafetyError, match="No committed object was read in repository lake, but branch main has"):

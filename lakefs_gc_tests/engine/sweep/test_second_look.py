@@ -497,9 +497,15 @@ def test_commits_that_were_not_checked_end_the_sweep(spark: SparkSession, reposi
     collector = Collector(spark, repository)
     mark = collector.collect_and_mark()
     collector.safety = SafetyParameters(max_commits=1)
-    with pytest.raises(SafetyError, match="were not checked"):
+    with pytest.raises(SafetyError, match="were not checked") as raised:
         collector.sweep(mark)
+    # The check passed for this mark. So an override of it accepts nothing, and the remedy asks for a new mark.
+    assert "make a new mark" in (raised.value.remedy or "")
+    with pytest.raises(SafetyError, match="were not checked"):
+        collector.sweep(mark, overrides=["server_list_is_complete"])
     assert garbage in repository.objects()
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=1))
+    mark = collector.collect_and_mark()
     assert counts(collector.sweep(mark, overrides=["server_list_is_complete"])) == {"deleted": 1}
 
 

@@ -66,13 +66,20 @@ class OtherRepositories:
     readable: list[tuple[str, str, str]]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
-    mounted: frozenset[str] = frozenset()
+    mounted: set[str]
 
-    def name_unreadable(self, name: str, error: StorageError, accepted: AcceptedUnknown | None) -> None:
+    def name_unreadable(
+        self,
+        name: str,
+        error: StorageError | ConfigurationError | NamespaceError,
+        accepted: AcceptedUnknown | None,
+    ) -> None:
         """Record that a repository cannot be read. Raise unless that is accepted, or a mark is yet to record it."""
-        refuse_unknown(name, error, accepted)
+        _refuse_unknown(name, error, accepted)
         self.unreadable[name] = error.message
-        logger.warning("repository %s may reference objects of this namespace: %s", name, error.message)
+        logger.warning(
+            "repository %s cannot be read, and may reference objects of this namespace: %s", name, error.message
+        )
 
 
 def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
@@ -82,44 +89,36 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
     """
     safety = context.safety
-    readable: list[tuple[str, str, str]] = []
-    unreadable: dict[str, str] = {}
-    not_asked: dict[str, str] = {}
-    mounted: set[str] = set()
+    others = OtherRepositories([], {}, {}, set())
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
             raise SafetyError(
                 "Other repositories are not read, because safety.check_foreign_references is false. Objects that they "
                 "imported since the mark would be deleted",
-                remedy="Set safety.check_foreign_references to true and sweep again, or approve the mark with an "
-                f"override of {OTHER_REPOSITORIES_WERE_READ}",
+                remedy="Set safety.check_foreign_references to true, and sweep again. Or make a new mark with this "
+                f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
-        return OtherRepositories([], {}, {})
+        return others
     for other in context.server.repositories():
         if other.name == own_name:
             continue
         try:
             if other.name in safety.repositories_not_read:
-                not_asked[other.name] = "safety.repositories_not_read names it"
+                others.not_asked[other.name] = "safety.repositories_not_read names it"
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
                 continue
             url, seen, is_mounted = _reachable(context, other)
-            readable.append((other.name, url, seen))
-            mounted |= {other.name} if is_mounted else set()
+            others.readable.append((other.name, url, seen))
+            if is_mounted:
+                others.mounted.add(other.name)
         except (StorageError, ConfigurationError, NamespaceError) as error:
-            refuse_unknown(other.name, error, accepted)
-            unreadable[other.name] = error.message
-            logger.warning(
-                "repository %s cannot be read, and may reference objects of this namespace: %s",
-                other.name,
-                error.message,
-            )
-    return OtherRepositories(readable, unreadable, not_asked, frozenset(mounted))
+            others.name_unreadable(other.name, error, accepted)
+    return others
 
 
-def refuse_unknown(
+def _refuse_unknown(
     name: str, error: StorageError | ConfigurationError | NamespaceError, accepted: AcceptedUnknown | None
 ) -> None:
     """Raise unless a person has accepted that the repository is unknown."""
@@ -171,7 +170,7 @@ def _reachable(context: RunContext, other: Repository) -> tuple[str, str, bool]:
     metadata = f"{location.folder_url}{METADATA_FOLDER}"
     is_mounted = location.folder_url != StoreLocation(namespace).folder_url
     if is_mounted:
-        _refuse_other_content(context.server, other, store, metadata, is_empty=not seen)
+        _refuse_folder_without_content(context.server, other, store, metadata, is_empty=not seen)
     elif not seen and _content_of(context.server, other.name):
         raise StorageError(
             f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
@@ -180,7 +179,7 @@ def _reachable(context: RunContext, other: Repository) -> tuple[str, str, bool]:
     return location.url, seen, is_mounted
 
 
-def _refuse_other_content(
+def _refuse_folder_without_content(
     server: LakeFSClient, other: Repository, store: ObjectStore, metadata: str, *, is_empty: bool
 ) -> None:
     """Raise ``StorageError`` unless a folder that a mount leads to has the content of all branches and tags.
