@@ -11,6 +11,7 @@ from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 
@@ -53,10 +54,11 @@ def store_listing(
     Materializing it begins a run: it checks the repository, the other repositories and the clocks, and sets the cutoff.
     Materialize everything downstream of it, too: a mark needs all stages of one run.
     """
-    refuse_second_run(context)
-    run_context = engine.context()
-    run_context = run_context.with_safety(config.applied_to(run_context.safety))
-    run = begin_run(run_context, context.partition_key, config.only)
+    with statuses_kept_if_refused(context, context.asset_key):
+        refuse_second_run(context)
+        run_context = engine.context()
+        run_context = run_context.with_safety(config.applied_to(run_context.safety))
+        run = begin_run(run_context, context.partition_key, config.only)
     # Not earlier: a run that is refused must not leave a partition in which every asset of the mark has failed.
     add_own_partition(context, Names.of(context.asset_key))
     run_context.workspace.prune(run.repository, run_context.settings.keep_runs, current=run.run_key)

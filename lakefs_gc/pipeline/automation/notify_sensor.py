@@ -32,6 +32,7 @@ from lakefs_gc.pipeline.names import OWN, Names
 _INTERVAL_SECONDS = 30
 _RUNS_AT_ONCE = 50
 """Runs of one tick: Dagster ends a tick after 60 seconds."""
+_ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _OVERLAP = timedelta(minutes=5)
 """Clocks of machines may differ by this much (rule 2), so a run may appear after others that ended later."""
 
@@ -91,7 +92,7 @@ def tell(
     """
     since = datetime.fromisoformat(cursor.until) - _OVERLAP
     records = instance.get_run_records(
-        RunsFilter(statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE], updated_after=since),
+        RunsFilter(statuses=_ENDED, updated_after=since),
         order_by="update_timestamp",
         ascending=True,
         limit=_RUNS_AT_ONCE + len(cursor.read),

@@ -22,6 +22,7 @@ from lakefs_gc.engine.run import repository_of
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
+from lakefs_gc.pipeline.refusals import REFUSED_TAG
 from lakefs_gc.units import human_duration
 
 _PARTITION_TAG = "dagster/partition"
@@ -29,7 +30,12 @@ _OUTCOMES = ("_objects", "_bytes")
 
 
 def events_of_run(instance: DagsterInstance, run: DagsterRun, ended_at: datetime, names: Names) -> Iterator[Event]:
-    """Yield the events of a run that has ended. A run that was interrupted, or that a person has ended, has none."""
+    """Yield the events of a run that has ended. A run that was interrupted, or that a person has ended, has none.
+
+    A run that was refused is canceled, too, but nobody has ended it, so it has failed.
+    """
+    if run.status is DagsterRunStatus.CANCELED and REFUSED_TAG not in run.tags:
+        return
     wanted = {
         DagsterEventType.ASSET_MATERIALIZATION,
         DagsterEventType.ASSET_CHECK_EVALUATION,
@@ -58,7 +64,7 @@ def events_of_run(instance: DagsterInstance, run: DagsterRun, ended_at: datetime
         yield _mark_waits(mark, failed, common)
     if sweep and run.status is DagsterRunStatus.SUCCESS:
         yield _swept(sweep, common)
-    if run.status is DagsterRunStatus.FAILURE and not blocked:
+    if run.status is not DagsterRunStatus.SUCCESS and not blocked:
         yield _run_failed(run, events, common)
 
 
@@ -123,9 +129,10 @@ def _run_failed(run: DagsterRun, events: list[DagsterEvent], common: Mapping[str
         if failure and (what_to_do := failure.metadata.get("what_to_do")):
             remedy = str(what_to_do.value)
     where = f"{run.job_name} of {common['run_key'] or common['repository']}"
+    how = "was refused" if REFUSED_TAG in run.tags else "failed"
     return Event(
         EventKind.run_failed,
-        message=f"{where} failed: {message.strip()}",
+        message=f"{where} {how}: {message.strip()}",
         remedy=remedy,
         facts={"job": run.job_name},
         **common,

@@ -30,6 +30,7 @@ from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore,
 from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import OWN
 from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
@@ -68,6 +69,8 @@ def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
     @multi_asset(name="store_listing", **_shared(assets))
     def mark_on_emr(context: AssetExecutionContext, config: ListingConfig, settings: SettingsResource) -> Iterator[Any]:
         with failures_shown():
+            with statuses_kept_if_refused(context, OWN.key("store_listing")):
+                refuse_second_run(context)
             add_own_partition(context, OWN)
             yield from _results(context, gc_mark.name, config, settings)
 

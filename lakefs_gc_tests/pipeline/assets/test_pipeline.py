@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 from dagster import (
+    AssetKey,
     DagsterInstance,
     DagsterRunStatus,
     MarkdownMetadataValue,
     TimestampMetadataValue,
 )
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -20,6 +23,9 @@ from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.run_folders import run_folders
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
+from lakefs_gc.notify import Event, EventKind
+from lakefs_gc.pipeline.automation.notify_sensor import NotifyCursor, tell
+from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.code_location import (
@@ -176,6 +182,29 @@ def test_second_run_of_a_repository_is_refused(location: CodeLocation, repositor
     # A repository whose name begins alike is another.
     with_garbage(lake.repository("lake-2"))
     assert location.materialize("lake-2/first", "store_listing").success
+
+
+def test_a_refused_run_leaves_the_assets_of_a_mark_as_they_were(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    assert location.run("gc_mark", RUN).success
+    keys = [AssetKey(name) for name in (*STAGES, "mark")]
+    job = location.definitions.resolve_implicit_global_asset_job_def()
+    other = location.instance.create_run_for_job(
+        job, tags={"dagster/partition": "lake/other"}, status=DagsterRunStatus.STARTED
+    )
+    refused = location.run("gc_mark", RUN)
+    assert failure_of(refused, "store_listing")["error"] == RunInProgressError.__name__
+    statuses = {key: location.instance.get_status_by_partition(key, [RUN], gc_runs) for key in keys}
+    assert statuses == {key: {RUN: AssetPartitionStatus.MATERIALIZED} for key in keys}
+    # People are notified nevertheless.
+    events = list[Event]()
+    since = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+    tell(location.instance, NotifyCursor(since), events.append, ["gc_mark"])
+    event = events[-1]
+    assert (event.kind, event.dagster_run_id) == (EventKind.run_failed, refused.run_id)
+    assert f"was refused: run {other.run_id} of lake is in progress" in event.message
+    assert "terminate it" in event.remedy
 
 
 def test_failed_deletes_fail_the_sweep_and_say_why(

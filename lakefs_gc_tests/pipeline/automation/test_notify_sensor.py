@@ -12,6 +12,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.automation.notify_sensor import NotifyCursor, tell
 from lakefs_gc.pipeline.names import OWN, Names
+from lakefs_gc.pipeline.refusals import REFUSED_TAG
 
 JOBS = ("gc_mark",)
 
@@ -46,6 +47,21 @@ def test_a_killed_run_is_an_event(instance: DagsterInstance, cursor: NotifyCurso
     # A tag that is added later does not make it new.
     instance.add_run_tags(run_id, {"seen": "yes"})
     assert tell(instance, told.cursor, events.append, JOBS).sent == 0
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_refused_run_is_an_event_and_one_that_a_person_has_ended_is_none(
+    instance: DagsterInstance, cursor: NotifyCursor, refused: bool
+) -> None:
+    """Both are canceled."""
+    tags = {"dagster/partition": "lake/first"} | ({REFUSED_TAG: "ClockSkewError"} if refused else {})
+    started = DagsterRun(job_name="gc_mark", status=DagsterRunStatus.STARTED, tags=tags)
+    instance.add_run(started)
+    instance.report_run_canceled(started)
+    events = list[Event]()
+    tell(instance, cursor, events.append, JOBS)
+    assert [event.kind for event in events] == [EventKind.run_failed] * refused
+    assert all(event.message.startswith("gc_mark of lake/first was refused") for event in events)
 
 
 def test_only_the_runs_of_this_prefix(instance: DagsterInstance, cursor: NotifyCursor) -> None:

@@ -1,0 +1,78 @@
+"""Ends a refused run so that the assets of its partition keep their statuses.
+
+Dagster shows every asset that a failed run would have materialized as failed, although the run was refused before it
+changed anything, and although the data and the mark of the partition are as they were. It does not for a canceled run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunsFilter,
+)
+
+from lakefs_gc.errors import LakeFSGCError
+
+REFUSED_TAG = "lakefs_gc/refused"
+"""Tag of a run that was canceled because it was refused. Its value is the class of the error."""
+_PARTITION_TAG = "dagster/partition"
+
+
+@contextmanager
+def statuses_kept_if_refused(context: AssetExecutionContext, first: AssetKey) -> Iterator[None]:
+    """Have Dagster cancel a run that an error refuses in a partition which is complete. The step fails all the same.
+
+    Nothing in it may change the partition. ``first``: the asset that begins a run. In a new partition, or one with a
+    failed asset, the run fails: runs that nobody watches are there, and no failure must disappear behind a refusal. So
+    it does after a transient error, after which Dagster may try again.
+    """
+    try:
+        yield
+    except LakeFSGCError as error:
+        if not error.transient and _is_complete(context, first):
+            instance, run = context.instance, context.run
+            instance.add_run_tags(run.run_id, {REFUSED_TAG: type(error).__name__})
+            # Dagster ends a run that is canceling as canceled when a step has failed.
+            instance.report_run_canceling(
+                run,
+                f"This run was refused: {error.message}. It changed nothing, so it ends as canceled, and the assets of "
+                f"{context.partition_key} stay as they were",
+            )
+        raise
+
+
+def _is_complete(context: AssetExecutionContext, first: AssetKey) -> bool:
+    """Return whether the partition has data, and no asset of this run failed there before."""
+    instance, own = context.instance, context.run
+    if not _materialized_until(instance, first, context.partition_key):
+        return False
+    planned = _planned(instance, own.run_id)
+    failed = instance.get_runs(
+        RunsFilter(statuses=[DagsterRunStatus.FAILURE], tags={_PARTITION_TAG: context.partition_key})
+    )
+    return not any(
+        key in planned and storage_id > _materialized_until(instance, key, context.partition_key)
+        for run in failed
+        for key, storage_id in _planned(instance, run.run_id).items()
+    )
+
+
+def _planned(instance: DagsterInstance, run_id: str) -> Mapping[AssetKey, int]:
+    """Return the assets that a run would materialize, with the storage ids of the records that say so."""
+    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED).records
+    return {record.asset_key: record.storage_id for record in records if record.asset_key}
+
+
+def _materialized_until(instance: DagsterInstance, key: AssetKey, partition: str) -> int:
+    """Return the storage id of the newest materialization of an asset in a partition. 0 if there is none."""
+    wanted = AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
+    records = instance.fetch_materializations(wanted, limit=1).records
+    return records[0].storage_id if records else 0
