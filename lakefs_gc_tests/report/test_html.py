@@ -53,6 +53,17 @@ def pages() -> Iterator[MarkPage]:
     yield mark_page(replace(SAMPLE, candidate_bytes=None, counts={}, reasons={}, checks=(), run={}), None)
 
 
+def test_a_cell_of_a_wide_table_has_the_name_of_its_column() -> None:
+    """In a narrow window the row is a block, and the name stands beside the cell."""
+    page = next(pages())
+    read = Read(as_html(page))
+    named = [attributes["data-column"] for tag, attributes in read.tags if tag == "td" and "data-column" in attributes]
+    for table in tables(page):
+        if table.name in ("failed_checks", "folders"):
+            start = named.index(table.columns[0])
+            assert tuple(named[start : start + len(table.columns)]) == table.columns
+
+
 def test_what_the_store_names_is_text() -> None:
     html = as_html(next(pages()))
     assert html.count("&lt;script&gt;") >= 6, "repository, message, branch, folder, committer, sample, state"
