@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dagster import MetadataValue
@@ -12,6 +14,7 @@ from lakefs_gc.engine.forecast.outlook import Forecast
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.mark_facts import REPORT_FILE
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
@@ -19,26 +22,29 @@ from lakefs_gc.engine.undo.restore import CONFLICT, FAILED, LOST, RestoreResult
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
 from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.report.markdown import list_markdown, next_markdown
-from lakefs_gc.report.page import MarkPage, NextStep
+from lakefs_gc.report.page import BACKUP, MarkPage, NextStep
 from lakefs_gc.report.tables import Table, tables
+from lakefs_gc.report.words import at
 from lakefs_gc.units import human_bytes
 
 _BRANCHES_SHOWN = 20
 
 
-def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OWN) -> Metadata:
+def mark_metadata(mark: Mark, page: MarkPage, names: Names = OWN) -> Metadata:
     """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
-    shown = {table.name: table for table in tables(page)}
+    shown = {table.name: table for table in tables(page) if table.name != "files"}
     failed = shown.pop("failed_checks", None)
     prefixes = shown.pop("largest_prefixes", None)
     return {
         "dagster/row_count": mark.candidates,
-        "what_now": what_now(page, names),
-        **({"failed_checks": _table_of(failed)} if failed else {}),
+        "what_now": what_now(page, names, at_the_time=True),
+        **({"failed_checks": _failed_checks(failed)} if failed else {}),
         "size": human_bytes(mark.candidate_bytes or 0),
         **{name: _table_of(shown_table) for name, shown_table in shown.items()},
+        **_backup_of(page),
+        **({"files": _files_below(mark)} if page.files else {}),
         **({"folders_note": page.groups_note} if page.groups_note else {}),
-        "report": report_link(mark, report_url),
+        "report": report_link(mark),
         **({"what_else_changes": MetadataValue.md("\n\n".join(page.consequences))} if page.consequences else {}),
         **({"why_empty": page.why_empty} if page.why_empty else {}),
         "why": table(
@@ -50,7 +56,7 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
         **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
         **({"sample": table([_sample_row(row) for row in page.sample])} if page.sample else {}),
         **({"why_an_object": page.explain_command} if page.sample else {}),
-        **{name: MetadataValue.text(text) for name, text in next_texts(page.next).items()},
+        "notification": MetadataValue.text(json.dumps(_next_facts(page.next))),
         "bytes": mark.candidate_bytes or 0,
         "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         **not_lakefs_metadata(mark),
@@ -70,32 +76,84 @@ def mark_metadata(mark: Mark, page: MarkPage, report_url: str, names: Names = OW
     }
 
 
-def what_now(page: MarkPage, names: Names) -> MetadataValue[Any]:
-    """Return the next step for a mark, with the configuration that an approval in the UI needs."""
+def current_metadata(page: MarkPage, names: Names) -> Metadata:
+    """Return what of the page of a mark changes after the mark was made, in an observation of ``mark``.
+
+    In the UI these entries replace those of the materialization that have the same names, and stand before the others.
+    """
+    outcomes = next((table for table in tables(page) if table.name == "outcomes"), None)
+    return {
+        "what_now": what_now(page, names),
+        **({"outcomes": _table_of(outcomes)} if outcomes else {}),
+        **_backup_of(page),
+    }
+
+
+def what_now(page: MarkPage, names: Names, *, at_the_time: bool = False) -> MetadataValue[Any]:
+    """Return the next step for a mark, with the configuration that an approval in the UI needs.
+
+    ``at_the_time``: it says that it is that of the time of the mark. The overview of an asset in the UI shows the
+    materialization without what was observed since.
+    """
     op = names.name("sweep_approval")
     approval = f"ops:\n  {op}:\n    config:\n      digest: {page.digest}\n      approved_by: YOUR NAME\n"
     if page.next.overrides:
         approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
-    return MetadataValue.md(next_markdown(page, approval))
+    as_of = f"*As of {at(page.created_at)}, when the mark was made. What has happened since: tab Partitions.*\n\n"
+    return MetadataValue.md((as_of if at_the_time else "") + next_markdown(page, approval))
 
 
-def next_texts(step: NextStep) -> dict[str, str]:
-    """Return the next step as texts, for the notification, which has no other source."""
+def _next_facts(step: NextStep) -> dict[str, Any]:
+    """Return the next step as the notification about the mark says it, which has no other source."""
     return {
-        "next_state": step.state.value,
-        "next_headline": step.headline,
-        "next_detail": step.detail,
-        "next_commands": "\n".join(step.commands),
+        "state": step.state.value,
+        "text": step.headline,
+        "detail": step.detail,
+        "commands": list(step.commands),
     }
 
 
-def report_link(mark: Mark, report_url: str) -> MetadataValue[Any]:
+def report_link(mark: Mark) -> MetadataValue[Any]:
     """Return where the HTML report is. A browser opens no file of a store, so the command comes first."""
-    return MetadataValue.md(f"`lakefs-gc report {mark.repository} {mark.mark_id}` opens it. The file: `{report_url}`")
+    opens = f"`lakefs-gc report {mark.repository} {mark.mark_id}`"
+    return MetadataValue.md(f"{opens} opens it. The file is `{REPORT_FILE}` in the folder of the mark")
+
+
+def _files_below(mark: Mark) -> MetadataValue[Any]:
+    """Return where the list of objects is. Dagster wraps no URL, so the folder is in ``location`` alone."""
+    return MetadataValue.md(
+        f"- **as CSV**: `lakefs-gc report {mark.repository} {mark.mark_id} --list FILE`\n"
+        "- **as text, one address a line**: `deleted.text/` below `location`\n"
+        "- **as Parquet**: `deleted/` below `location`"
+    )
+
+
+def _backup_of(page: MarkPage) -> Metadata:
+    """Return whether the mark has a backup: an entry of its own, because a backup may be made after the mark."""
+    return {fact.name: MetadataValue.text(fact.value) for fact in page.in_force if fact.name == BACKUP}
+
+
+def _failed_checks(shown: Table) -> MetadataValue[Any]:
+    """Return the failed checks without the names of the overrides, which are those of the checks and very wide."""
+    columns = dict(zip(("result", "check", "found", "means", "override"), range(5), strict=True))
+    return table(
+        [
+            {
+                "check": row[columns["check"]],
+                "result": row[columns["result"]],
+                "override": "needed" if row[columns["override"]].startswith("--") else row[columns["override"]],
+                "what it found": row[columns["found"]],
+                "what it means": row[columns["means"]],
+            }
+            for row in shown.rows
+        ]
+    )
 
 
 def _table_of(shown: Table) -> MetadataValue[Any]:
-    if shown.name in ("in_force", "lowered_settings", "timing", "files"):
+    if shown.name == "in_force":
+        shown = replace(shown, rows=tuple(row for row in shown.rows if row[0] != BACKUP))
+    if shown.name in ("in_force", "lowered_settings", "timing"):
         return MetadataValue.md(list_markdown(shown))
     # A column needs a name.
     names = [column or name for column, name in zip(shown.columns, ("fact", "value", "", ""), strict=False)]

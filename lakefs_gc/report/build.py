@@ -15,6 +15,7 @@ from lakefs_gc.formats.gc_rules import rules_from_record
 from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc.report.next_step import BackupState, Standing, next_step, why_empty
 from lakefs_gc.report.page import (
+    BACKUP,
     AgeRow,
     CheckRow,
     Comparison,
@@ -179,7 +180,7 @@ def _in_force(mark: Mark, facts: MarkFacts | None, standing: Standing) -> Iterat
     for names, text in ((mark.unreadable, "could not be read"), (mark.not_asked, "not read, by the settings")):
         if names:
             yield Fact("other repositories", f"{', '.join(sorted(names))}: {text}")
-    yield Fact("backup", _backup(mark, standing))
+    yield Fact(BACKUP, _backup(mark, standing))
 
 
 def _protections(content: Mapping[str, Any] | None) -> str:

@@ -9,6 +9,9 @@ from enum import StrEnum
 from lakefs_gc.engine.records.mark_facts import Amount, LoweredSetting, PathGroup
 from lakefs_gc.engine.records.mark_parts import PrefixTotal
 
+BACKUP = "backup"
+"""The name of the fact in ``in_force`` that says whether the mark has a backup."""
+
 
 class NextState(StrEnum):
     """What a person can do about the mark now."""

@@ -74,10 +74,15 @@ class CodeLocation:
 
     def marks_what_now(self, run_key: str) -> str:
         """Return what the page of a mark says now, after what happened to the mark since it was made."""
+        return str(self.seen_since(run_key)["what_now"])
+
+    def seen_since(self, run_key: str) -> dict[str, Any]:
+        """Return what the page of a mark shows of what happened to the mark since it was made."""
         wanted = AssetRecordsFilter(asset_key=AssetKey("mark"), asset_partitions=[run_key])
         (record,) = self.instance.fetch_observations(wanted, limit=1).records
         assert record.event_log_entry.asset_observation is not None
-        return str(record.event_log_entry.asset_observation.metadata["what_now"].value)
+        metadata = record.event_log_entry.asset_observation.metadata
+        return {name: getattr(value, "value", value) for name, value in metadata.items()}
 
     def materialize(self, run_key: str, *assets: str, tags: dict[str, str] | None = None) -> ExecuteInProcessResult:
         """Materialize a selection as the button "Materialize" does."""

@@ -44,4 +44,5 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
 
 
 def _share(part: int, whole: int, safety: SafetyParameters) -> dict[str, float]:
-    return {"marked": part, "listed": whole, "share": part / whole if whole else 0.0, "limit": safety.max_marked_share}
+    share = round(part / whole, 4) if whole else 0.0
+    return {"marked": part, "listed": whole, "share": share, "limit": safety.max_marked_share}

@@ -132,7 +132,7 @@ def _share(seen: Evidence, safety: SafetyParameters, unit: str) -> _Failure | No
     part, whole = (seen.marked, seen.listed) if unit == "objects" else (seen.marked_bytes, seen.listed_bytes)
     if part <= whole * safety.max_marked_share:
         return None
-    return _unsafe(f"{part:,} of {whole:,} {unit} are marked, more than {safety.max_marked_share:.0%}")
+    return _unsafe(f"{part:,} of {whole:,} {unit} are marked, more than {100 * safety.max_marked_share:g}%")
 
 
 def _committed_data(seen: Evidence, safety: SafetyParameters) -> _Failure | None:

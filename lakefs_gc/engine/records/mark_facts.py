@@ -16,6 +16,9 @@ from lakefs_gc.storage.base import ObjectStore
 
 logger = logging.getLogger(__name__)
 
+REPORT_FILE = "lakefs-gc/report.html"
+"""The HTML report of a mark, in the folder of the mark."""
+
 
 @record
 class Amount:
@@ -140,7 +143,7 @@ def facts_key(mark_id: str) -> str:
 
 def report_key(mark_id: str) -> str:
     """Return the key of the HTML report of a mark."""
-    return f"{MarkPaths.of(mark_id).report.folder}lakefs-gc/report.html"
+    return f"{MarkPaths.of(mark_id).report.folder}{REPORT_FILE}"
 
 
 def write_facts(store: ObjectStore, facts: MarkFacts) -> None:

@@ -13,6 +13,7 @@ from lakefs_gc.errors import BackupIncompleteError
 from lakefs_gc.pipeline.assets.mark import mark
 from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import table
+from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
@@ -60,6 +61,7 @@ def backup(
     except BackupIncompleteError as error:
         error.facts["errors"] = stage.failures(output.dataframe)
         raise failure_of(error, {"errors": table(error.facts["errors"])} | metadata) from error
+    show_current_state(context, settings, marked)
     pruned = prune_backups(
         run_context.open_store(location),
         marked.mark.repository,

@@ -9,7 +9,7 @@ from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.gather_facts import gather_facts
 from lakefs_gc.engine.decide.marked_paths import marked_paths
 from lakefs_gc.engine.decide.write_mark import write_mark
-from lakefs_gc.engine.records.mark_facts import report_key, write_facts
+from lakefs_gc.engine.records.mark_facts import write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import GCRun
@@ -90,6 +90,6 @@ def mark(
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)
     return MaterializeResult(
-        metadata=mark_metadata(written, page, f"{run.store.folder_url}{report_key(written.mark_id)}", names),
+        metadata=mark_metadata(written, page, names),
         check_results=check_results(written.checks, check_numbers(evidence, run_context.safety)),
     )

@@ -4,7 +4,6 @@ from dagster import AssetExecutionContext, Config, asset
 from pydantic import Field
 
 from lakefs_gc.engine.records.approval import VIA_DAGSTER
-from lakefs_gc.engine.records.mark_facts import report_key
 from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.sweep import sweep as stage
@@ -93,9 +92,7 @@ def sweep(
         only=permit.only,
     )
     show_current_state(context, run_context.settings, marked)
-    metadata = sweep_metadata(result) | {
-        "report": report_link(marked.mark, f"{run.store.folder_url}{report_key(marked.mark.mark_id)}")
-    }
+    metadata = sweep_metadata(result) | {"report": report_link(marked.mark)}
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:

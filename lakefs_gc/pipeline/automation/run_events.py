@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -86,8 +87,9 @@ def _mark_waits(mark: Mapping[str, Any], warnings: list[AssetCheckEvaluation], c
     named = f"{common['repository']} --mark {mark['mark_id']}"
     policy = str(mark.get("sweep_policy", MANUAL))
     delay_hours = mark.get("sweep_delay_hours") or 0
-    then = f"{mark.get('next_headline', '')}. {mark.get('next_detail', '')}"
-    if not mark.get("next_headline"):  # a run of an earlier version
+    if following := _next(mark):
+        then = f"{following['text']}. {following['detail']}"
+    else:  # a run of an earlier version
         then = (
             "Its sweep waits for an approval"
             if policy == MANUAL
@@ -172,10 +174,8 @@ def _numbers(mark: Mapping[str, Any]) -> dict[str, Any]:
 def _page(mark: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page of the mark shows first: the next step, from when a sweep deletes, and the funnel."""
     facts: dict[str, Any] = {}
-    if state := mark.get("next_state"):
-        names = ("next_headline", "next_detail", "next_commands")
-        headline, detail, commands = (str(mark.get(name, "")) for name in names)
-        facts["next"] = {"state": state, "text": headline, "detail": detail, "commands": commands.splitlines()}
+    if following := _next(mark):
+        facts["next"] = following
     if ready_at := mark.get("ready_at"):
         facts["ready_at"] = datetime.fromtimestamp(ready_at, UTC).isoformat()
     steps = [name.removesuffix("_objects") for name in mark if name.endswith("_objects")]
@@ -183,6 +183,12 @@ def _page(mark: Mapping[str, Any]) -> dict[str, Any]:
         {"name": step, "objects": mark[f"{step}_objects"], "size_bytes": mark[f"{step}_bytes"]} for step in steps
     ]
     return facts
+
+
+def _next(mark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the next step as it was when the mark was made. Empty for a run of an earlier version."""
+    following: dict[str, Any] = json.loads(str(mark.get("notification") or "{}"))
+    return following
 
 
 def _checks(failed: list[AssetCheckEvaluation]) -> list[dict[str, str]]:

@@ -73,6 +73,11 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert {record.data["address"] for record in mark["sample"].records} == {"data/garbage-0", "data/garbage-1"}
     assert mark["digest"].startswith("sha256:")
     assert "sweep_approval" in mark["what_now"]
+    assert "when the mark was made" in mark["what_now"], "the overview of the asset shows it for ever"
+    # The UI does not wrap words, so the widest one makes every text as wide. The folder of the mark is one entry.
+    shown = {name: str(value) for name, value in mark.items() if name not in ("location", "digest", "notification")}
+    digest = mark["digest"]
+    assert {name for name, text in shown.items() if any(len(word) > len(digest) for word in text.split())} == set()
     assert_numbers_plot(stages["store_listing"], "dagster/row_count", "bytes", "duration_seconds")
     assert_numbers_plot(stages["candidates"], "dagster/row_count", "bytes", "expired", "expired_bytes")
     assert_numbers_plot(stages["mark"], "dagster/row_count", "bytes", "store_listing_rows", "committed_rows")
@@ -98,6 +103,8 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     (swept,) = location.sweeps_by_sensor()
     assert swept.success
     assert location.marks_what_now(RUN).startswith("**Swept: nothing to do**")
+    outcomes = {row.data["outcome"]: row.data["objects"] for row in location.seen_since(RUN)["outcomes"].records}
+    assert (outcomes["deleted"], outcomes["failed"]) == (str(GARBAGE), "0")
     outcome = values(materialized(swept)["sweep"])
     assert outcome["dagster/row_count"] == GARBAGE == parquet_rows(outcome["dagster/uri"])
     assert (outcome["deleted_objects"], outcome["deleted_bytes"], outcome["failed_objects"]) == (GARBAGE, 24, 0)

@@ -48,6 +48,9 @@ def test_what_was_swept_comes_back_with_its_proof(
     # Somebody who wants a backup presses "Materialize all" of the group.
     both = location.materialize(RUN, "backup", "restore")
     assert "was made in this run" in failure_of(both, "restore")["description"]
+    seen = location.seen_since(RUN)
+    assert seen["backup"].startswith("complete"), "the mark was made without one, and its page says so no more"
+    assert seen["what_now"].startswith("**Ready for approval**")
     assert location.approve(RUN).success
     assert location.run("gc_sweep", RUN).success, "the approval is not void"
     assert len(repository.objects()) == LIVE
