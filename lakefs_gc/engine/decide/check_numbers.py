@@ -44,5 +44,5 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
 
 
 def _share(part: int, whole: int, safety: SafetyParameters) -> dict[str, float]:
-    share = round(part / whole, 4) if whole else 0.0
+    share = float(f"{part / whole:.3g}") if whole else 0.0
     return {"marked": part, "listed": whole, "share": share, "limit": safety.max_marked_share}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import Protections, SafetyParameters
+from lakefs_gc.engine.decide.check_numbers import check_numbers
 from lakefs_gc.engine.decide.checks import (
     EarlierMark,
     Evidence,
@@ -102,6 +103,14 @@ def test_each_check(changes: dict[str, Any], check: str) -> None:
         assert on(replace(FINE, **changes)) == set()
     else:
         assert on(replace(FINE, **changes)) == ({check} if check else set())
+
+
+def test_a_small_share_is_not_shown_as_none() -> None:
+    safety = SAFETY.model_copy(update={"max_marked_share": 0.001})
+    seen = replace(FINE, listed=30_000, marked=100)
+    messages = [check.message for check in evaluate(seen, safety) if check.name == "share_of_objects"]
+    assert messages == ["100 of 30,000 objects are marked, more than 0.1%"]
+    assert check_numbers(seen, safety)["share_of_objects"]["share"] == 0.00333
 
 
 PROTECTED = Protections(
