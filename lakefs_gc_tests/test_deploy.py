@@ -14,14 +14,22 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 
 
 def test_the_cronjob_has_valid_settings_and_no_root() -> None:
-    config, job = yaml.safe_load_all((DEPLOY / "cronjob.yaml").read_text("utf-8"))
+    config, volume, job = yaml.safe_load_all((DEPLOY / "cronjob.yaml").read_text("utf-8"))
     settings = settings_from(tomllib.loads(config["data"]["lakefs-gc.toml"]), "cronjob.yaml")
     assert settings.backup.required_before_sweep
     assert settings.spark["spark.master"] == "local[*]"
     assert job["spec"]["concurrencyPolicy"] == "Forbid"
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"]
-    assert "mark" in pod["containers"][0]["args"]
+    [container] = pod["containers"]
+    assert "mark" in container["args"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    # Whatever a run writes is on a volume: the image has no S3 client for Spark.
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    work = volumes[mounts[settings.work_url.removeprefix("file://")]]
+    assert work["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
+    assert "emptyDir" in volumes[mounts[settings.spark["spark.local.dir"]]]
 
 
 def test_the_chart_allows_one_run_of_a_repository() -> None:
@@ -31,6 +39,17 @@ def test_the_chart_allows_one_run_of_a_repository() -> None:
     assert limit == {"key": REPOSITORY_TAG, "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
     assert daemon["runMonitoring"]["enabled"]
     assert values["telemetry"]["enabled"] is False
+
+
+def test_the_chart_mounts_what_the_settings_name() -> None:
+    config, volume, _ = yaml.safe_load_all((DEPLOY / "cronjob.yaml").read_text("utf-8"))
+    settings = settings_from(tomllib.loads(config["data"]["lakefs-gc.toml"]), "cronjob.yaml")
+    values = yaml.safe_load((DEPLOY / "dagster-values.yaml").read_text("utf-8"))
+    [deployment] = values["dagster-user-deployments"]["deployments"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in deployment["volumeMounts"]}
+    volumes = {each["name"]: each for each in deployment["volumes"]}
+    work = volumes[mounts[settings.work_url.removeprefix("file://")]]
+    assert work["persistentVolumeClaim"]["claimName"] == volume["metadata"]["name"]
 
 
 def test_the_image_has_no_root_and_no_dagster_home() -> None:
