@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -30,6 +32,7 @@ def mark(mark_id: str, day: int, state: str, **facts: Any) -> dict[str, Any]:
     }
 
 
+ROOT = Path(__file__).parents[2]
 DAY_SECONDS = 86_400.0
 MARCH_SECONDS = 1_772_323_200.0  # 1 March 2026, UTC
 DAMAGED = {"mark_id": "m4", "created_at": "", "state": "unreadable: the manifest is damaged"}
@@ -80,6 +83,31 @@ def test_the_file_has_the_records_of_each_repository(tmp_path: Path) -> None:
         ("swept_bytes", "deleted", "lake"): 50,
         ("swept_bytes", "failed", "lake"): 7,
     }
+
+
+def exported() -> dict[str, set[str]]:
+    """Return the names of all metrics, with the labels of each."""
+    samples = [sample for family in metrics_of([LAKE]).collect() for sample in family.samples]
+    return {sample.name: set(sample.labels) for sample in samples}
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_exist() -> None:
+    metrics = exported()
+    dashboard = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text("utf-8"))
+    variable = next(each for each in dashboard["templating"]["list"] if each["type"] == "query")
+    [(metric, label)] = re.findall(r"^label_values\((\w+), (\w+)\)$", variable["query"])
+    assert label in metrics[metric]
+    queries = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(queries) >= len(dashboard["panels"])
+    for query in queries:
+        [metric] = re.findall(r"lakefs_gc_\w+", query["expr"])
+        labels = re.findall(r"(\w+)=~?\"", query["expr"]) + re.findall(r"{{(\w+)}}", query["legendFormat"])
+        assert set(labels) <= metrics[metric], query["expr"]
+
+
+def test_the_guide_names_all_metrics_and_no_others() -> None:
+    page = (ROOT / "docs" / "guides" / "schedule-and-sensors.md").read_text("utf-8")
+    assert set(re.findall(r"lakefs_gc_\w+", page)) == {*exported()}
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
