@@ -77,26 +77,28 @@ def by_threads(shape: KeyShape, latency_ms: float, requests_per_second: float = 
 
 
 def by_spark(shape: KeyShape, latency_ms: float, *, through_jvm: bool) -> dict[str, Figure]:
-    """Run the stage in Spark, from the first request to the last file."""
-    with (
-        SimulatedStore(shape, latency_ms=latency_ms) as simulated,
-        simulated.environment(),
-        TemporaryDirectory() as folder,
-    ):
-        cores = os.cpu_count() or 1
-        spark = start_spark({"spark.master": f"local[{cores}]"})
-        spark.range(cores, numPartitions=cores).mapInArrow(lambda batches: batches, "id long").count()  # warm
+    with SimulatedStore(shape, latency_ms=latency_ms) as simulated, simulated.environment():
         before = simulated.stats()
-        with watched() as usage:
-            if through_jvm:
-                keys = _through_jvm(spark, simulated.location, folder, cores)
-            else:
-                place = PartsFolder(StoreLocation(f"file://{folder}"), "data/")
-                written = list_in_rounds(StartedSpark(spark, cores), simulated.location, place, _LIMITS)
-                keys = sum(row["rows"] for row in written)
-        after = simulated.stats()
-        spark.stop()
-        return figures(keys, usage, before, after)
+        keys, usage = listed_in_spark(simulated.location, through_jvm=through_jvm)
+        return figures(keys, usage, before, simulated.stats())
+
+
+def listed_in_spark(store: StoreLocation, *, through_jvm: bool = False) -> tuple[int, Usage]:
+    """Run the stage in a Spark that runs already, from the first request to the last file. Return the number of keys.
+
+    ``through_jvm``: in its earlier form.
+    """
+    cores = os.cpu_count() or 1
+    spark = start_spark({"spark.master": f"local[{cores}]"})
+    spark.range(cores, numPartitions=cores).mapInArrow(lambda batches: batches, "id long").count()  # warm
+    with TemporaryDirectory() as folder, watched() as usage:
+        if through_jvm:
+            keys = _through_jvm(spark, store, folder, cores)
+        else:
+            place = PartsFolder(StoreLocation(f"file://{folder}"), "data/")
+            keys = sum(row["rows"] for row in list_in_rounds(StartedSpark(spark, cores), store, place, _LIMITS))
+    spark.stop()
+    return keys, usage
 
 
 def _through_jvm(spark: SparkSession, store: StoreLocation, folder: str, cores: int) -> int:

@@ -1,9 +1,9 @@
 """Listing and sweeping in Azure's and Google's store, compared with their official SDKs, one page or key at a time.
 
 The stores are simulated, with a latency (see ``simulated_protocols``), and take processor time of the same machine.
-The SDKs do what a script does that lists a container and deletes each key. Ours lists by ranges in threads of one
-process, as each task of a run does, and sweeps as a run does: with a record of each intent and outcome, a look whether
-each object is unchanged, and Spark.
+The SDKs do what a script does that lists a container and deletes each key. Ours lists by ranges: in threads of one
+process, as each task of a run does, and as the stage of a run in Spark, which writes Parquet. Ours sweeps as a run
+does: with a record of each intent and outcome, a look whether each object is unchanged, and Spark.
 
 Towards an emulator, and so here, ours does not cut ranges of Google's store and looks each key up by itself: emulators
 do not list in order (``GCSStore.lists_by_page``). With Google's store itself it does less.
@@ -18,6 +18,7 @@ from lakefs_gc.storage.listing.key_ranges import KeyRange
 from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, Usage, in_fresh_process, watched
+from lakefs_gc_tests.benchmarks.listing import listed_in_spark
 from lakefs_gc_tests.benchmarks.sdk_clients import NAMES, client_of
 from lakefs_gc_tests.benchmarks.simulated_keys import KeyShape, SimulatedKeys
 from lakefs_gc_tests.benchmarks.simulated_store import SimulatedStore
@@ -64,6 +65,15 @@ def listed_by_us(protocol: str, objects: int, latency_ms: float) -> dict[str, Fi
         return _figures(keys, usage, simulated)
 
 
+def listed_by_stage(protocol: str, objects: int, latency_ms: float) -> dict[str, Figure]:
+    with (
+        SimulatedStore(_shape(objects), latency_ms=latency_ms, protocol=protocol) as simulated,
+        simulated.environment(),
+    ):
+        keys, usage = listed_in_spark(simulated.location)
+        return _figures(keys, usage, simulated)
+
+
 def swept_by_sdk(protocol: str, objects: int, latency_ms: float) -> dict[str, Figure]:
     with (
         SimulatedStore(_shape(objects), latency_ms=latency_ms, protocol=protocol) as simulated,
@@ -91,6 +101,7 @@ def measure(options: Options) -> Iterator[Case]:
         cases = {
             f"{name} lists": partial(listed_by_sdk, protocol, by_sdk, latency_ms),
             f"{vendor}: ours lists": partial(listed_by_us, protocol, by_us, latency_ms),
+            f"{vendor}: ours lists in Spark": partial(listed_by_stage, protocol, by_us, latency_ms),
             f"{name} deletes": partial(swept_by_sdk, protocol, deletes_of_sdk, latency_ms),
             f"{vendor}: ours sweeps": partial(swept_by_us, protocol, deletes, latency_ms),
         }
