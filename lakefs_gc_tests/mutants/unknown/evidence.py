@@ -43,7 +43,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a mark that was rewritten is read completely",
         "engine/sweep/second_look.py",
         "not workspace.has_made(run_key, mark.mark_id, mark.digest)",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "rewritten",
     ),
     never(
@@ -198,7 +198,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "read_by != (__version__, ADDRESS_READING) or any(",
         "any(",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "another_version",
     ),
     Mutant(
@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/run.py",
         "if (ServerIdentity.of(server, repository), namespace) != (run.server, run.namespace):",
         "if False:",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "another_server",
     ),
     Mutant(

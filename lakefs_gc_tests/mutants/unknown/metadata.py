@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/active_ranges.py",
         '"full_outer"',
         '"left"',
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "lost_since",
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a sweep with more commits than the limit needs an override",
         "engine/sweep/second_look.py",
         'ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked',
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "grew",
     ),
     Mutant(
@@ -154,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "*unseen_objects, ",
         "",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "did_not_show",
     ),
     Mutant(

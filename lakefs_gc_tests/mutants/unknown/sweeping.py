@@ -245,7 +245,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "        refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)\n",
         "",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "created_in_the_namespace",
     ),
     never(
@@ -387,7 +387,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/preconditions.py",
         '(*run.server_folders, *mark.run.get("server_folders", ()))',
         "run.server_folders",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "known_at_the_sweep",
     ),
     Mutant(
@@ -396,7 +396,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "        if mark.is_ours:\n",
         "        if False:\n",
-        "engine/sweep/test_second_look.py",
+        "engine/sweep/test_second_look_reads.py",
         "accepts_nothing",
     ),
 )
