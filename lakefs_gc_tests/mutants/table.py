@@ -185,7 +185,7 @@ _RULES_1_TO_11 = (
         "engine/decide/unmatched.py",
         ", (uncommitted, no_size), (foreign_references, no_size))",
         ", (uncommitted, no_size))",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "imported",
     ),
     Mutant(

@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the check of other repositories is unknown if it is switched off",
         "engine/decide/evidence.py",
         'facts["switched_off"]',
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "switched_off",
     ),
     never(
@@ -35,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a sweep rejects an unknown other repository that is not accepted",
         "engine/collect/references/other_repositories.py",
         "accepted is not None and (not accepted.others_unread or accepted.unreadable)",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "switched_off",
     ),
     never(
@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a repository that has lost a range is unknown",
         "engine/collect/references/foreign_references.py",
         'results.manifest.facts["lost"]',
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "lost_a_range",
     ),
     Mutant(
@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/active_ranges.py",
         "(name for name in names if METADATA_ID.fullmatch(name))",
         "(name for name in names)",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "does_not_prove_that_a_repository",
     ),
     Mutant(
@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/foreign_references.py",
         "                named.pop(file, None)",
         "                named = {key: name for key, name in named.items() if key[1] != file[1]}",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "lost_a_range",
     ),
     Mutant(
@@ -216,7 +216,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "(not accepted.others_unread or accepted.unreadable)",
         "not accepted.others_unread",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "not_one_for_all",
     ),
     Mutant(
@@ -234,7 +234,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/other_repositories.py",
         "chain(server.branch_heads(repository), server.tags(repository))",
         "chain(server.branch_heads(repository))",
-        "engine/collect/references/test_foreign_references.py",
+        "engine/collect/references/test_other_repositories.py",
         "only_a_tag",
     ),
     Mutant(

@@ -1,0 +1,395 @@
+"""Which other repositories can be read, and what becomes of those that cannot (rules 5 and 12)."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references import foreign_references as foreign
+from lakefs_gc.engine.collect.references import other_repositories
+from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown, OtherRepositories
+from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
+from lakefs_gc.engine.records.check import Answer, Check
+from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.run import RunContext
+from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
+from lakefs_gc.formats.ranges import read_metarange
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc_tests.support.faulty_s3 import error
+from lakefs_gc_tests.support.faulty_store import LevelledS3
+from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
+from lakefs_gc_tests.support.moved_repositories import elsewhere, elsewhere_at_work
+
+
+def check_of(mark: Mark) -> Check:
+    [check] = [check for check in mark.checks if check.name == OTHERS]
+    return check
+
+
+def test_a_repository_that_cannot_be_read_is_reported(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    for name in ("gone", "elsewhere", "unknown-store", "fine"):
+        lake.repository(name)
+    places = {"gone": "local://nowhere", "elsewhere": "mem://x", "unknown-store": "oss://bucket/x"}
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    collector.collect()
+    facts = collector.manifest("foreign_references").facts
+    assert facts["checked"] == 1
+    assert facts["unreadable"].keys() == places.keys()
+    assert "nowhere" in facts["unreadable"]["gone"]
+    assert "unknown kind of URL" in facts["unreadable"]["unknown-store"]
+
+
+@pytest.mark.parametrize("left_there", ["", "retention/gc/rules/config.json"])
+def test_an_empty_folder_does_not_prove_that_a_repository_is_empty(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, left_there: str
+) -> None:
+    lake.repository("empty")
+    not_mounted = lake.repository("other")
+    not_mounted.put("x")
+    not_mounted.commit()
+    mount_point = lake.folder / "objects" / "mount-point"
+    mount_point.mkdir()
+    if left_there:
+        file = mount_point / "_lakefs" / left_there
+        file.parent.mkdir(parents=True)
+        file.touch()
+    lake.repository("empty-elsewhere")
+    places = dict.fromkeys(("empty-elsewhere", "other"), "local://mount-point")
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    collector.materialize("store_listing", "foreign_references")
+    facts = collector.manifest("foreign_references").facts
+    assert facts["checked"] == 1, "empty"
+    assert facts["unreadable"].keys() == {"empty-elsewhere", "other"}
+    assert "mount-point/_lakefs/ lacks" in facts["unreadable"]["other"]
+    assert "not the file that lakeFS writes" in facts["unreadable"]["empty-elsewhere"]
+
+
+def test_an_old_copy_of_the_folder_is_noticed(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The mount of another repository shows a copy that was made before our object was imported there."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    copy = lake.folder / "copy"
+    shutil.copytree(other.folder, copy)
+    mounts = {**lake.settings.mounts, other.namespace: f"{copy.as_uri()}/"}
+    mounted = lake.settings.model_copy(update={"mounts": mounts})
+    before = Collector(spark, repository, settings=mounted)
+    before.materialize("store_listing", "foreign_references")
+    assert before.manifest("foreign_references").facts["unreadable"] == {}, "the copy has all content"
+    other.stage("imported", repository.namespace + shared, size_bytes=6)
+    imported = other.commit()
+
+    def check_reason(reason: str) -> None:
+        collector = Collector(spark, repository, settings=mounted)
+        mark = collector.collect_and_mark()
+        assert reason in collector.manifest("foreign_references").facts["unreadable"]["other"]
+        assert OTHERS in [check.name for check in mark.checks if check.blocks_sweep]
+
+    check_reason("the content of main in other (1 of 1 such files are missing)")
+    other.revert(imported)  # now the copy has the content of main again, but not of its history
+    check_reason(f"the content of its commit {imported}")
+
+
+def test_a_mounted_repository_with_too_many_commits_is_unknown(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    other = lake.repository("other")
+    for path in ("x", "y"):
+        other.put(path)
+        other.commit()
+    collector = Collector(spark, repository, safety=SafetyParameters(max_commits=1))
+    collector.materialize("store_listing", "foreign_references")
+    assert "more commits than" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+
+
+def test_workers_that_see_an_old_copy_are_noticed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver sees the folder of another repository as it is, and what lists its files a copy of before."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    copy, link = lake.folder / "copy", lake.folder / "link"
+    shutil.copytree(other.folder, copy)
+    other.stage("imported", repository.namespace + shared, size_bytes=6)
+    other.commit()
+    real_probe = other_repositories.probe
+    link.symlink_to(other.folder)
+
+    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+        others = real_probe(context, own_name, accepted)
+        link.unlink()
+        link.symlink_to(copy)
+        return others
+
+    # So that a file that both have is the one that each list must have.
+    monkeypatch.setattr(
+        other_repositories, "some_metadata", lambda _: min(f.name for f in (copy / "_lakefs").iterdir())
+    )
+    monkeypatch.setattr(foreign, "probe", probe)
+    mounts = {**lake.settings.mounts, other.namespace: f"{link.as_uri()}/"}
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
+    collector.materialize("store_listing", "foreign_references")
+    assert "the content of its commit" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+
+
+def test_a_mounted_repository_whose_branches_cannot_be_read_is_unreadable(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    proxy.fail("/repositories/other/branches", refusal(403))
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(spark, repository, server=server)
+    collector.materialize("store_listing", "foreign_references")
+    assert "whether its folder has all content" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+
+
+def test_content_that_only_a_tag_has_is_content(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The mount of another repository shows it as it was created. Its branch was deleted, and a tag has its commit."""
+    shared = repository.put_stray("data/slice/shared", b"shared")
+    other = lake.repository("other")
+    other.branch("release-work")
+    other.stage("imported", repository.namespace + shared, branch="release-work", size_bytes=6)
+    other.tag("v1", other.commit(branch="release-work"))
+    other.delete_branch("release-work")
+    mount_point = lake.folder / "mount-point"
+    (mount_point / "_lakefs").mkdir(parents=True)
+    (mount_point / "_lakefs" / "dummy").touch()
+    mounts = {**lake.settings.mounts, other.namespace: f"{mount_point.as_uri()}/"}
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
+    mark = collector.collect_and_mark()
+    assert collector.manifest("foreign_references").facts["unreadable"].keys() == {"other"}
+    assert "other_repositories_were_read" in [check.name for check in mark.checks if check.blocks_sweep]
+
+
+def test_a_repository_that_executors_do_not_see_fails_the_run(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor without the mount of a folder lists an empty one, which proves nothing."""
+    imported = repository.put_stray("data/s/imported")
+    other = lake.repository("other")
+    other.stage("linked", f"{repository.namespace}{imported}")
+    other.commit()
+    real_probe, away = other_repositories.probe, lake.folder / "away"
+
+    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+        others = real_probe(context, own_name, accepted)
+        shutil.move(other.folder / "_lakefs", away)
+        return others
+
+    with monkeypatch.context() as patch:
+        patch.setattr(foreign, "probe", probe)
+        collector = Collector(spark, repository)
+        with pytest.raises(OtherRepositoryError, match=r"Repository other may reference .* lists 0 files"):
+            collector.collect()
+    shutil.move(away, other.folder / "_lakefs")
+    assert Collector(spark, repository).collect_and_mark().candidates == 0
+
+
+def test_a_damaged_range_of_another_repository_fails_the_run(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    other = lake.repository("other")
+    other.put("x")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    file = other.metadata_file(range_id)
+    other.store.put(file, other.store.read(file)[:-1])
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    with pytest.raises(OtherRepositoryError, match=f"Repository other .*lake/objects/other/{file}") as refused:
+        collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
+
+
+@pytest.mark.parametrize("created", ["before the mark", "after the mark"])
+def test_objects_imported_by_a_repository_that_became_unreadable_are_not_deleted(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, created: str
+) -> None:
+    imported, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "garbage"))
+    other = lake.repository("other") if created == "before the mark" else None
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert not mark.unreadable
+    other = other or lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    away = other.folder.rename(other.folder.with_name("not-mounted"))
+    with pytest.raises(
+        SafetyError, match="Repository other cannot be read, and the approval of this mark does not accept that"
+    ) as refused:
+        collector.sweep(mark)
+    assert "mark again" in refused.value.remedy
+    assert repository.objects() >= {imported, garbage}
+    away.rename(other.folder)
+    assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}
+    assert imported in repository.objects()
+
+
+def test_an_unavailable_store_fails_the_run_but_an_accepted_one_does_not_fail_the_sweep(
+    spark: SparkSession,
+    lake: Lake,
+    repository: LakeRepository,
+    proxy: LakeFSProxy,
+    levelled_s3: LevelledS3,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An unavailable store fails the run and is not a failed check. A repository that a mark accepts is not needed."""
+    monkeypatch.setattr(RetryPolicy, "pause_seconds", lambda policy, failures: 0.0)
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    places = {"other": "s3://bucket/other"}
+    collector = Collector(spark, repository, server=elsewhere(lake, proxy, places))
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector.collect(until="committed")
+    with pytest.raises(
+        StoreUnavailableError, match="Repository other may reference objects of this namespace"
+    ) as refused:
+        collector.materialize("foreign_references")
+    assert "safety.repositories_not_read" in refused.value.remedy
+    levelled_s3.faults[:] = [lambda request: error(403, "AccessDenied")]
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    assert collector.read_mark(mark.mark_id) == mark
+    unread = check_of(mark)
+    assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
+    with pytest.raises(SafetyError, match="Repository other cannot be read"):
+        collector.sweep(mark)
+    says_nothing = replace(mark, run={name: fact for name, fact in mark.run.items() if name != "unreadable"})
+    with pytest.raises(SafetyError, match="Repository other cannot be read"):
+        collector.sweep(says_nothing, overrides=[OTHERS])
+    levelled_s3.faults[:] = [lambda request: error(503, "ServiceUnavailable")]
+    lake.repository("newer")
+    places["newer"] = "s3://bucket/newer"
+    with pytest.raises(SafetyError, match="Repository newer cannot be read"):
+        collector.sweep(mark, overrides=[OTHERS])
+    del places["newer"]
+    assert counts(collector.sweep(mark, overrides=[OTHERS])) == {"deleted": 1}
+
+
+def test_a_repository_that_the_settings_exempt_is_not_read(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, levelled_s3: LevelledS3
+) -> None:
+    """A store that never answers fails no run once its repository is exempt, but every mark has a failed check."""
+    repository.put_stray("data/s/garbage")
+    lake.repository("other")
+    levelled_s3.faults.append(lambda request: error(503, "ServiceUnavailable"))
+    collector = Collector(
+        spark,
+        repository,
+        server=elsewhere(lake, proxy, {"other": "s3://bucket/other"}),
+        safety=SafetyParameters(repositories_not_read=("other",)),
+    )
+    mark = collector.collect_and_mark()
+    assert (sorted(mark.unreadable), sorted(mark.not_asked)) == ([], ["other"])
+    exempt = check_of(mark)
+    assert (exempt.answer, exempt.blocks_sweep) == (Answer.UNKNOWN, False)
+    not_named_then = replace(mark, run=mark.run | {"not_asked": []})
+    with pytest.raises(SafetyError, match="names it now, but did not for the mark"):
+        collector.sweep(not_named_then)
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+    assert levelled_s3.requests == [], "it is not asked at all"
+
+
+def test_a_check_that_was_switched_off_is_unknown(spark: SparkSession, lake: Lake, repository: LakeRepository) -> None:
+    """The other repository imports a marked object. It is not read, so the mark is not swept without an override."""
+    imported = repository.put_stray("data/s/imported")
+    off = SafetyParameters(check_foreign_references=False)
+    collector = Collector(spark, repository, safety=off)
+    mark = collector.collect_and_mark()
+    unread = check_of(mark)
+    assert (unread.answer, unread.blocks_sweep) == (Answer.UNKNOWN, True)
+    assert "safety.check_foreign_references is off" in unread.message
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
+        collector.sweep(mark)
+    # Switched off only for the sweep, after a mark for which the other repositories were read.
+    looked = Collector(spark, repository)
+    read_for = looked.collect_and_mark()
+    other = lake.repository("other")
+    other.stage("x", f"local://lake/{imported}")
+    other.commit()
+    looked.safety = off
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
+        looked.sweep(read_for)
+    assert imported in repository.objects()
+
+
+def test_an_override_for_one_repository_is_not_one_for_all(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """A person accepts that one repository cannot be read. Then none is read, and another one refers to an object."""
+    key = repository.put_stray("data/slice/two", b"54321")
+    unread, importer = lake.repository("unread"), lake.repository("importer")
+    for other in (unread, importer):
+        other.put("q")
+        other.commit()
+    (unread.folder / "_lakefs").rename(unread.folder / "_away")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    importer.stage("p", repository.namespace + key, size_bytes=5)
+    importer.commit()
+    collector.safety = SafetyParameters(check_foreign_references=False)
+    with pytest.raises(SafetyError, match=r"safety\.check_foreign_references is false"):
+        collector.sweep(mark, overrides=["other_repositories_were_read"])
+    assert key in repository.objects()
+    collector.safety = SafetyParameters()
+    collector.sweep(mark, overrides=["other_repositories_were_read"])
+    assert key in repository.objects()
+
+
+def test_a_namespace_that_lost_its_files_is_not_empty(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """A commit that the server does not find does not prove that the repository is gone."""
+    repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    other.put("a")
+    other.commit()
+    shutil.rmtree(other.folder / "_lakefs")
+    proxy.spoil.append(lambda asked, real: refusal(404) if "/repositories/other/commits/" in asked.path else None)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    mark = Collector(spark, repository, server=server).collect_and_mark()
+    assert mark.unreadable == {"other"}
+
+
+def test_a_repository_that_lost_a_range_is_unreadable(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """Objects of its other ranges are kept. Those of the missing range are unknown, until a person accepts that."""
+    imported, maybe, garbage = (repository.put_stray(f"data/s/{name}") for name in ("imported", "maybe", "garbage"))
+    other, whole = lake.repository("other"), lake.repository("whole")
+    for place, key in ((whole, maybe), (other, imported)):
+        place.stage("first", f"{repository.namespace}{key}")
+        place.commit()
+    other.stage("first", f"{repository.namespace}{maybe}")
+    metarange = other.metadata_file(other.metarange_of(other.commit()))
+    [range_id] = read_metarange(other.store.read(metarange), metarange).column("range_id").to_pylist()
+    # Ranges are named by their content, so the same range in another repository proves nothing.
+    whole.store.put(whole.metadata_file(range_id), other.store.read(other.metadata_file(range_id)))
+    other.store.delete_many([other.metadata_file(range_id)])
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    assert mark.unreadable == {"other"}
+    reason = collector.manifest("foreign_references").facts["unreadable"]["other"]
+    assert f"objects/other/_lakefs/{range_id} does not exist" in reason
+    assert "1 ranges are missing" in reason
+    assert (check_of(mark).answer, check_of(mark).blocks_sweep) == (Answer.UNKNOWN, True)
+    assert collector.addresses("foreign_references") == {imported, maybe}
+    with pytest.raises(
+        SafetyError, match="Repository other cannot be read, and the approval of this mark does not accept that"
+    ):
+        Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark)
+    Collector(spark, repository, settings=elsewhere_at_work(lake)).sweep(mark, overrides=[OTHERS])
+    assert repository.objects() & {imported, maybe, garbage} == {imported, maybe}
