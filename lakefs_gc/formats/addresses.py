@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from types import MappingProxyType
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.entry import AddressType
 
-ADDRESS_READING = "3"
+ADDRESS_READING = "4"
 """Raised with each change of which objects an address may name: ranges that were read otherwise are read again."""
 ADDRESSES_READ_AS = "address_reading"
 """The name of ``ADDRESS_READING`` among the versions that a mark records."""
@@ -197,15 +197,15 @@ def entries_below(
     folders: tuple[str, ...],
     *,
     full_only: bool = False,
-    elsewhere: Mapping[str, str] = MappingProxyType({}),
+    elsewhere: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> pa.RecordBatch:
     """Return the rows with an address in one of ``folders`` (``spellings``), with ``address`` relative to it.
 
     ``batch`` has ``address: string``, ``address_type: int8`` and any other columns. lakeFS reads a full address as a
-    URL, and uses the key that it decodes to; other programs use the key as written. A row is therefore returned once
-    for each key that it may mean (``other_readings``). ``full_only`` is for the entries of another repository, with
-    relative addresses in that repository's namespace. ``elsewhere`` maps full addresses with other prefixes that lead
-    into the namespace to their keys (``KnownFolders.keys_elsewhere``).
+    URL, and uses the key that it decodes to; other programs use the key as written; and one of ``folders`` may be in
+    another. A row is therefore returned once for each key that it may mean. ``full_only`` is for the entries of another
+    repository, with relative addresses in that repository's namespace. ``elsewhere`` maps other addresses that lead
+    into the namespace to their keys (``KnownFolders.entries``).
     """
     addresses, types = batch.column("address"), batch.column("address_type")
     if pc.all(pc.equal(types, AddressType.RELATIVE), min_count=0).as_py():  # the usual case, at almost no cost
@@ -217,10 +217,18 @@ def entries_below(
     below = pa.nulls(batch.num_rows, pa.string()) if full_only else pc.if_else(is_full, None, addresses)
     if pc.any(pc.and_(is_full, _may_be_of_other_origin(addresses))).as_py():
         addresses = pa.array([_as_read(address) for address in addresses.to_pylist()], pa.string())
+    rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
+    is_named = pa.repeat(False, batch.num_rows)
     for folder in folders:
         is_below = pc.and_(is_full, pc.starts_with(addresses, folder))
-        below = pc.if_else(is_below, pc.utf8_slice_codeunits(addresses, start=len(folder)), below)
-    rows, keys = _read_otherwise(addresses, pc.and_(is_full, _may_be_read_otherwise(addresses)), folders)
+        key = pc.utf8_slice_codeunits(addresses, start=len(folder))
+        again = pc.and_(is_below, is_named)
+        if pc.any(again, min_count=0).as_py():
+            again = pc.and_(again, are_candidate_addresses(key))
+            rows += pc.indices_nonzero(again).to_pylist()
+            keys += key.filter(again).to_pylist()
+        below = pc.if_else(pc.and_not(is_below, is_named), key, below)
+        is_named = pc.or_(is_named, is_below)
     if not full_only:
         tidied = _tidied(addresses, pc.and_not(_may_be_untidy(addresses), is_full), folders[0])
         rows += tidied.keys()
@@ -231,8 +239,9 @@ def entries_below(
         is_untidy = pc.match_substring_regex(below, _UNTIDY_KEY.pattern.replace(r"\Z", r"\z"))
         below = pc.if_else(pc.fill_null(is_untidy, False), None, below)
     for row in pc.indices_nonzero(pc.is_in(batch.column("address"), pa.array([*elsewhere], pa.string()))).to_pylist():
-        rows.append(row)
-        keys.append(elsewhere[batch.column("address")[row].as_py()])
+        found = elsewhere[batch.column("address")[row].as_py()]
+        rows += [row] * len(found)
+        keys += found
     inside = _with_addresses(batch, below).filter(pc.is_valid(below))
     if not keys:
         return inside
@@ -330,17 +339,14 @@ def local_addresses_elsewhere(batch: pa.RecordBatch, folders: tuple[str, ...]) -
 def _leads_below(url: str, folders: tuple[str, ...]) -> bool:
     tidy = _with_small_scheme(url)
     if _UNTIDY_PATH.search(tidy.removeprefix(LOCAL_SCHEME + "/")):
-        return any(key_below(reading, folders) is not None for reading in other_readings(url))
+        return any(keys_below(reading, folders) for reading in other_readings(url))
     return tidy.startswith(folders)
 
 
-def key_below(reading: str, folders: tuple[str, ...]) -> str | None:
-    """Return the key of a reading below ``folders``, or None if it is not a file in one of them."""
-    for folder in folders:
-        key = reading.removeprefix(folder)
-        if reading.startswith(folder) and not (is_local(folder) and _UNTIDY_KEY.search(key)):
-            return key
-    return None
+def keys_below(reading: str, folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the key of a reading in each of ``folders`` in which it names a file. One folder may be in another."""
+    keys = ((folder, reading.removeprefix(folder)) for folder in folders if reading.startswith(folder))
+    return tuple(key for folder, key in keys if not (is_local(folder) and _UNTIDY_KEY.search(key)))
 
 
 def _with_addresses(batch: pa.RecordBatch, addresses: pa.StringArray) -> pa.RecordBatch:
@@ -358,8 +364,7 @@ def _read_otherwise(
         (row, key)
         for row in pc.indices_nonzero(pc.fill_null(pc.and_(escaped, near), False)).to_pylist()
         for reading in other_readings(addresses[row].as_py())
-        for folder in folders
-        if (key := key_below(reading, (folder,))) is not None
+        for key in keys_below(reading, folders)
     ]
     return [row for row, _ in others], [key for _, key in others]
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +26,7 @@ from lakefs_gc.formats.addresses import (
     is_candidate_address,
     is_local,
     key_as_path,
-    key_below,
+    keys_below,
     leaving_addresses,
     local_addresses_elsewhere,
     normalize_namespace,
@@ -99,6 +101,11 @@ def _readings(folder: str) -> list[str]:
     return list(map(normalize_namespace, (folder, *other_readings(folder))))
 
 
+def folders_of(namespace: str, store_url: str) -> tuple[str, ...]:
+    """Return the folders in which the relative addresses of a repository are: its namespace, and where it is read."""
+    return tuple(dict.fromkeys((normalize_namespace(store_url), *_readings(namespace))))
+
+
 def folder_mounts(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Return the mounts that map a folder of the server's disk, not a namespace, to a folder of this machine."""
     mounts = ((prefix, url) for prefix, url in settings.mounts.items() if prefix.startswith(LOCAL_SCHEME + "/"))
@@ -149,8 +156,8 @@ class KnownFolders:
 
         Whether a store decodes an address or reads it as a path is not known: each reading counts.
         """
-        keys = (key_below(reading, self.folders) for reading in (url, *other_readings(url)))
-        if below := tuple(dict.fromkeys(key for key in keys if key is not None)):
+        keys = (keys_below(reading, self.folders) for reading in (url, *other_readings(url)))
+        if below := tuple(dict.fromkeys(chain.from_iterable(keys))):
             return below
         key = self.key_or_outside(url)
         return () if key is None else (key,)
@@ -165,12 +172,12 @@ class KnownFolders:
         """
         readings = [url, *other_readings(url)]
         for reading in readings:
-            if (key := key_below(reading, self.folders)) is not None:
-                return key
+            if keys := keys_below(reading, self.folders):
+                return keys[0]
         if not (is_local(self.namespace) and is_local(url)):
             return None
-        keys = [key for reading in readings for key in _keys_by_tail(reading)]
-        alike = sorted(open_store(self.store).stat_many(list(dict.fromkeys(keys))))
+        tails = [key for reading in readings for key in _keys_by_tail(reading)]
+        alike = sorted(open_store(self.store).stat_many(list(dict.fromkeys(tails))))
         if not alike and not _may_be_of_a_slice(readings):
             # A link with a name of its own may still lead to an object of the namespace.
             paths = filter(None, map(self._path_here, readings))
@@ -185,19 +192,21 @@ class KnownFolders:
             'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}. Then start a new run',
         )
 
-    def entries(self, batch: pa.RecordBatch, *, other_store: str = "") -> pa.RecordBatch:
+    def entries(self, batch: pa.RecordBatch, *, of_other: Collection[str] = ()) -> pa.RecordBatch:
         """Return the rows of a batch of entries with an address in the namespace (``entries_below``).
 
-        ``other_store`` is the URL of the store of the repository that the entries are of, if it is another one.
+        ``of_other``: the folders of the repository that the entries are of, if it is another one (``folders_of``).
         Raises ``NamespaceError`` as ``key_or_outside`` does.
         """
         urls = local_addresses_elsewhere(batch, self.folders)
-        elsewhere = {url: key for url in urls if (key := self.key_or_outside(url)) is not None}
-        if other_store:
-            own = self.store.folder_url
-            leading_here = ((address, key_as_path(address, other_store, own)) for address in leaving_addresses(batch))
-            elsewhere |= {address: key for address, key in leading_here if key is not None}
-        return entries_below(batch, self.folders, full_only=bool(other_store), elsewhere=elsewhere)
+        elsewhere = {url: {key} for url in urls if (key := self.key_or_outside(url)) is not None}
+        if of_other:
+            for address in leaving_addresses(batch):
+                # The server resolves it from one namespace to the other, and a mount may lead to either of them.
+                bases = ((base, own) for base in of_other for own in (self.store.folder_url, *self.folders))
+                keys = {key_as_path(address, base, own) for base, own in bases}
+                elsewhere[address] = {key for key in keys if key is not None}
+        return entries_below(batch, self.folders, full_only=bool(of_other), elsewhere=elsewhere)
 
     def _path_here(self, url: str) -> str:
         """Return the path on this machine of a full address outside the namespace. Empty if that is unknown."""

@@ -21,11 +21,13 @@ from lakefs_gc.formats.addresses import (
     is_candidate_address,
     is_whole_bucket,
     key_as_path,
+    keys_below,
     leaving_addresses,
     local_addresses_elsewhere,
     namespaces_overlap,
     normalize_namespace,
     relative_address,
+    server_spellings,
     spellings,
 )
 from lakefs_gc.formats.entry import AddressType
@@ -398,8 +400,29 @@ def test_a_path_with_dots_names_one_file(address: str, keys: list[str]) -> None:
     assert entries_below(batch, folders).column("address").to_pylist() == keys
     is_elsewhere = bool(local_addresses_elsewhere(batch, folders))
     assert is_elsewhere == (not keys), "what leaves the folder is looked at by the file that is there"
-    found = entries_below(batch, folders, elsewhere={address: "data/b"} if is_elsewhere else {})
+    found = entries_below(batch, folders, elsewhere={address: {"data/b"}} if is_elsewhere else {})
     assert found.column("address").to_pylist() == (keys or ["data/b"])
+
+
+_XID = "d8qkpnu7d2p1v8s6l5j0"
+
+
+@pytest.mark.parametrize(
+    ("address", "keys"),
+    [
+        ("local:///data/data/data/s/a", ["data/s/a"]),
+        ("local:///data/data/data/data/s/a", ["data/data/s/a", "data/s/a"]),
+        ("local:///data/data/a", ["a"]),
+    ],
+)
+def test_of_two_folders_one_may_be_in_the_other(address: str, keys: list[str]) -> None:
+    """A server whose folder is ``/data`` has the namespace ``local://data``; it shows some addresses with it twice."""
+    folders = ("local://data/", *server_spellings(f"local:///data/data/data/{_XID}/{_XID}", "local://data"))
+    assert folders[1:] == ("local:///data/data/", "local:///data/data/data/")
+    for order in (folders, (folders[0], *reversed(folders[1:]))):
+        found = entries_below(batch_of([(address, FULL, None), ("data/b", RELATIVE, None)]), order)
+        assert {key for key in found.column("address").to_pylist() if is_candidate_address(key)} == {*keys, "data/b"}
+        assert {key for key in keys_below(address, order) if is_candidate_address(key)} == set(keys)
 
 
 @pytest.mark.parametrize(
@@ -449,7 +472,7 @@ def test_a_relative_address_of_another_repository_that_leads_here(address: str, 
     assert key_as_path(address, f"{root}other/", f"{root}lake/") == key
     batch = batch_of([("data/b", RELATIVE, None), (address, RELATIVE, None)])
     assert leaving_addresses(batch) == ([address] if ".." in address else [])
-    elsewhere = {address: key} if key else {}
+    elsewhere = {address: {key}} if key else {}
     found = entries_below(batch, spellings("s3://b/lake", "s3://b/lake"), full_only=True, elsewhere=elsewhere)
     assert found.column("address").to_pylist() == ([key] if key else [])
 

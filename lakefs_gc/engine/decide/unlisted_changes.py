@@ -9,16 +9,19 @@ A list that omits an object looks the same as a list of a branch that does not h
 
 Both change the row count: each change of a branch, except a delete, is one row of the list. So the changes of all
 branches are counted, with one request for each 1,000. Equal counts are strong evidence, but no proof, that nothing was
-omitted: an omitted row and a change that was reverted before the count cancel out (docs/known-limits.md). If the counts
-differ (imports are staged, or clients are writing), each changed path is looked up, and the object that the branch
-shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are looked up. If
-these are still too many, all objects of such sizes are kept unverified.
+omitted: an omitted row and a change that was reverted or committed before the count cancel out (docs/known-limits.md).
+Where a mount tells another name of the bucket, rows are omitted as a rule. So equal counts show nothing there if a
+branch has moved since the list.
+
+If the counts differ (imports are staged, or clients are writing), each changed path is looked up, and the object that
+the branch shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are
+looked up. If these are still too many, all objects of such sizes are kept unverified.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import compress, islice
 
@@ -33,6 +36,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import RepositoryNotFoundError
+from lakefs_gc.formats.addresses import is_local
 from lakefs_gc.lakefs.models import Change
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -71,11 +75,13 @@ class _Changes:
         lookups += [Lookup(self._branch, change.path.encode(), size, "") for change, size in islice(found, room)]
 
 
-def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable[str], search: TwinSearch) -> DataFrame:
+def find_omitted(
+    unreferenced: DataFrame, listed: int | None, heads: Mapping[str, str], search: TwinSearch
+) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
-    addresses has for these ``branches``; None if that is unknown.
+    addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
@@ -83,10 +89,10 @@ def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable
         wanted = filter_of(unreferenced.select("size"))
         if wanted is None:
             return nothing
-        read = map_unordered(lambda branch: _changes(branch, wanted, search), branches, _CALLS_AT_ONCE)
+        read = map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE)
         by_branch = [changes for _, changes in read]
         count = sum(changes.count for changes in by_branch)
-        if count == listed:
+        if count == listed and not _may_be_of_others(heads, search):
             return nothing
         few = count <= search.max_lookups
         lookups = [lookup for changes in by_branch for lookup in (changes.every if few else changes.alike)]
@@ -105,6 +111,16 @@ def find_omitted(unreferenced: DataFrame, listed: int | None, branches: Iterable
             return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))
         shown, unanswered = look_up(lookups, search)
         return kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
+
+
+def _may_be_of_others(heads: Mapping[str, str], search: TwinSearch) -> bool:
+    """Return whether the counted changes may be others than the listed ones: some were committed, others are omitted.
+
+    Only for a bucket that a mount gives another name: its list omits objects with that name as a rule.
+    """
+    run = search.run
+    has_names = bool(run.server_folders) and not is_local(run.namespace)
+    return has_names and dict(search.context.server.branch_heads(run.repository)) != dict(heads)
 
 
 def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:

@@ -198,6 +198,11 @@ class Mark(SealedRecord):
         return frozenset(self.run.get("unreadable", ()))
 
     @property
+    def mounted(self) -> frozenset[str]:
+        """The other repositories that a mount led to when the mark was made."""
+        return frozenset(self.run.get("mounted", ()))
+
+    @property
     def sweep_policy(self) -> str:
         """The policy that may sweep the mark without a person, as of the settings of the run (``SweepSettings``)."""
         return str(self.run.get("sweep_policy", MANUAL))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,8 +14,9 @@ from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.unlisted_changes import find_omitted
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.lakefs.models import Change
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+from lakefs_gc.lakefs.models import Change, UncommittedPage
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
+from lakefs_gc_tests.support.faulty_store import StoreInS3
 
 
 @pytest.fixture
@@ -27,6 +30,9 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
     return Collector(spark, repository)
 
 
+HEADS = {"main": "", "dev": ""}
+
+
 def found(
     spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
 ) -> dict[str, str]:
@@ -34,7 +40,7 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    return {row["address"]: row["why"] for row in find_omitted(rows, listed, ["main", "dev"], search).collect()}
+    return {row["address"]: row["why"] for row in find_omitted(rows, listed, HEADS, search).collect()}
 
 
 def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:
@@ -83,3 +89,31 @@ def test_a_list_without_rows(
     result = collector.sweep(collector.mark_objects(staged, garbage))
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert repository.read("staged") == b"12345"
+
+
+def test_as_many_rows_as_changes_of_other_objects(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
+    """The list omits what is staged by a name that only a mount tells. Meanwhile one of its rows was committed."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        own = lake.repository("own")
+        own.put("a")
+        own.commit()
+        own.branch("dev")
+        own.branch("pipeline")
+        staged, garbage = own.put_stray("data/slice/staged"), own.put_stray("data/slice/garbage")
+        name = own.namespace.replace("s3://bucket/", "s3://alias/")
+        own.stage("linked", name + staged, branch="dev", size_bytes=5)
+
+        class WhileAPipelineCommits(LakeFSClient):
+            def prepare_uncommitted(self, repository: str, token: str = "") -> UncommittedPage:
+                own.put(f"{time.time_ns()}", branch="pipeline")
+                page = super().prepare_uncommitted(repository, token)
+                own.commit(branch="pipeline")
+                return page
+
+        # As in a repository of which the sample of heads shows little.
+        safety = SafetyParameters(head_sample_objects=1)
+        settings = lake.settings.model_copy(update={"mounts": {"s3://alias/": "s3://bucket/"}, "safety": safety})
+        collector = Collector(spark, own, settings=settings, server=WhileAPipelineCommits(lake.credentials))
+        mark = collector.collect_and_mark()
+        assert collector.manifest("uncommitted").facts["listed"] == 1
+        assert marked(own, mark) == {garbage}

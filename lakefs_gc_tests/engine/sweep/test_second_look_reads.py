@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +31,7 @@ from lakefs_gc.errors import (
 )
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -333,6 +335,43 @@ def test_a_name_of_the_bucket_that_was_known_at_the_mark_is_known_at_the_sweep(
         referenced = look(spark.createDataFrame([(shared, 5), (garbage, 5)], "address string, size long"))
         assert shared in {row["address"] for row in referenced.collect()}
         assert "s3://alias/lakes/own/" in run.folders
+
+
+class OtherIsElsewhere(LakeFSClient):
+    """Shows that the namespace of repository ``other`` is in the bucket ``alias``."""
+
+    def repositories(self) -> Iterator[Repository]:
+        for repository in super().repositories():
+            is_other = repository.name == "other"
+            yield replace(repository, storage_namespace="s3://alias/other/") if is_other else repository
+
+
+def test_a_repository_that_was_mounted_at_the_mark_has_its_content_at_the_sweep(
+    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3
+) -> None:
+    """A machine without the mount sweeps, and finds an old copy of the other repository where the mount led away."""
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        own, other = lake.repository("own"), lake.repository("other")
+        for repository in (own, other):
+            repository.put("a")
+            repository.commit()
+        stored = store_in_s3.server.objects
+        stored |= {key.replace("lakes/", "", 1): stored[key] for key in list(stored) if key.startswith("lakes/other/")}
+        shared, garbage = own.put_stray("data/slice/shared"), own.put_stray("data/slice/garbage")
+        mounted = lake.settings.model_copy(update={"mounts": {"s3://alias/": "s3://bucket/lakes/"}})
+        server = OtherIsElsewhere(lake.credentials)
+        mark = Collector(spark, own, settings=mounted, server=server).collect_and_mark()
+        assert marked(own, mark) == {shared, garbage}
+        other.stage("imported", own.namespace + shared, size_bytes=5)
+        other.commit()
+        without = Collector(spark, own, settings=lake.settings, server=server)
+        with pytest.raises(SafetyError, match="Repository other cannot be read"):
+            without.sweep(mark)
+        assert {shared, garbage} <= own.objects()
+        assert counts(Collector(spark, own, settings=mounted, server=server).sweep(mark)) == {
+            "deleted": 1,
+            "resurrected": 1,
+        }
 
 
 def test_an_override_of_a_check_that_passed_accepts_nothing(spark: SparkSession, repository: LakeRepository) -> None:

@@ -7,6 +7,8 @@ address.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -144,14 +146,14 @@ def live_addresses(
     folders: tuple[str, ...],
     entries: int | None,
     *,
-    other_store: str = "",
+    of_other: Collection[str] = (),
     explained_by: KnownFolders | None = None,
 ) -> Batches:
     """Yield the addresses of a range that lie in the namespace (``GCRun.folders``), as a batch of ``LISTING_SCHEMA``.
 
     ``entries`` is the number in its metarange. If no metarange was read, it is None, and the file may be of another
-    known kind, which has no addresses. ``other_store`` is the URL of the store of another repository, if the range
-    belongs to one: its relative addresses lie there.
+    known kind, which has no addresses. ``of_other``: the folders of another repository, if the range belongs to one
+    (``known_folders.folders_of``): its relative addresses lie there.
 
     Raises ``CorruptRangeError``, also for a file of an unknown kind. With ``explained_by``, raises ``NamespaceError``
     for a full address that may be another spelling of an address in the namespace.
@@ -162,7 +164,7 @@ def live_addresses(
     if entries is not None and batch.num_rows != entries:
         raise CorruptRangeError(file, f"it has {batch.num_rows} entries, but its metarange says {entries}")
     if explained_by is not None:
-        inside = explained_by.entries(batch, other_store=other_store)
+        inside = explained_by.entries(batch, of_other=of_other)
     else:
         inside = entries_below(batch, folders)
     columns = [inside.column(name) for name in LISTING_SCHEMA.names]

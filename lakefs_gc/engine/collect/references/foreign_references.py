@@ -8,7 +8,7 @@ another repository has staged but not committed are in no file that a client can
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakefs_gc.engine.collect.references.other_repositories import (
     EXEMPT,
     AcceptedUnknown,
     OtherRepositories,
+    ReadableRepository,
     content_of_history,
     probe,
 )
@@ -39,7 +40,7 @@ from lakefs_gc.errors import (
     StorageError,
     StoreUnavailableError,
 )
-from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of
 from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ _FOUND = "address string, repository string, lost string"
 _FOUND_SCHEMA = pa.schema([(name, pa.string()) for name in ("address", "repository", "lost")])
 _READS_AT_ONCE = 8  # up to 20 MB each
 _TASKS_PER_CORE = 4
+Folders = Mapping[str, tuple[str, ...]]
 _FEW_FILES = 2000
 _FEW_BYTES = 64 * 1024**2
 """The most files of other repositories, and bytes in them, that a small run reads in its own process: two workers need
@@ -74,8 +76,9 @@ def foreign_references(
 ) -> StageOutput:
     """Return the addresses of this namespace in other repositories. Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``checked`` (the number of repositories), ``unreadable`` (repository to reason), ``not_asked``
-    (likewise, for repositories that the settings exempt), ``switched_off`` and ``files_id``. The list of the files is
+    ``facts`` has ``checked`` (the number of repositories), ``mounted`` (those that a mount leads to), ``unreadable``
+    (repository to reason), ``not_asked`` (likewise, for repositories that the settings exempt), ``switched_off`` and
+    ``files_id``. The list of the files is
     stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
 
     A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
@@ -92,6 +95,7 @@ def foreign_references(
     switched_off = not context.safety.check_foreign_references
     facts = {
         "checked": len(others.readable),
+        "mounted": others.mounted,
         "unreadable": others.unreadable,
         "not_asked": others.not_asked,
         "switched_off": switched_off,
@@ -100,7 +104,8 @@ def foreign_references(
         return StageOutput(local_rows(spark, [], schemas.FOREIGN_REFERENCES), began_at, {**facts, "files_id": ""})
     readable = others.readable
     named = list(_named(context, others, accepted))  # before the files are listed: the list must have these
-    repositories = spread(local_rows(spark, readable, _REPOSITORY), max(1, min(len(readable), cores)))
+    rows = [(other.name, other.store_url, other.seen) for other in readable]
+    repositories = spread(local_rows(spark, rows, _REPOSITORY), max(1, min(len(rows), cores)))
     listing = in_arrow(repositories, _list_files(), FILE)
     measures = {"size_bytes": F.sum("size_bytes")}
     listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at, measures=measures))
@@ -113,7 +118,7 @@ def foreign_references(
         files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
-    read = _read_files(run.known_folders, cache, cores, workspace.files_of(listed))
+    read = _read_files(run.known_folders, _folders(readable), cache, cores, workspace.files_of(listed))
     few = listed.rows <= _FEW_FILES and listed.facts["size_bytes"] <= _FEW_BYTES
     found = in_arrow(located, read, _FOUND, few=few, tasks=cores * _TASKS_PER_CORE)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
@@ -129,13 +134,24 @@ def _named(
     context: RunContext, others: OtherRepositories, accepted: AcceptedUnknown | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the rows (``_NAMED``) of what the folder of each mounted repository must have."""
-    for repository in sorted(others.mounted):
+    for repository in others.mounted:
         try:
             content = content_of_history(context.server, repository, context.safety.max_commits)
         except StorageError as error:
             others.name_unreadable(repository, error, accepted)
         else:
             yield from ((repository, metarange_id, commit_id) for metarange_id, commit_id in content.items())
+
+
+def _folders(readable: Iterable[ReadableRepository]) -> Folders:
+    """Return, by store URL, the folders of the relative addresses in it. Two repositories may have the same folder."""
+    folders: dict[str, tuple[str, ...]] = {}
+    for other in readable:
+        folders[other.store_url] = (
+            *folders.get(other.store_url, ()),
+            *folders_of(other.namespace, other.store_url),
+        )
+    return folders
 
 
 def _not_there(missing: DataFrame) -> Iterator[tuple[str, StorageError]]:
@@ -201,13 +217,16 @@ def _list_files(batches: Batches) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores: int, listed: StageFiles) -> Batches:
+def _read_files(
+    batches: Batches, known: KnownFolders, folders: Folders, cache: RangeCache, cores: int, listed: StageFiles
+) -> Batches:
     named: dict[tuple[str, str], str] = {}
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
         name = f"{row['store_url']}{file}"
         named.update({(row["store_url"], range_id): row["repository"] for range_id in named_ranges(data, name)})
-        return list(live_addresses(data, name, known.folders, None, other_store=row["store_url"], explained_by=known))
+        of_other = folders[row["store_url"]]
+        return list(live_addresses(data, name, known.folders, None, of_other=of_other, explained_by=known))
 
     repositories: dict[str, str] = {}
 
@@ -221,10 +240,12 @@ def _read_files(batches: Batches, known: KnownFolders, cache: RangeCache, cores:
             for rows in decoded:
                 if rows.num_rows:
                     yield _references(rows.column("address"), row["repository"])
-        yield from _not_listed(named, listed, known)
+        yield from _not_listed(named, listed, known, folders)
 
 
-def _not_listed(named: dict[tuple[str, str], str], listed: StageFiles, known: KnownFolders) -> Batches:
+def _not_listed(
+    named: dict[tuple[str, str], str], listed: StageFiles, known: KnownFolders, folders: Folders
+) -> Batches:
     """Yield the references in ranges that a metarange names but the list omits. Ranges that do not exist are lost.
 
     ``named`` maps store and range to the repository. If such a range exists, it was written while the files were
@@ -245,7 +266,8 @@ def _not_listed(named: dict[tuple[str, str], str], listed: StageFiles, known: Kn
             yield pa.record_batch([pa.nulls(1, pa.string()), [repository_of[key]], lost], schema=_FOUND_SCHEMA)
         for key, data in store.read_many(sorted(existing), concurrency=_READS_AT_ONCE):
             name = store_url + key
-            for rows in live_addresses(data, name, known.folders, None, other_store=store_url, explained_by=known):
+            of_other = folders[store_url]
+            for rows in live_addresses(data, name, known.folders, None, of_other=of_other, explained_by=known):
                 yield _references(rows.column("address"), repository_of[key])
 
 

@@ -7,7 +7,7 @@ another time or another repository, would look like a repository that references
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -44,29 +44,44 @@ _WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
 
 @dataclass(frozen=True)
 class AcceptedUnknown:
-    """The unknown repositories that a person accepted for a mark.
+    """What a mark names about other repositories, and a person accepted with it.
 
     ``others_unread``: the approval overrides ``OTHER_REPOSITORIES_WERE_READ``. ``unreadable`` and ``not_asked`` are the
-    repositories that the mark names as such.
+    repositories that the mark names as such. ``mounted`` are those that a mount led to.
     """
 
     others_unread: bool
     unreadable: frozenset[str]
     not_asked: frozenset[str]
+    mounted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ReadableRepository:
+    """Another repository that can be read. ``seen`` is the name of a metadata file that exists ("": there is none).
+
+    ``is_mounted``: a mount leads to it, or did so for the mark.
+    """
+
+    name: str
+    namespace: str
+    store_url: str
+    seen: str
+    is_mounted: bool
 
 
 @dataclass(frozen=True)
 class OtherRepositories:
-    """The other repositories: those that can be read, and name and reason of each that is not read.
+    """The other repositories: those that can be read, and name and reason of each that is not read."""
 
-    ``readable`` has the name, the store URL, and the name of a metadata file that exists ("": there is none).
-    ``mounted`` are the readable ones that a mount leads to.
-    """
-
-    readable: list[tuple[str, str, str]]
+    readable: list[ReadableRepository]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
-    mounted: set[str]
+
+    @property
+    def mounted(self) -> list[str]:
+        """The names of the readable repositories whose folder may be another than the server's."""
+        return sorted(other.name for other in self.readable if other.is_mounted)
 
     def name_unreadable(
         self,
@@ -89,7 +104,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
     """
     safety = context.safety
-    others = OtherRepositories([], {}, {}, set())
+    others = OtherRepositories([], {}, {})
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
@@ -109,10 +124,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
                 continue
-            url, seen, is_mounted = _reachable(context, other)
-            others.readable.append((other.name, url, seen))
-            if is_mounted:
-                others.mounted.add(other.name)
+            others.readable.append(_reachable(context, other, accepted.mounted if accepted else ()))
         except (StorageError, ConfigurationError, NamespaceError) as error:
             others.name_unreadable(other.name, error, accepted)
     return others
@@ -158,17 +170,17 @@ def content_of_history(server: LakeFSClient, repository: str, max_commits: int) 
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
 
 
-def _reachable(context: RunContext, other: Repository) -> tuple[str, str, bool]:
-    """Return the URL of a repository's store, the name of a metadata file in it ("": none), and whether it is mounted.
+def _reachable(context: RunContext, other: Repository, mounted_at_mark: Collection[str]) -> ReadableRepository:
+    """Return a repository whose folder can be read.
 
-    Mounted: a mount leads to it.
+    Where a mount led to it for the mark, and none does now, this machine reads another folder. It may be a copy.
     """
     namespace = normalize_namespace(other.storage_namespace)
     location = context.settings.locate(namespace)
     store = context.open_store(location)
     seen = some_metadata(store)
     metadata = f"{location.folder_url}{METADATA_FOLDER}"
-    is_mounted = location.folder_url != StoreLocation(namespace).folder_url
+    is_mounted = location.folder_url != StoreLocation(namespace).folder_url or other.name in mounted_at_mark
     if is_mounted:
         _refuse_folder_without_content(context.server, other, store, metadata, is_empty=not seen)
     elif not seen and _content_of(context.server, other.name):
@@ -176,7 +188,7 @@ def _reachable(context: RunContext, other: Repository) -> tuple[str, str, bool]:
             f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
             remedy="Check the store's endpoint and credentials",
         )
-    return location.url, seen, is_mounted
+    return ReadableRepository(other.name, namespace, location.url, seen, is_mounted)
 
 
 def _refuse_folder_without_content(

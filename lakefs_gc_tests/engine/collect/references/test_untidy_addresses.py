@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
@@ -38,8 +39,14 @@ def test_a_committed_address_with_two_slashes_keeps_its_object(
         assert {live, garbage, twin} & repository.objects() == {live, twin}
 
 
-def test_relative_addresses_that_lead_out_of_a_namespace(spark: SparkSession, lake: Lake) -> None:
-    """On a disk, ``other/data/../../repo/data/x`` is ``repo/data/x``: of another repository, and of this one."""
+@pytest.mark.parametrize("is_mounted", [False, True])
+def test_relative_addresses_that_lead_out_of_a_namespace(
+    spark: SparkSession, lake: Lake, tmp_path: Path, is_mounted: bool
+) -> None:
+    """On a disk, ``other/data/../../repo/data/x`` is ``repo/data/x``: of another repository, and of this one.
+
+    ``is_mounted``: a mount of its own leads to the other folder. The paths are the server's all the same.
+    """
     repository, other = lake.repository(), lake.repository("other")
     repository.keep_days(10)
     objects = [repository.put_stray(f"data/slice/{name}", b"live") for name in ("own", "foreign", "garbage")]
@@ -48,6 +55,9 @@ def test_relative_addresses_that_lead_out_of_a_namespace(spark: SparkSession, la
         holder.put("first")
         holder.stage("path", f"{holder.namespace}data/../../{folder}/{key}", size_bytes=4)
         holder.commit()
-    collector = Collector(spark, repository)
+    alone = tmp_path / "alone"
+    alone.symlink_to(other.folder)
+    mounts = {**lake.settings.mounts, **({other.namespace: f"{alone.as_uri()}/"} if is_mounted else {})}
+    collector = Collector(spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}))
     collector.sweep(collector.collect_and_mark())
     assert set(objects) & repository.objects() == set(objects[:2])
