@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.spark.compat import arrow_schema
 from lakefs_gc.engine.spark.local_rows import struct_of
+from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
@@ -29,11 +30,13 @@ _READS_AT_ONCE = 16
 def read_parquet(spark: SparkSession, schema: StructType | str, folder_url: str, names: Iterable[str]) -> DataFrame:
     """Return files below a folder as a DataFrame. Names of folders between them (``column=value``) become columns.
 
-    A missing or corrupt file fails the query, whatever the cluster's settings are.
+    A missing or corrupt file fails the query, whatever the cluster's settings are. Raises ``SparkFailedError`` if Spark
+    cannot reach the folder.
     """
     strict = spark.read.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     urls = (f"{folder_url}/{name}" for name in names)
-    return strict.option("basePath", folder_url).schema(schema).parquet(*urls)
+    with driver_errors():  # Spark looks for the files now
+        return strict.option("basePath", folder_url).schema(schema).parquet(*urls)
 
 
 def read_table(store: ObjectStore, keys: Iterable[str], schema: StructType | str) -> pa.Table:

@@ -40,6 +40,9 @@ _REMEDIES = {
     "OutOfMemoryError": "Raise spark.driver.memory and spark.executor.memory, then start a new run",
     "Python worker exited unexpectedly": "Check whether the system killed a Python worker for its memory. "
     "If so, reduce the concurrent tasks (spark.master, spark.executor.cores), then start a new run",
+    "No FileSystem for scheme": "Set work_url to a folder that every machine of Spark reaches (file:///...). Or give "
+    'Spark the client for this store: in [spark], "spark.jars.packages" = "org.apache.hadoop:hadoop-aws:VERSION" with '
+    "the version of Hadoop that your Spark has, and s3a:// in work_url",
 }
 """The remedy for each text in a stack trace."""
 

@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.spark.data_files import read_parquet
 from lakefs_gc.engine.spark.workers import driver_errors, strings
 from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ServerError, SparkFailedError
 from lakefs_gc_tests.support.failing_worker import fail
@@ -46,3 +47,9 @@ def test_other_errors_name_the_cause_and_a_remedy(spark: SparkSession) -> None:
 def test_strings_yields_the_values_of_every_batch() -> None:
     batches = [pa.record_batch({"x": ["a", "b"]}), pa.record_batch({"x": ["c"]})]
     assert list(strings(batches, "x")) == ["a", "b", "c"]
+
+
+def test_a_workspace_that_spark_cannot_reach_names_what_to_set(spark: SparkSession) -> None:
+    with pytest.raises(SparkFailedError, match='No FileSystem for scheme "s3"') as caught:
+        read_parquet(spark, "id long", "s3://bucket/work", ["part"])
+    assert "work_url" in caught.value.remedy
