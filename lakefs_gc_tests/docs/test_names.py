@@ -74,7 +74,7 @@ def test_a_wrong_command_or_option_is_noticed() -> None:
 @pytest.mark.parametrize("page", CHECKED, ids=name_of)
 def test_options_alone_exist(page: Path) -> None:
     ours = set().union(*COMMANDS.values()) | OF_ALL
-    others = {"--files-from-raw"}
+    others = {"--files-from-raw", "--build-arg"}
     alone = [span.split()[0] for span in spans(page) if span.startswith("--")]
     assert [option for option in alone if option not in ours | others] == []
 

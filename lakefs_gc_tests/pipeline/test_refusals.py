@@ -26,6 +26,7 @@ from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 from lakefs_gc.errors import ClockSkewError, LakeFSGCError, ServerUnavailableError
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.refusals import REFUSED_TAG, statuses_kept_if_refused
+from lakefs_gc_tests.docs.generate import ROOT
 
 RUN = "lake/first"
 FINE = ""
@@ -40,7 +41,7 @@ ERRORS: dict[str, LakeFSGCError] = {
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
-    with DagsterInstance.local_temp(str(tmp_path)) as opened:
+    with DagsterInstance.local_temp(str(tmp_path), overrides={"telemetry": {"enabled": False}}) as opened:
         yield opened
 
 
@@ -119,7 +120,9 @@ def test_a_refused_run_leaves_a_complete_partition_as_it_was(instance: DagsterIn
 def test_it_does_so_if_its_steps_have_processes_of_their_own(instance: DagsterInstance) -> None:
     assert run(instance).is_success
     tags = {"dagster/partition": RUN, "refused": REFUSED}
-    with execute_job(build_reconstructable_job(__name__, "begin"), instance, tags=tags) as result:
+    # Dagster's processes do not look for modules in the working directory by themselves.
+    job = build_reconstructable_job(__name__, "begin", reconstructor_working_directory=str(ROOT))
+    with execute_job(job, instance, tags=tags) as result:
         assert not result.success
         ended = instance.get_run_by_id(result.run_id)
     assert ended is not None
