@@ -16,6 +16,7 @@ from lakefs_gc.config.settings import (
     REPOSITORY_NAME,
     Settings,
     load_settings,
+    matching_mount,
     settings_from,
 )
 from lakefs_gc.config.sweep import MANUAL, SweepPolicy, SweepSettings
@@ -41,6 +42,7 @@ __all__ = [
     "SweepSettings",
     "load_server_credentials",
     "load_settings",
+    "matching_mount",
     "parse_duration_hours",
     "server_root",
     "settings_from",

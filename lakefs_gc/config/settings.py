@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,16 +171,8 @@ class Settings(Section):
 
         A mount matches each spelling that lakeFS reads as the same (``s3://me@bucket/``).
         """
-        folder = namespace.rstrip("/") + "/"
-        if not self.mounts:
-            return StoreLocation(folder)
-        from lakefs_gc.formats.addresses import other_readings  # imports pyarrow, which `--help` does not need
-
-        for spelling in (folder, *(f"{reading.rstrip('/')}/" for reading in other_readings(folder))):
-            if matching := [prefix for prefix in self.mounts if spelling.startswith(prefix)]:
-                prefix = max(matching, key=len)
-                return StoreLocation(self.mounts[prefix] + spelling.removeprefix(prefix))
-        return StoreLocation(folder)
+        prefix, rest = matching_mount(namespace, self.mounts)
+        return StoreLocation(self.mounts[prefix] + rest if prefix else rest)
 
     def reach(self, namespace: str) -> StoreLocation:
         """Return the location of a namespace that is to be opened.
@@ -194,6 +186,23 @@ class Settings(Section):
                 remedy=f'Set `mounts` in {CONFIG_FILE}, e.g. mounts = {{"{_LOCAL}" = "file:///var/lakefs/data/"}}',
             )
         return location
+
+
+def matching_mount(namespace: str, mounts: Collection[str]) -> tuple[str, str]:
+    """Return the longest of ``mounts`` (prefixes) that matches a namespace, and the rest of the namespace after it.
+
+    Without a match, return an empty prefix and the whole namespace. Each ends in a slash.
+    """
+    folder = namespace.rstrip("/") + "/"
+    if not mounts:
+        return "", folder
+    from lakefs_gc.formats.addresses import other_readings  # imports pyarrow, which `--help` does not need
+
+    for spelling in (folder, *(f"{reading.rstrip('/')}/" for reading in other_readings(folder))):
+        if matching := [prefix for prefix in mounts if spelling.startswith(prefix)]:
+            prefix = max(matching, key=len)
+            return prefix, spelling.removeprefix(prefix)
+    return "", folder
 
 
 def load_settings(file: Path | None = None) -> Settings:

@@ -26,7 +26,7 @@ from lakefs_gc.errors import (
     ReadOnlyRepositoryError,
     SafetyError,
 )
-from lakefs_gc.formats.addresses import is_local, namespaces_overlap, normalize_namespace, spellings
+from lakefs_gc.formats.addresses import all_spellings, is_local, namespaces_overlap, normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, folders_overlap, learn_folders
 from lakefs_gc.lakefs.models import Repository
@@ -136,7 +136,7 @@ class GCRun:
     @property
     def folders(self) -> tuple[str, ...]:
         """Return all prefixes of full addresses of objects in the namespace; the namespace itself is the first."""
-        return tuple(dict.fromkeys((*spellings(self.namespace, self.store.url), *self.server_folders)))
+        return all_spellings(self.namespace, self.store.url, self.server_folders)
 
     @property
     def known_folders(self) -> KnownFolders:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from types import MappingProxyType
 from urllib.parse import unquote
@@ -150,6 +150,14 @@ def is_in_azure(url: str) -> bool:
     return _AZURE_URL.match(url) is not None
 
 
+def all_spellings(namespace: str, store_url: str, server_folders: Collection[str]) -> tuple[str, ...]:
+    """Return ``spellings`` and ``server_folders``: the namespace itself, how the server spells it, then the others.
+
+    Where one folder is in another, an address means what the server reads. The other meanings are less likely.
+    """
+    return tuple(dict.fromkeys((normalize_namespace(namespace), *server_folders, *spellings(namespace, store_url))))
+
+
 def spellings(namespace: str, store_url: str) -> tuple[str, ...]:
     """Return the prefixes of the full addresses of objects in a namespace, which is at ``store_url``.
 
@@ -230,9 +238,9 @@ def entries_below(
         below = pc.if_else(pc.and_not(is_below, is_named), key, below)
         is_named = pc.or_(is_named, is_below)
     if not full_only:
-        tidied = _tidied(addresses, pc.and_not(_may_be_untidy(addresses), is_full), folders[0])
-        rows += tidied.keys()
-        keys += tidied.values()
+        for row, key in _tidied(addresses, pc.and_not(_may_be_untidy(addresses), is_full), folders):
+            rows.append(row)
+            keys.append(key)
     if is_local(folders[0]):
         # No file can have such a name: the object is what the path leads to, which is among the other readings. As a
         # separate key it would count as a missing live object.
@@ -264,11 +272,11 @@ def _may_be_untidy(addresses: pa.StringArray) -> pa.BooleanArray:
     )
 
 
-def _tidied(addresses: pa.StringArray, untidy: pa.BooleanArray, folder: str) -> dict[int, str]:
-    """Map the ``untidy`` rows to their ``key_as_path``."""
-    rows = pc.indices_nonzero(untidy).to_pylist()
-    keys = ((row, key_as_path(addresses[row].as_py(), folder, folder)) for row in rows)
-    return {row: key for row, key in keys if key is not None}
+def _tidied(addresses: pa.StringArray, untidy: pa.BooleanArray, folders: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield the ``untidy`` rows with each ``key_as_path``. An address may climb above the namespace, and come back."""
+    for row in pc.indices_nonzero(untidy).to_pylist():
+        keys = (key_as_path(addresses[row].as_py(), folder, folder) for folder in folders)
+        yield from ((row, key) for key in dict.fromkeys(keys) if key is not None)
 
 
 def key_as_path(address: str, base: str, folder: str) -> str | None:

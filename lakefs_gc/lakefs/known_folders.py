@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -201,12 +201,20 @@ class KnownFolders:
         urls = local_addresses_elsewhere(batch, self.folders)
         elsewhere = {url: {key} for url in urls if (key := self.key_or_outside(url)) is not None}
         if of_other:
+            bases_of_other = {*of_other, *self._on_servers_disk(of_other)}
             for address in leaving_addresses(batch):
-                # The server resolves it from one namespace to the other, and a mount may lead to either of them.
-                bases = ((base, own) for base in of_other for own in (self.store.folder_url, *self.folders))
+                # The server resolves it from one folder to the other, and a mount may lead to either of them.
+                bases = ((base, own) for base in bases_of_other for own in (self.store.folder_url, *self.folders))
                 keys = {key_as_path(address, base, own) for base, own in bases}
-                elsewhere[address] = {key for key in keys if key is not None}
+                elsewhere.setdefault(address, set()).update(key for key in keys if key is not None)
         return entries_below(batch, self.folders, full_only=bool(of_other), elsewhere=elsewhere)
+
+    def _on_servers_disk(self, namespaces: Iterable[str]) -> Iterator[str]:
+        """Yield where local namespaces are on the server's disk, as the server spells the folder of this one."""
+        for folder in self.server_folders:
+            if above := folder_above(folder, self.namespace):
+                paths = (url.removeprefix(LOCAL_SCHEME) for url in namespaces if url.startswith(LOCAL_SCHEME))
+                yield from (above + path for path in paths if not path.startswith("/"))
 
     def _path_here(self, url: str) -> str:
         """Return the path on this machine of a full address outside the namespace. Empty if that is unknown."""

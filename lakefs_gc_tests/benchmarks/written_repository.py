@@ -225,8 +225,8 @@ class _Writer:
         """Return the id of the last commit."""
         commit_id = ""
         for commit in commits:
-            for round_of_garbage in _rounds(commit.overwritten):
-                self._upload(branch, round_of_garbage)
+            for number, round_of_garbage in enumerate(_rounds(commit.overwritten)):
+                self._upload(branch, round_of_garbage, f" before {number}")
             self._upload(branch, commit.uploads)
             for begin in range(0, len(commit.deletes), 1000):
                 paths = {"paths": commit.deletes[begin : begin + 1000]}
@@ -237,11 +237,12 @@ class _Writer:
             commit_id = str(self._call("POST", f"/{self.name}/branches/{branch}/commits", body)["id"])
         return commit_id
 
-    def _upload(self, branch: str, paths: list[str]) -> None:
-        _wait_for(self._objects.submit(self._upload_one, branch, path) for path in paths)
+    def _upload(self, branch: str, paths: list[str], when: str = "") -> None:
+        # An object with the content of the one that replaced it could be a hidden twin on every branch.
+        _wait_for(self._objects.submit(self._upload_one, branch, path, when) for path in paths)
 
-    def _upload_one(self, branch: str, path: str) -> None:
-        content = f"{self.name} {branch} {path}\n".encode()
+    def _upload_one(self, branch: str, path: str, when: str) -> None:
+        content = f"{self.name} {branch} {path}{when}\n".encode()
         self._call("POST", f"/{self.name}/branches/{branch}/objects?path={quote(path)}", content)
 
     def _call(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Any:

@@ -14,6 +14,7 @@ from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import (
     CANDIDATE_ADDRESS_REGEX,
     UNRECOGNIZED_NAME_REGEX,
+    all_spellings,
     are_candidate_addresses,
     entries_below,
     has_unrecognized_name,
@@ -423,6 +424,15 @@ def test_of_two_folders_one_may_be_in_the_other(address: str, keys: list[str]) -
         found = entries_below(batch_of([(address, FULL, None), ("data/b", RELATIVE, None)]), order)
         assert {key for key in found.column("address").to_pylist() if is_candidate_address(key)} == {*keys, "data/b"}
         assert {key for key in keys_below(address, order) if is_candidate_address(key)} == set(keys)
+
+
+def test_of_two_folders_the_one_of_the_server_is_meant() -> None:
+    """The server's folder is ``/data``; the collector has the namespace ``local://lake`` itself at ``/data``."""
+    folders = all_spellings("local://lake", "file:///data/", ("local:///data/lake/",))
+    address = "local:///data/lake/data/s/a"
+    found = entries_below(batch_of([(address, FULL, None)]), folders)
+    assert found.column("address").to_pylist() == ["data/s/a"], "another key would count as a lost object"
+    assert keys_below(address, folders)[0] == "data/s/a"
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ class Collector:
             rules=self.manifest("active_ranges").facts.get("rules"),
             unreadable=foreign["unreadable"],
             not_asked=foreign["not_asked"],
-            mounted=foreign["mounted"],
+            mounts=foreign["mounts"],
             protections=evidence.protections,
             first_slice=str(self.manifest("store_listing").facts.get(FIRST_SLICE) or ""),
         )

@@ -18,7 +18,7 @@ from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RepositoryNotFoundError, ServerError
-from lakefs_gc.formats.addresses import is_local, spellings
+from lakefs_gc.formats.addresses import all_spellings, is_local
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders, folder_mounts, learn_folders
 from lakefs_gc.lakefs.models import Change
@@ -103,7 +103,7 @@ def _known_folders(
         if error.transient:
             raise
         not_looked_at.append(f"entries with the server's own folder in their address: {error.message}")
-    folders = tuple(dict.fromkeys((*spellings(namespace, store.location.url), *server_folders)))
+    folders = all_spellings(namespace, store.location.url, server_folders)
     mounts = folder_mounts(settings) if is_local(namespace) else ()
     return KnownFolders(namespace, store.location, folders, server_folders, mounts)
 

@@ -198,9 +198,12 @@ class Mark(SealedRecord):
         return frozenset(self.run.get("unreadable", ()))
 
     @property
-    def mounted(self) -> frozenset[str]:
-        """The other repositories that a mount led to when the mark was made."""
-        return frozenset(self.run.get("mounted", ()))
+    def mounts(self) -> frozenset[str] | None:
+        """The prefixes of the mounts with which lakefs-gc made the mark. None: an earlier version did not record them.
+
+        Empty for a mark of lakeFS's own client: its sweep reads the other repositories first.
+        """
+        return frozenset(self.run["mounts"]) if "mounts" in self.run else None if self.is_ours else frozenset()
 
     @property
     def sweep_policy(self) -> str:

@@ -82,7 +82,7 @@ class Accepted:
         if mark.is_ours:
             overrides = {check.name for check in mark.checks if check.blocks_sweep and check.name in overrides}
         others_unread = OTHER_REPOSITORIES_WERE_READ in overrides
-        others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked, mark.mounted)
+        others = AcceptedUnknown(others_unread, mark.unreadable, mark.not_asked, mark.mounts)
         return cls(others, SERVER_LIST_IS_COMPLETE in overrides)
 
 

@@ -335,7 +335,7 @@ class _Passes:
         settings = self._settings
         task = DeleteTask(
             store=self._run.store,
-            mark_file=MarkPaths.of(self._mark.mark_id).summary,
+            mark_file=self._mark.parts[0].key,  # marks of lakeFS's client have their summary in several places
             ledger_folder=self._folder,
             sequence=sequence,
             objects_per_request=settings.objects_per_request,

@@ -39,7 +39,7 @@ from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
-from lakefs_gc.formats.addresses import is_candidate_address, normalize_namespace, spellings
+from lakefs_gc.formats.addresses import all_spellings, is_candidate_address, normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -165,7 +165,7 @@ def restore(
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
-    folders = (*spellings(namespace, store.url), *source.server_folders)
+    folders = all_spellings(namespace, store.url, source.server_folders)
     commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
     located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
     where_shown = located.where(F.col("address").isNotNull())

@@ -73,7 +73,7 @@ def mark(
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
-        mounted=foreign_references.manifest.facts["mounted"],
+        mounts=foreign_references.manifest.facts["mounts"],
         protections=evidence.protections,
         sweep_settings=settings.sweep,
         needs_backup=settings.backup.required_before_sweep,

@@ -346,25 +346,43 @@ class OtherIsElsewhere(LakeFSClient):
             yield replace(repository, storage_namespace="s3://alias/other/") if is_other else repository
 
 
-def test_a_repository_that_was_mounted_at_the_mark_has_its_content_at_the_sweep(
-    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_repository_where_a_mount_led_at_the_mark_has_its_content_at_the_sweep(
+    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3, is_new: bool
 ) -> None:
-    """A machine without the mount sweeps, and finds an old copy of the other repository where the mount led away."""
-    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
-        own, other = lake.repository("own"), lake.repository("other")
-        for repository in (own, other):
-            repository.put("a")
-            repository.commit()
+    """A machine without the mount sweeps, and finds an old copy of the other repository where the mount led away.
+
+    ``is_new``: the other repository was created after the mark.
+    """
+
+    def other_repository() -> LakeRepository:
+        created = lake.repository("other")
+        created.put("a")
+        created.commit()
         stored = store_in_s3.server.objects
         stored |= {key.replace("lakes/", "", 1): stored[key] for key in list(stored) if key.startswith("lakes/other/")}
+        return created
+
+    with Lake(tmp_path / "lake", store_in_s3.location) as lake:
+        own = lake.repository("own")
+        own.put("a")
+        own.commit()
+        before = None if is_new else other_repository()
         shared, garbage = own.put_stray("data/slice/shared"), own.put_stray("data/slice/garbage")
         mounted = lake.settings.model_copy(update={"mounts": {"s3://alias/": "s3://bucket/lakes/"}})
         server = OtherIsElsewhere(lake.credentials)
         mark = Collector(spark, own, settings=mounted, server=server).collect_and_mark()
         assert marked(own, mark) == {shared, garbage}
+        other = before or other_repository()
         other.stage("imported", own.namespace + shared, size_bytes=5)
         other.commit()
         without = Collector(spark, own, settings=lake.settings, server=server)
+        silent = replace(mark, run={name: value for name, value in mark.run.items() if name != "mounts"})
+        for each in (mark, silent):  # as of an earlier version
+            with pytest.raises(SafetyError, match="Repository other cannot be read"):
+                without.second_look(without.begin(), each)(
+                    spark.createDataFrame([(shared, 5)], "address string, size long")
+                )
         with pytest.raises(SafetyError, match="Repository other cannot be read"):
             without.sweep(mark)
         assert {shared, garbage} <= own.objects()

@@ -64,7 +64,8 @@ def named_at_root(run: GCRun, listing: Dataset, *references: Dataset) -> str:
     ``references`` are the committed and the staged addresses of this repository. They are read only if the listing has
     unrecognized names, or does not count them.
     """
-    if listing.manifest.facts.get(UNRECOGNIZED) == 0 or is_whole_bucket(run.namespace):
+    # A mount may lead from a folder to a whole bucket.
+    if listing.manifest.facts.get(UNRECOGNIZED) == 0 or any(map(is_whole_bucket, (run.namespace, run.store.url))):
         return ""
     names = (dataset.dataframe.select("address").where(has_unrecognized_name()) for dataset in references)
     with driver_errors():

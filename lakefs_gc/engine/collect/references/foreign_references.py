@@ -76,7 +76,7 @@ def foreign_references(
 ) -> StageOutput:
     """Return the addresses of this namespace in other repositories. Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``checked`` (the number of repositories), ``mounted`` (those that a mount leads to), ``unreadable``
+    ``facts`` has ``checked`` (the number of repositories), ``mounts`` (the prefixes of the settings), ``unreadable``
     (repository to reason), ``not_asked`` (likewise, for repositories that the settings exempt), ``switched_off`` and
     ``files_id``. The list of the files is
     stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
@@ -95,7 +95,7 @@ def foreign_references(
     switched_off = not context.safety.check_foreign_references
     facts = {
         "checked": len(others.readable),
-        "mounted": others.mounted,
+        "mounts": sorted(context.settings.mounts),
         "unreadable": others.unreadable,
         "not_asked": others.not_asked,
         "switched_off": switched_off,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
+from lakefs_gc.config import matching_mount
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, some_metadata
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
@@ -29,7 +30,6 @@ from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
-from lakefs_gc.storage.location import StoreLocation
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +47,20 @@ class AcceptedUnknown:
     """What a mark names about other repositories, and a person accepted with it.
 
     ``others_unread``: the approval overrides ``OTHER_REPOSITORIES_WERE_READ``. ``unreadable`` and ``not_asked`` are the
-    repositories that the mark names as such. ``mounted`` are those that a mount led to.
+    repositories that the mark names as such. ``mounts`` are the prefixes of the mounts at the mark; None: unknown.
     """
 
     others_unread: bool
     unreadable: frozenset[str]
     not_asked: frozenset[str]
-    mounted: frozenset[str] = frozenset()
+    mounts: frozenset[str] | None = frozenset()
 
 
 @dataclass(frozen=True)
 class ReadableRepository:
     """Another repository that can be read. ``seen`` is the name of a metadata file that exists ("": there is none).
 
-    ``is_mounted``: a mount leads to it, or did so for the mark.
+    ``is_mounted``: a mount leads to its namespace, or did so for the mark.
     """
 
     name: str
@@ -124,7 +124,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 if accepted is not None and other.name not in accepted.not_asked:
                     raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
                 continue
-            others.readable.append(_reachable(context, other, accepted.mounted if accepted else ()))
+            others.readable.append(_reachable(context, other, accepted.mounts if accepted else ()))
         except (StorageError, ConfigurationError, NamespaceError) as error:
             others.name_unreadable(other.name, error, accepted)
     return others
@@ -170,17 +170,20 @@ def content_of_history(server: LakeFSClient, repository: str, max_commits: int) 
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
 
 
-def _reachable(context: RunContext, other: Repository, mounted_at_mark: Collection[str]) -> ReadableRepository:
+def _reachable(context: RunContext, other: Repository, mounts_at_mark: Collection[str] | None) -> ReadableRepository:
     """Return a repository whose folder can be read.
 
-    Where a mount led to it for the mark, and none does now, this machine reads another folder. It may be a copy.
+    Where a mount led for the mark, and none does now, this machine reads another folder. It may be a copy. The same
+    holds if it is unknown which mounts there were.
     """
     namespace = normalize_namespace(other.storage_namespace)
     location = context.settings.locate(namespace)
     store = context.open_store(location)
     seen = some_metadata(store)
     metadata = f"{location.folder_url}{METADATA_FOLDER}"
-    is_mounted = location.folder_url != StoreLocation(namespace).folder_url or other.name in mounted_at_mark
+    is_mounted = mounts_at_mark is None or any(
+        matching_mount(namespace, mounts)[0] for mounts in (context.settings.mounts, mounts_at_mark)
+    )
     if is_mounted:
         _refuse_folder_without_content(context.server, other, store, metadata, is_empty=not seen)
     elif not seen and _content_of(context.server, other.name):

@@ -39,21 +39,27 @@ def test_a_committed_address_with_two_slashes_keeps_its_object(
         assert {live, garbage, twin} & repository.objects() == {live, twin}
 
 
+@pytest.mark.parametrize("through_root", [False, True])
 @pytest.mark.parametrize("is_mounted", [False, True])
 def test_relative_addresses_that_lead_out_of_a_namespace(
-    spark: SparkSession, lake: Lake, tmp_path: Path, is_mounted: bool
+    spark: SparkSession, lake: Lake, tmp_path: Path, is_mounted: bool, through_root: bool
 ) -> None:
     """On a disk, ``other/data/../../repo/data/x`` is ``repo/data/x``: of another repository, and of this one.
 
     ``is_mounted``: a mount of its own leads to the other folder. The paths are the server's all the same.
+    ``through_root``: they go up to the root of the disk.
     """
     repository, other = lake.repository(), lake.repository("other")
     repository.keep_days(10)
     objects = [repository.put_stray(f"data/slice/{name}", b"live") for name in ("own", "foreign", "garbage")]
-    folder = repository.namespace.rstrip("/").rpartition("/")[2]
+    folder = f"../{repository.namespace.rstrip('/').rpartition('/')[2]}"
+    if through_root:
+        folder = "../" * (len(repository.folder.parts) - 1) + str(repository.folder).lstrip("/")
     for holder, key in zip((repository, other), objects, strict=False):
         holder.put("first")
-        holder.stage("path", f"{holder.namespace}data/../../{folder}/{key}", size_bytes=4)
+        holder.stage("path", f"{holder.namespace}data/../{folder}/{key}", size_bytes=4)
+        holder.commit()
+        holder.delete("path")  # a branch would show what is no reference
         holder.commit()
     alone = tmp_path / "alone"
     alone.symlink_to(other.folder)
