@@ -209,7 +209,7 @@ def _write_and_delete(store: ObjectStore) -> tuple[Verdict, str]:
     if deletion.error:
         raise AccessDeniedError(
             f"{key} was written, but cannot be deleted: {deletion.error}",
-            remedy="allow s3:DeleteObject in the namespace (docs/reference/permissions.md), and remove the object",
+            remedy="allow deletes in the namespace (docs/reference/permissions.md), and remove the object",
         )
     return "ok", f"below {_PROBE_FOLDER}"
 
@@ -276,7 +276,7 @@ def _write_backup(settings: Settings, server: LakeFSClient) -> tuple[Verdict, st
     if deletion.error:
         raise AccessDeniedError(
             f"{probe} was written to {settings.backup.url}, but cannot be deleted: {deletion.error}",
-            remedy="allow s3:DeleteObject there, because expired backups are removed, and remove the object",
+            remedy="allow deletes there, because expired backups are removed, and remove the object",
         )
     required = ", required before a sweep" if settings.backup.required_before_sweep else ""
     return "ok", f"in {settings.backup.url}, kept for {settings.backup.keep_days:g} days{required}"

@@ -115,7 +115,7 @@ def _next_facts(step: NextStep) -> dict[str, Any]:
 
 def report_link(mark: Mark) -> MetadataValue[Any]:
     """Return where the HTML report is. A browser opens no file of a store, so the command comes first."""
-    opens = f"`lakefs-gc report {mark.repository} {mark.mark_id}`"
+    opens = f"`lakefs-gc report {mark.repository} {mark.mark_id} --open`"
     return MetadataValue.md(f"{opens} opens it. The file is `{REPORT_FILE}` in the folder of the mark")
 
 

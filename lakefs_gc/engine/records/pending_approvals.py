@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_DAGSTER, Approval
 from lakefs_gc.engine.records.ledger import SEQUENCE_FORMAT, scope_of
-from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes
-from lakefs_gc.engine.records.stored_marks import mark_folders, run_key_of
+from lakefs_gc.engine.records.stored_marks import mark_folders, mark_with_manifest
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import CorruptFileError, MarkError
 from lakefs_gc.storage.base import ObjectInfo, ObjectStore
@@ -21,10 +21,14 @@ _FROM_A_PERSON = (VIA_COMMAND_LINE, VIA_DAGSTER)
 
 @dataclass(frozen=True)
 class PendingApproval:
-    """A person's approval of a mark that is not swept yet. ``run_key`` is the partition of the mark."""
+    """A person's approval of a mark that is not swept yet.
+
+    ``run_key`` is the partition of the mark. ``mark`` is None for a mark without a manifest, of lakeFS's own client.
+    """
 
     run_key: str
     approval: Approval
+    mark: Mark | None = None
 
 
 def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApproval]:
@@ -48,7 +52,8 @@ def pending_approvals(store: ObjectStore, repository: str) -> list[PendingApprov
             if approval.only != only:
                 raise CorruptFileError(key, f"this is an approval of {approval.only.value} objects")
             if approval.approved_via in _FROM_A_PERSON and not _is_followed(store, approval, info):
-                pending.append(PendingApproval(run_key_of(store, repository, mark_id), approval))
+                mark = mark_with_manifest(store, mark_id)
+                pending.append(PendingApproval(mark.run_key if mark else f"{repository}/{mark_id}", approval, mark))
         except (CorruptFileError, MarkError) as error:
             logger.warning("ignoring the approval of mark %s of %s: %s", mark_id, repository, error.message)
     return pending

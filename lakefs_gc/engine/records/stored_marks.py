@@ -157,15 +157,10 @@ def mark_folders(store: ObjectStore) -> list[str]:
     return [folder.removeprefix(MARKS_FOLDER).rstrip("/") for folder in sorted(folders)]
 
 
-def run_key_of(store: ObjectStore, repository: str, mark_id: str) -> str:
-    """Return ``Mark.run_key`` from the manifest alone, or the key for a mark without a manifest.
-
-    Raise as ``Mark.from_json`` does.
-    """
+def mark_with_manifest(store: ObjectStore, mark_id: str) -> Mark | None:
+    """Return a mark from its manifest alone, or None for one without a manifest. Raise as ``Mark.from_json`` does."""
     key = MarkPaths.of(mark_id).manifest
-    if not store.stat_many([key]):
-        return f"{repository}/{mark_id}"
-    return Mark.from_json(store.read(key), key).run_key
+    return Mark.from_json(store.read(key), key) if store.stat_many([key]) else None
 
 
 @dataclass(frozen=True)

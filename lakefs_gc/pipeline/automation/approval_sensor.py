@@ -24,9 +24,9 @@ from dagster import (
     sensor,
 )
 
-from lakefs_gc.config import Settings, load_server_credentials
+from lakefs_gc.config import SafetyParameters, Settings, load_server_credentials
 from lakefs_gc.engine.records.pending_approvals import PendingApproval, pending_approvals
-from lakefs_gc.engine.records.stored_marks import open_namespace
+from lakefs_gc.engine.records.stored_marks import open_namespace, ready_at
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.errors import LakeFSGCError, RepositoryNotFoundError
@@ -72,7 +72,7 @@ def approval_sensor(settings: Settings, read: ReadApprovals | None = None, names
         run_keys = sorted({approval.run_key for approval in reading.new} - set(partitions))
         return SensorResult(
             skip_reason=_summary(repositories, reading),
-            asset_events=[as_materialization(approval, names) for approval in reading.new],
+            asset_events=[as_materialization(approval, settings.safety, names) for approval in reading.new],
             dynamic_partitions_requests=[names.runs.build_add_request(run_keys)] if run_keys else [],
         )
 
@@ -121,13 +121,14 @@ def read_all(
     return Reading(new, failures)
 
 
-def as_materialization(approval: PendingApproval, names: Names = OWN) -> AssetMaterialization:
-    """Return the record of an approval that was made elsewhere."""
+def as_materialization(approval: PendingApproval, safety: SafetyParameters, names: Names = OWN) -> AssetMaterialization:
+    """Return the record of an approval that was made elsewhere, with the time from which its sweep can delete."""
+    ready = {"ready_at": MetadataValue.timestamp(ready_at(approval.mark, safety))} if approval.mark else {}
     return AssetMaterialization(
         names.key("sweep_approval"),
         description="Read from the namespace: the approval was made outside this Dagster instance.",
         partition=approval.run_key,
-        metadata=approval_metadata(approval.approval),
+        metadata=approval_metadata(approval.approval) | ready,
     )
 
 

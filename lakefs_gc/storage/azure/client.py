@@ -21,7 +21,7 @@ from azure.core.pipeline.transport import HttpRequest, RequestsTransport
 from azure.storage.blob import BlobServiceClient
 from requests.adapters import HTTPAdapter
 
-from lakefs_gc.errors import LakeFSGCError, ObjectNotFoundError
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.storage.azure.access import BlobFolder, find_access
 from lakefs_gc.storage.azure.errors import (
     AZURE_FAILURES,
@@ -127,13 +127,19 @@ class AzureClient:
         self.slow_downs = 0
         """The number of answers that asked to slow down, counted without a lock because approximate is enough."""
         self._of_thread = threading.local()
-        self._service: Any = BlobServiceClient(
-            access.endpoint,
-            credential=access.credential,
-            transport=_Transport(self._refuse_late),
-            retry_total=0,
-            permit_redirects=False,
-        )
+        try:
+            self._service: Any = BlobServiceClient(
+                access.endpoint,
+                credential=access.credential,
+                transport=_Transport(self._refuse_late),
+                retry_total=0,
+                permit_redirects=False,
+            )
+        except ValueError as error:  # a token over http
+            raise ConfigurationError(
+                f"{access.endpoint} cannot be used with these credentials: {error}",
+                remedy="Use https, or set AZURE_STORAGE_KEY or AZURE_STORAGE_CONNECTION_STRING (an emulator has a key)",
+            ) from error
 
     # -- requests
 

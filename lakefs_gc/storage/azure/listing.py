@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import lt
 from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.errors import ConfigurationError, StorageError
 from lakefs_gc.storage.azure.errors import IncompleteAnswerError
 from lakefs_gc.storage.base import LISTING_SCHEMA
 
@@ -37,12 +39,14 @@ _TIME_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
 class Page:
     """One page: objects of ``LISTING_SCHEMA`` without directory markers, sub-prefixes, and the next marker.
 
-    Names are relative to the root of ``parse_page``; ``next_marker`` is '' on the last page.
+    Names are relative to the root of ``parse_page``; ``next_marker`` is '' on the last page. ``last_name`` is the whole
+    name of the last blob; empty if the page has none.
     """
 
     objects: pa.RecordBatch
     sub_prefixes: list[str]
     next_marker: str
+    last_name: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,11 @@ def hierarchical_error(account: str) -> ConfigurationError:
     )
 
 
-def parse_page(body: bytes, root: str, account: str) -> Page:
+def parse_page(body: bytes, root: str, account: str, after: bytes = b"") -> Page:
     """Parse the XML of a page whose names all start with ``root`` (the store's folder within its container).
 
-    Raise ``IncompleteAnswerError`` unless the page is complete: a listing must never end early without an error. Raise
+    ``after`` is the last name of the page before. Raise ``IncompleteAnswerError`` unless the page is complete: a
+    listing must never end early without an error. Raise ``StorageError`` if the names do not ascend, and
     ``ConfigurationError`` for a page of an account with a hierarchical namespace.
     """
     if _HIERARCHICAL in body:
@@ -77,14 +82,31 @@ def parse_page(body: bytes, root: str, account: str) -> Page:
     prefix = root.encode()
     if not all(name.startswith(prefix) for name in (*parts.names, *parts.levels)):
         raise IncompleteAnswerError(f"the store returned names outside {root!r}")
+    _check_order(parts.names, after)
     try:
         return Page(
             objects=_to_batch(parts, len(prefix)),
             sub_prefixes=[level[len(prefix) :].decode() for level in parts.levels],
             next_marker=parts.marker,
+            last_name=parts.names[-1] if parts.names else b"",
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise IncompleteAnswerError(f"a name, size or time of the listing cannot be parsed ({error})") from error
+
+
+def _check_order(names: Sequence[bytes], after: bytes) -> None:
+    """Raise ``StorageError`` unless each name comes after the one before.
+
+    Microsoft documents the order as alphabetical, without an encoding, so names beyond ASCII are not compared.
+    """
+    if all(map(lt, names, names[1:])) and (not names or after < names[0]):
+        return
+    for before, name in pairwise((after, *names) if after else names):
+        if name <= before and before.isascii() and name.isascii():
+            raise StorageError(
+                "The store does not list in the order of the names, or repeats one, so a listing may be incomplete",
+                remedy="Check whether a proxy in front of the store changes its answers. Nothing was deleted",
+            )
 
 
 def _read_quickly(body: bytes) -> _Parts | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,7 +17,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefs_gc.errors import ConfigurationError, StorageError
+from lakefs_gc.errors import AccessDeniedError, ConfigurationError, ObjectNotFoundError, StorageError
 from lakefs_gc.storage.azure.access import blob_folder
 from lakefs_gc.storage.azure.client import VERSION, Answer, AzureClient
 from lakefs_gc.storage.azure.content import checksums_of, copy_blob, facts_of, is_same, is_taken
@@ -42,6 +43,8 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.pace import RequestLimit
 from lakefs_gc.storage.process_client import ProcessClient
 from lakefs_gc.storage.retry import RetryPolicy
+
+logger = logging.getLogger(__name__)
 
 Blocks = list[str]
 """For annotations in a class that has a method named ``list``."""
@@ -70,12 +73,26 @@ class AzureStore(ObjectStore):
     def lists_by_page(self) -> bool:  # type: ignore[override]
         """Whether a listing can start at a name. The first call in a process asks the account with one request."""
         if self._starts_at_name is None:
-            azure = self._azure()
-            # A name after all others: an account that ignores the parameter returns the first blob.
-            page = self._page({"prefix": self.root, "startFrom": self.root + _AFTER_ALL, "maxresults": "1"})
-            ignored = page.objects.num_rows or page.sub_prefixes or page.next_marker
-            self._starts_at_name = azure.version == VERSION and not ignored
+            self._starts_at_name = self._asks_whether_it_starts_at_name()
         return self._starts_at_name
+
+    def _asks_whether_it_starts_at_name(self) -> bool:
+        # A name after all others: an account that ignores the parameter returns the first blob.
+        query = {"prefix": self.root, "startFrom": self.root + _AFTER_ALL, "maxresults": "1"}
+        try:
+            page = self._page(query)
+        except StorageError as error:
+            if error.transient or isinstance(error, AccessDeniedError | ObjectNotFoundError):
+                raise
+            why = error.message
+        else:
+            if self._azure().version != VERSION:
+                return False  # the client has said so
+            if not (page.objects.num_rows or page.sub_prefixes or page.next_marker):
+                return True
+            why = "it ignores startFrom"
+        logger.warning("%s is listed page after page, not in parallel: %s", self.location.folder_url, why)
+        return False
 
     # -- listing ---------------------------------------------------------------------------------------------
 
@@ -133,8 +150,9 @@ class AzureStore(ObjectStore):
         if max_results:
             query["maxresults"] = str(max_results)
         seen: set[str] = set()
+        last_name = b""
         while True:
-            page = self._page(query)
+            page = self._page(query, last_name)
             yield page
             if not page.next_marker:
                 return
@@ -145,12 +163,13 @@ class AzureStore(ObjectStore):
                 )
             seen.add(page.next_marker)
             query["marker"] = page.next_marker
+            last_name = page.last_name or last_name
 
-    def _page(self, query: Mapping[str, str]) -> Page:
+    def _page(self, query: Mapping[str, str], after: bytes = b"") -> Page:
         azure = self._azure()
         complete = {"restype": "container", "comp": "list", **query}
         return azure.call(
-            lambda: parse_page(azure.send("GET", query=complete).body, self.root, self.folder.account),
+            lambda: parse_page(azure.send("GET", query=complete).body, self.root, self.folder.account, after),
             action="list",
             key=query["prefix"],
         )

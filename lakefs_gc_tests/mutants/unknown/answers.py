@@ -247,4 +247,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "storage/s3/test_faults.py",
         "without_the_store_s_words",
     ),
+    Mutant(
+        12,
+        "a listing of Azure ascends over its pages",
+        "storage/azure/listing.py",
+        "    _check_order(parts.names, after)\n",
+        "",
+        "storage/azure/test_listing.py",
+        "ascend or page_before or goes_back",
+    ),
 )

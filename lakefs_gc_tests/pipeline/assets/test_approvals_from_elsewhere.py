@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dagster import build_sensor_context
+from dagster import AssetKey, build_sensor_context
 from dagster._core.definitions.partitions.context import partition_loading_context
 
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, approve
@@ -40,6 +40,10 @@ def test_an_approval_from_elsewhere_is_swept(location: CodeLocation, repository:
     assert look(location) == "New approvals in the namespaces of 1 repositories: none.", "that command sweeps itself"
     given(VIA_COMMAND_LINE)
     assert look(location).endswith(f": {RUN} by ada.")
+    [record] = location.instance.fetch_materializations(AssetKey("sweep_approval"), limit=1).records
+    assert record.asset_materialization is not None
+    # Otherwise the run would wait until then, and hold a slot.
+    assert record.asset_materialization.metadata["ready_at"].value == made["ready_at"]
     (swept,) = location.sweeps_by_sensor()
     assert values(materialized(swept)["sweep"])["deleted_objects"] == GARBAGE
     assert len(repository.objects()) == LIVE

@@ -12,7 +12,7 @@ from dagster import AssetKey, AssetRecordsFilter, DagsterInstance, build_sensor_
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
-from lakefs_gc.config import Settings, SweepSettings
+from lakefs_gc.config import SafetyParameters, Settings, SweepSettings
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, Approval
 from lakefs_gc.engine.records.pending_approvals import PendingApproval
 from lakefs_gc.errors import RepositoryNotFoundError, ServerUnavailableError
@@ -89,7 +89,7 @@ def test_an_approval_from_elsewhere_is_recorded_once_and_swept(instance: Dagster
 def test_two_records_of_one_approval_are_one_sweep(instance: DagsterInstance) -> None:
     """A tick may find it in the moment between the file and the record of the one who gave it."""
     for _ in range(2):
-        instance.report_runless_asset_event(sensor_module.as_materialization(standing(FIRST)))
+        instance.report_runless_asset_event(sensor_module.as_materialization(standing(FIRST), SafetyParameters()))
     instance.add_dynamic_partitions(str(gc_runs.name), [FIRST])
     assert swept(instance) == [FIRST]
 
