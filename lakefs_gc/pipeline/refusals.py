@@ -13,8 +13,10 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetRecordsFilter,
+    AssetSelection,
     DagsterEventType,
     DagsterInstance,
+    DagsterRun,
     DagsterRunStatus,
     RunsFilter,
 )
@@ -22,7 +24,8 @@ from dagster import (
 from lakefs_gc.errors import LakeFSGCError
 
 REFUSED_TAG = "lakefs_gc/refused"
-"""Tag of a run that was canceled because it was refused. Its value is the class of the error."""
+"""Tag of a run that was canceled because it was refused. Its value is the run's id: a run that is executed again has
+the tags of the former one."""
 _PARTITION_TAG = "dagster/partition"
 
 
@@ -32,14 +35,15 @@ def statuses_kept_if_refused(context: AssetExecutionContext, first: AssetKey) ->
 
     Nothing in it may change the partition. ``first``: the asset that begins a run. In a new partition, or one with a
     failed asset, the run fails: runs that nobody watches are there, and no failure must disappear behind a refusal. So
-    it does after a transient error, after which Dagster may try again.
+    it does after a transient error, after which Dagster may try again, and if other people's assets are in the run that
+    do not wait for ``first``.
     """
     try:
         yield
     except LakeFSGCError as error:
         if not error.transient and _is_complete(context, first):
             instance, run = context.instance, context.run
-            instance.add_run_tags(run.run_id, {REFUSED_TAG: type(error).__name__})
+            instance.add_run_tags(run.run_id, {REFUSED_TAG: run.run_id})
             # Dagster ends a run that is canceling as canceled when a step has failed.
             instance.report_run_canceling(
                 run,
@@ -49,12 +53,20 @@ def statuses_kept_if_refused(context: AssetExecutionContext, first: AssetKey) ->
         raise
 
 
+def is_refused(run: DagsterRun) -> bool:
+    """Return whether a run ended as canceled because it was refused."""
+    return run.tags.get(REFUSED_TAG) == run.run_id
+
+
 def _is_complete(context: AssetExecutionContext, first: AssetKey) -> bool:
-    """Return whether the partition has data, and no asset of this run failed there before."""
+    """Return whether the partition has data, no asset of this run failed there before, and all of them begin here."""
     instance, own = context.instance, context.run
     if not _materialized_until(instance, first, context.partition_key):
         return False
     planned = _planned(instance, own.run_id)
+    begun_here = AssetSelection.assets(*context.assets_def.keys).downstream()
+    if not planned.keys() <= begun_here.resolve(context.job_def.asset_layer.asset_graph):
+        return False
     failed = instance.get_runs(
         RunsFilter(statuses=[DagsterRunStatus.FAILURE], tags={_PARTITION_TAG: context.partition_key})
     )

@@ -25,7 +25,7 @@ from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from lakefs_gc.errors import ClockSkewError, LakeFSGCError, ServerUnavailableError
 from lakefs_gc.pipeline.failures import failures_shown
-from lakefs_gc.pipeline.refusals import REFUSED_TAG, statuses_kept_if_refused
+from lakefs_gc.pipeline.refusals import REFUSED_TAG, is_refused, statuses_kept_if_refused
 from lakefs_gc_tests.docs.generate import ROOT
 
 RUN = "lake/first"
@@ -68,6 +68,11 @@ def another(context: AssetExecutionContext) -> None:
     raise ClockSkewError("it always fails")
 
 
+@asset(partitions_def=RUNS)
+def beside() -> None:
+    """Waits for no other."""
+
+
 def begin() -> JobDefinition:
     """The job whose steps run in processes of their own, as Dagster's default is."""
     jobs = [define_asset_job("begin", AssetSelection.assets("first", "second"))]
@@ -78,7 +83,7 @@ def run(instance: DagsterInstance, *assets: str, **tags: str) -> DagsterRun:
     """Run assets in this process, and return the run as it ended."""
     instance.add_dynamic_partitions("gc_runs", [RUN])
     result = (
-        Definitions([first, second, another])
+        Definitions([first, second, another, beside])
         .resolve_implicit_global_asset_job_def()
         .execute_in_process(
             instance=instance,
@@ -108,7 +113,7 @@ MADE = [AssetPartitionStatus.MATERIALIZED] * 2
 def test_a_refused_run_leaves_a_complete_partition_as_it_was(instance: DagsterInstance) -> None:
     assert run(instance).is_success
     refused = run(instance, refused=REFUSED)
-    assert (refused.status, refused.tags[REFUSED_TAG]) == (DagsterRunStatus.CANCELED, REFUSED)
+    assert (refused.status, is_refused(refused)) == (DagsterRunStatus.CANCELED, True)
     assert statuses(instance) == MADE
     (said,) = [
         str(record.event_log_entry.get_dagster_event().message)
@@ -128,6 +133,21 @@ def test_it_does_so_if_its_steps_have_processes_of_their_own(instance: DagsterIn
     assert ended is not None
     assert ended.status is DagsterRunStatus.CANCELED
     assert statuses(instance) == MADE
+
+
+def test_a_run_with_assets_that_do_not_wait_fails(instance: DagsterInstance) -> None:
+    """Their failure, or their data, must not disappear behind the refusal."""
+    assert run(instance).is_success
+    refused = run(instance, "first", "second", "beside", refused=REFUSED)
+    assert (refused.status, is_refused(refused)) == (DagsterRunStatus.FAILURE, False)
+
+
+def test_a_run_that_is_executed_again_is_not_refused_by_the_tag_of_the_former(instance: DagsterInstance) -> None:
+    assert run(instance).is_success
+    former = run(instance, refused=REFUSED).tags
+    again = run(instance, **{**former, "refused": FINE, "fails": "yes"})
+    assert REFUSED_TAG in again.tags
+    assert not is_refused(again)
 
 
 def test_a_refused_run_of_a_new_partition_fails(instance: DagsterInstance) -> None:

@@ -60,7 +60,7 @@ def write_mark(
     rules: dict[str, Any] | None = None,
     unreadable: Iterable[str] = (),
     not_asked: Iterable[str] = (),
-    mounts: Iterable[str] = (),
+    mounts: Iterable[str] | None = (),
     protections: Protections | None = None,
     sweep_settings: SweepSettings | None = None,
     needs_backup: bool = False,
@@ -74,7 +74,7 @@ def write_mark(
     - ``checks``: the results of the checks
     - ``rules``: the retention rules that were applied; ``protections``: what was protected beyond them
     - ``unreadable``: other repositories that could not be read; ``not_asked``: those that the settings exempt;
-      ``mounts``: the prefixes of the mounts
+      ``mounts``: the prefixes of the mounts; None: unknown
     - ``sweep_settings``: which policy may sweep the mark without a person (default: none)
     - ``needs_backup``: whether an object may be swept only if the backup has a copy
     - ``longest_commit_minutes``: how long the sweep waits at least
@@ -124,7 +124,7 @@ def write_mark(
             "deleted_bytes": str(freed_space(store)),
             "unreadable": sorted(unreadable),
             "not_asked": sorted(not_asked),
-            "mounts": sorted(mounts),
+            **({} if mounts is None else {"mounts": sorted(mounts)}),
             "protections": protections.model_dump(mode="json") if protections else None,
             "sweep_policy": sweep_settings.policy if sweep_settings else MANUAL,
             "sweep_delay_hours": sweep_settings.policy_delay_hours if sweep_settings else 0.0,

@@ -73,7 +73,7 @@ def mark(
         rules=active_ranges.manifest.facts.get("rules"),
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
-        mounts=foreign_references.manifest.facts["mounts"],
+        mounts=foreign_references.manifest.facts.get("mounts"),  # an earlier version did not record them
         protections=evidence.protections,
         sweep_settings=settings.sweep,
         needs_backup=settings.backup.required_before_sweep,

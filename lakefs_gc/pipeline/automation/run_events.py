@@ -23,7 +23,7 @@ from lakefs_gc.engine.run import repository_of
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
-from lakefs_gc.pipeline.refusals import REFUSED_TAG
+from lakefs_gc.pipeline.refusals import is_refused
 from lakefs_gc.units import human_duration
 
 _PARTITION_TAG = "dagster/partition"
@@ -35,7 +35,7 @@ def events_of_run(instance: DagsterInstance, run: DagsterRun, ended_at: datetime
 
     A run that was refused is canceled, too, but nobody has ended it, so it has failed.
     """
-    if run.status is DagsterRunStatus.CANCELED and REFUSED_TAG not in run.tags:
+    if run.status is DagsterRunStatus.CANCELED and not is_refused(run):
         return
     wanted = {
         DagsterEventType.ASSET_MATERIALIZATION,
@@ -131,7 +131,7 @@ def _run_failed(run: DagsterRun, events: list[DagsterEvent], common: Mapping[str
         if failure and (what_to_do := failure.metadata.get("what_to_do")):
             remedy = str(what_to_do.value)
     where = f"{run.job_name} of {common['run_key'] or common['repository']}"
-    how = "was refused" if REFUSED_TAG in run.tags else "failed"
+    how = "was refused" if is_refused(run) else "failed"
     return Event(
         EventKind.run_failed,
         message=f"{where} {how}: {message.strip()}",
