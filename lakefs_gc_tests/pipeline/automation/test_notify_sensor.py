@@ -54,9 +54,11 @@ def test_a_refused_run_is_an_event_and_one_that_a_person_has_ended_is_none(
     instance: DagsterInstance, cursor: NotifyCursor, refused: bool
 ) -> None:
     """Both are canceled."""
-    tags = {"dagster/partition": "lake/first"} | ({REFUSED_TAG: "ClockSkewError"} if refused else {})
+    tags = {"dagster/partition": "lake/first"}
     started = DagsterRun(job_name="gc_mark", status=DagsterRunStatus.STARTED, tags=tags)
     instance.add_run(started)
+    # A person may execute a refused run again, with its tags.
+    instance.add_run_tags(started.run_id, {REFUSED_TAG: started.run_id if refused else "another run"})
     instance.report_run_canceled(started)
     events = list[Event]()
     tell(instance, cursor, events.append, JOBS)
