@@ -158,8 +158,7 @@ class KnownFolders:
         """
         keys = (keys_below(reading, self.folders) for reading in (url, *other_readings(url)))
         if below := tuple(dict.fromkeys(chain.from_iterable(keys))):
-            # No object that can be garbage has another key. As one more key it would count as a lost object.
-            return tuple(filter(is_candidate_address, below)) or below
+            return below
         key = self.key_or_outside(url)
         return () if key is None else (key,)
 
