@@ -33,10 +33,12 @@ _PARTITION_TAG = "dagster/partition"
 def statuses_kept_if_refused(context: AssetExecutionContext, first: AssetKey) -> Iterator[None]:
     """Have Dagster cancel a run that an error refuses in a partition which is complete. The step fails all the same.
 
-    Nothing in it may change the partition. ``first``: the asset that begins a run. In a new partition, or one with a
-    failed asset, the run fails: runs that nobody watches are there, and no failure must disappear behind a refusal. So
-    it does after a transient error, after which Dagster may try again, and if other people's assets are in the run that
-    do not wait for ``first``.
+    The block must not change the partition. ``first`` is the asset that begins a run. The run fails, as any other does,
+
+    - in a new partition: nobody watches runs of the schedule, so their failures must show;
+    - if an asset of the run has failed there before, because the refusal would hide that;
+    - after a transient error, because Dagster may try again;
+    - if it has other people's assets that do not wait for ``first``.
     """
     try:
         yield

@@ -57,7 +57,7 @@ def java_for_start(home: Path) -> Iterator[None]:
 def quiet_home(home: Path) -> Path:
     """Return a home whose Java starts without the module that it warns about, or ``home`` itself if none is possible.
 
-    A temporary folder of another user, or one where no program may run, is no reason to fail.
+    If the temporary folder cannot be used (it is another user's, or no program may run there), Java only warns.
     """
     try:
         quiet = _without_vector_module(home / "bin" / "java")

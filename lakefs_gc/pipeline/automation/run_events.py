@@ -33,7 +33,7 @@ _OUTCOMES = ("_objects", "_bytes")
 def events_of_run(instance: DagsterInstance, run: DagsterRun, ended_at: datetime, names: Names) -> Iterator[Event]:
     """Yield the events of a run that has ended. A run that was interrupted, or that a person has ended, has none.
 
-    A run that was refused is canceled, too, but nobody has ended it, so it has failed.
+    A refused run ends as canceled, too. It counts as failed, because nobody has canceled it.
     """
     if run.status is DagsterRunStatus.CANCELED and not is_refused(run):
         return

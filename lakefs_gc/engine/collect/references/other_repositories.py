@@ -53,7 +53,7 @@ class AcceptedUnknown:
     others_unread: bool
     unreadable: frozenset[str]
     not_asked: frozenset[str]
-    mounts: frozenset[str] | None = frozenset()
+    mounts: frozenset[str] | None
 
 
 @dataclass(frozen=True)
