@@ -114,10 +114,10 @@ def kill_workers(spark: SparkSession) -> int:
     return len(workers)
 
 
-def run_python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code in a new Python process that imports what this one imports."""
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         cwd=folder,
         capture_output=True,

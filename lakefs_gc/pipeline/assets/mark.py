@@ -13,6 +13,7 @@ from lakefs_gc.engine.records.mark_facts import write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.run import GCRun
+from lakefs_gc.engine.spark.java_cache import keep_archive
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.pipeline.checks import check_results, check_specs
 from lakefs_gc.pipeline.failures import failures_shown
@@ -90,6 +91,7 @@ def mark(
     )
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)
+    keep_archive()
     return MaterializeResult(
         metadata=mark_metadata(written, page, names),
         check_results=check_results(written.checks, check_numbers(evidence, run_context.safety)),

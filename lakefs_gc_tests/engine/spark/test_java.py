@@ -105,20 +105,27 @@ print(os.environ["JAVA_HOME"])
 
 
 @needs_package
-def test_shim_drops_one_argument_and_keeps_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("version", "kept"), [("21.0.1", f"{java._REMOVED_PACKAGE}|"), ("25.0.1", "")])
+def test_shim_drops_what_java_warns_about_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, kept: str
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     command = tmp_path / "real java"
-    command.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    command.write_text(f"""#!/bin/sh
+[ "$1" = -version ] && echo 'openjdk version "{version}"' && exit
+printf "%s|" "$@"
+""")
     command.chmod(0o755)
-    shim = java._without_vector_module(command) / "bin" / "java"
+    shim = java._without_unwanted_options(command) / "bin" / "java"
     arguments = ["-cp", "a b:c'd", "--add-modules=jdk.incubator.vector", "", "-Dx=$HOME *", "--add-modules=other"]
+    arguments.append(java._REMOVED_PACKAGE)
     printed = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True).stdout
-    assert printed == "-cp|a b:c'd||-Dx=$HOME *|--add-modules=other|"
+    assert printed == f"-cp|a b:c'd||-Dx=$HOME *|--add-modules=other|{kept}"
     # Only the owner may change the command that Spark starts.
     assert shim.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / shim.parent.parent.name).stat().st_mode & 0o777 == 0o700
     before = shim.stat().st_ino
-    assert java._without_vector_module(command) == shim.parent.parent
+    assert java._without_unwanted_options(command) == shim.parent.parent
     assert shim.stat().st_ino == before, "written once"
 
 
@@ -129,7 +136,7 @@ def test_shim_is_not_written_to_a_folder_that_another_user_can_change(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     command = fake_java(tmp_path / "real", "21") / "bin" / "java"
-    home = java._without_vector_module(command)
+    home = java._without_unwanted_options(command)
     shutil.rmtree(home)
     if trap == "symlink":
         (tmp_path / "theirs").mkdir()
@@ -140,7 +147,7 @@ def test_shim_is_not_written_to_a_folder_that_another_user_can_change(
         home.mkdir()
         home.chmod(0o777)
     with pytest.raises(JavaNotFoundError, match="another user"):
-        java._without_vector_module(command)
+        java._without_unwanted_options(command)
     assert trap != "symlink" or not list((tmp_path / "theirs").iterdir())
 
 

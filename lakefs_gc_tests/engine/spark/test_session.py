@@ -21,6 +21,7 @@ from lakefs_gc.engine.spark.session import (
 )
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.resources.spark import SparkResource
+from lakefs_gc_tests.support.processes import run_python
 
 
 def test_a_running_session_is_reused(spark: SparkSession, spark_config: dict[str, str]) -> None:
@@ -102,6 +103,48 @@ def test_no_run_is_small_because_the_configuration_says_so(spark: SparkSession) 
     resource.scale(False)
     assert not resource.is_small
     assert not is_small(resource.session)
+
+
+_IN_ADVANCE = """
+import sys
+import threading
+from lakefs_gc.engine.spark import session
+
+launched = []
+launch_gateway = session.launch_gateway
+session.launch_gateway = lambda conf: launched.append(launch_gateway(conf)) or launched[-1]
+small = {"True": True, "False": False, "None": None}[sys.argv[1]]
+is_decided = threading.Event()
+config = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
+thread = threading.Thread(
+    target=session.start_spark_in_advance, args=(config, lambda: is_decided.wait() and small), daemon=True
+)
+thread.start()
+while not launched:
+    is_decided.wait(0.01)
+threading.Timer(0.2, is_decided.set).start()
+spark = session.start_spark(config, small=bool(small))  # as the first stage does, while the thread still waits
+thread.join()
+java = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+print(spark.range(3).count(), "-XX:TieredStopAtLevel=1" in java, spark.sparkContext._gateway is launched[0])
+if small is not True:
+    launched[0].proc.wait(60)
+    print("the first Java ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("small", "printed"),
+    [
+        (True, "3 True True"),
+        (False, "3 False False\nthe first Java ended"),
+        (None, "3 False False\nthe first Java ended"),
+    ],
+)
+@pytest.mark.long(10)
+def test_java_starts_before_the_size_of_the_run_is_known(tmp_path: Path, small: bool | None, printed: str) -> None:
+    done = run_python(_IN_ADVANCE, tmp_path, str(small))
+    assert done.stdout.strip() == printed, done.stderr[-3000:]
 
 
 _SUBMITTED = """

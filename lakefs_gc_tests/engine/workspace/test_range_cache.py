@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.session import scale_session
 from lakefs_gc.engine.workspace import range_cache
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
 from lakefs_gc.errors import CorruptFileError, CorruptRangeError, ObjectNotFoundError
@@ -281,3 +283,50 @@ def test_a_second_run_reads_only_what_is_new(spark: SparkSession, store_in_s3: S
         repository.store.delete_many([lost])
         with pytest.raises(ObjectNotFoundError, match=lost):
             Collector(spark, repository).collect(until="active_ranges")
+
+
+@pytest.mark.parametrize("existing", [None, 2], ids=["all files", "two files that exist"])
+def test_a_small_run_locates_what_spark_locates(
+    spark: SparkSession, cached: CachedNamespace, existing: int | None
+) -> None:
+    def located(*, small: bool) -> list[Row]:
+        scale_session(spark, {}, small=small)
+        try:
+            kept = local_rows(spark, ids[:existing], "range_id string") if existing else None
+            return [row.asDict() for row in cached.cache.locate(spark, files, cores=2, existing=kept).collect()]
+        finally:
+            scale_session(spark, {}, small=False)
+
+    cached.read()
+    cached.read([row | NOWHERE for row in cached.located()])  # a second pack of the same files
+    ids = [(range_id,) for range_id in cached.ids]
+    rows = [(cached.store_url, *range_id, number) for number, range_id in enumerate([*ids, ("unknown",)])]
+    files = local_rows(spark, rows, "store_url string, range_id string, entries long")
+    here, by_spark = located(small=True), located(small=False)
+    assert len(cached.files("packs")) == 2
+    assert [row["entries"] for row in here] == list(range(len(rows)))
+    assert [row["range_id"] for row in here if row["pack"]] == cached.ids[:existing]
+    of_either_pack = {(row["range_id"], row["length"], bytes(row["digest"])) for row in by_spark if row["pack"]}
+    assert {(row["range_id"], row["length"], bytes(row["digest"])) for row in here if row["pack"]} == of_either_pack
+    for row in here:
+        if row["pack"]:  # all columns are of one pack
+            pack = next(file for file in cached.files("packs") if file.name == row["pack"])
+            content = pack.read_bytes()[row["offset"] : row["offset"] + row["length"]]
+            assert range_cache._digest(cached.store_url, row["range_id"], content) == bytes(row["digest"])
+
+
+def test_a_small_run_reads_few_files_itself(cached: CachedNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def few(rows: list[Row]) -> bool:
+        return range_cache.few_to_read(pa.Table.from_pylist(rows, schema=BATCH))
+
+    monkeypatch.setattr(range_cache, "_FEW_FILES", 3)
+    assert few([])
+    cold = cached.located()
+    assert few(cold[:3])
+    assert not few(cold[:4])
+    assert range_cache.few_to_read(pa.Table.from_pylist(cold, schema=BATCH), most_files=6)
+    cached.read()
+    cold, warm = cold[:3], cached.located()
+    assert few([*cold, *warm]), "what is in the cache is read fast"
+    monkeypatch.setattr(range_cache, "_FEW_CACHED_BYTES", sum(row["length"] for row in warm) - 1)
+    assert not few(warm)

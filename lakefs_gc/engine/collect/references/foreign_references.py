@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -32,7 +33,7 @@ from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.spark.scale import in_arrow, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
-from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, read_through
+from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, few_to_read, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import (
     CorruptFileError,
@@ -62,8 +63,10 @@ _TASKS_PER_CORE = 4
 Folders = Mapping[str, tuple[str, ...]]
 _FEW_FILES = 2000
 _FEW_BYTES = 64 * 1024**2
-"""The most files of other repositories, and bytes in them, that a small run reads in its own process: two workers need
-5 s of processor time to start, and this process 5 ms for a file."""
+"""The most files of other repositories, and bytes in them, that a small run reads from their stores in its own process:
+two workers need 5 s of processor time to start, and this process 5 ms for a file."""
+_MOST_LISTED = 100_000
+"""The most files whose position in the cache the process of a small run looks at, to know how many it has to read."""
 
 
 def foreign_references(
@@ -119,8 +122,8 @@ def foreign_references(
     cache = workspace.range_cache
     located = cache.locate(spark, files, cores=cores)
     read = _read_files(run.known_folders, _folders(readable), cache, cores, workspace.files_of(listed))
-    few = listed.rows <= _FEW_FILES and listed.facts["size_bytes"] <= _FEW_BYTES
-    found = in_arrow(located, read, _FOUND, few=few, tasks=cores * _TASKS_PER_CORE)
+    few = listed.rows <= _MOST_LISTED
+    found = in_arrow(located, read, _FOUND, few=few, fits=_few_to_read, tasks=cores * _TASKS_PER_CORE)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
@@ -128,6 +131,11 @@ def foreign_references(
             others.name_unreadable(repository, error, accepted)
     references = results.dataframe.where(F.col("lost").isNull()).select(*schemas.FOREIGN_REFERENCES.names)
     return StageOutput(references, began_at, {**facts, "files_id": listed.materialization_id})
+
+
+def _few_to_read(located: pa.Table) -> bool:
+    cold_bytes = pc.sum(located.filter(pc.is_null(located["pack"]))["size_bytes"]).as_py() or 0
+    return cold_bytes <= _FEW_BYTES and few_to_read(located, _FEW_FILES)
 
 
 def _named(
