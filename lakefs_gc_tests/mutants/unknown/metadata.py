@@ -184,4 +184,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/collect/references/test_other_repositories.py",
         "too_many_commits",
     ),
+    Mutant(
+        12,
+        "a small run, too, reads a metarange from the cache only if it still exists",
+        "engine/workspace/range_cache.py",
+        "index = index.filter(",
+        "index.filter(",
+        "engine/workspace/test_range_cache.py",
+        "locates_what_spark",
+    ),
 )

@@ -29,8 +29,8 @@ from lakefs_gc_tests.support.lake_fixtures import name_server
 
 _RUN, _LARGE_RUN, _MIXED_RUN = "lake/small", "lake/large", "lake/mixed"
 _AT_ONCE = {"min_age_hours": 0, "unsafe_min_age": True}
-_MOST_JOBS = 55
-"""47 were counted; as many as 66 if executors do the work."""
+_MOST_JOBS = 50
+"""44 were counted; as many as 66 if executors do the work."""
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_a_small_run_marks_what_executors_mark(
     with monkeypatch.context() as patch:
         for module, limit in (
             (range_cache, "_FEW_FILES"),
+            (range_cache, "_FEW_CACHED_BYTES"),
             (hidden_twins, "_FEW_OBJECTS"),
             (workspaces, "_MOST_BYTES_HERE"),
         ):
