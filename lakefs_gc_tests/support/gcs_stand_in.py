@@ -1,8 +1,8 @@
 """A stand-in for Google Cloud Storage, for what fake-gcs-server does not do.
 
 ``replies`` answers a request by its operation: ``batch``, ``list``, ``upload``, or the method (``GET``, ``DELETE``,
-``POST``). Other requests go to the emulator ``forward_to``, except for one thing that it ignores: a delete on the
-condition of a generation.
+``POST``). Other requests go to the emulator ``forward_to``, except for two things: it ignores the condition of a delete
+on a generation, and gives composite objects an MD5. Here ``composites`` have none, and neither have their copies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import urllib3
 
@@ -71,8 +71,10 @@ class GCSStandIn:
         self.requests: list[tuple[str, str, bytes]] = []
         self.authorizations: set[str | None] = set()
         self.replies: dict[str, Answerer] = {}
+        self.composites: set[str] = set()
+        """Ends of the names of composite objects."""
         self._forward_to = forward_to
-        self._pool = urllib3.PoolManager(retries=False)
+        self._pool = urllib3.PoolManager(retries=False, maxsize=64)
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -136,4 +138,10 @@ class GCSStandIn:
         answer = self._pool.request(method, self._forward_to + path, body=body, headers=kept, decode_content=False)
         hop = ("content-length", "transfer-encoding", "connection")
         received = {name: value for name, value in answer.headers.items() if name.lower() not in hop}
+        is_composite = unquote(parts.path.partition("/rewriteTo/")[0]).endswith((*self.composites,))
+        if is_composite and answer.status == 200 and "media" not in parse_qs(parts.query).get("alt", []):
+            document = answer.json()
+            for facts in (document, document.get("resource", {})):
+                facts.pop("md5Hash", None)
+            return Reply(200, json.dumps(document).encode(), received)
         return Reply(answer.status, answer.data, received)

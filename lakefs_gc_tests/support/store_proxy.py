@@ -1,4 +1,4 @@
-"""A proxy before an emulator of Azure's or Google's store, whose answers a test can replace."""
+"""A proxy before the S3 server or an emulator of Azure's or Google's store, whose answers a test can replace."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import urllib3
 
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
 from lakefs_gc.sandbox.fake_gcs import FakeGCS
+from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc_tests.support.gcs_stand_in import GCSStandIn
 
 _OF_A_CONNECTION = ("connection", "content-length", "transfer-encoding")
@@ -32,7 +33,7 @@ class StoreRequest:
 
 @dataclass(frozen=True)
 class StoreAnswer:
-    """An answer. ``cut_at``: close the connection after this number of bytes of the body."""
+    """An answer; with status 0 there is none. ``cut_at``: close the connection after so many bytes of the body."""
 
     status: int
     body: bytes = b""
@@ -43,12 +44,15 @@ class StoreAnswer:
 class StoreProxy:
     """``with StoreProxy(endpoint, seconds) as proxy``: answers as the store does, unless one of ``faults`` answers.
 
-    Each answer takes ``seconds`` more. ``requests`` has all requests.
+    Each answer takes ``seconds`` more. ``requests`` has all requests. Each of ``changes`` changes an answer of the
+    store, which has carried out the request by then. ``damages`` change the body of a request on its way to the store.
     """
 
     def __init__(self, upstream: str, seconds: float = 0) -> None:
         self.requests: list[StoreRequest] = []
         self.faults: list[Callable[[StoreRequest], StoreAnswer | None]] = []
+        self.changes: list[Callable[[StoreRequest, StoreAnswer], StoreAnswer]] = []
+        self.damages: list[Callable[[StoreRequest], bytes]] = []
         self._upstream, self._seconds = upstream, seconds
         self._lock = threading.Lock()
         self._pool = urllib3.PoolManager(retries=False, maxsize=64)
@@ -73,7 +77,17 @@ class StoreProxy:
         for fault in self.faults:
             if (answer := fault(request)) is not None:
                 return answer
-        return self.forward(method, path, headers, body)
+        for damage in self.damages:
+            body = damage(request)
+        answer = self.forward(method, path, headers, body)
+        for change in self.changes:
+            answer = change(request, answer)
+        return answer
+
+    def heal(self) -> None:
+        """Answer as the store does from now on."""
+        for spoilt in (self.faults, self.changes, self.damages):
+            spoilt.clear()
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> StoreAnswer:
         """Return the store's answer."""
@@ -98,8 +112,12 @@ class StoreProxy:
                 if len(body) < announced:
                     self.close_connection = True
                     return
-                headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host",)}
+                # With its host, which is signed in S3.
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
                 answer = proxy.answer(self.command, self.path, headers, body)
+                if not answer.status:
+                    self.close_connection = True
+                    return
                 self.send_response_only(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
@@ -124,6 +142,13 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
+def before_seaweedfs(server: SeaweedFS) -> Iterator[tuple[StoreProxy, dict[str, str]]]:
+    """Yield a proxy before the S3 server, and the variables that lead to it."""
+    with StoreProxy(server.endpoint) as proxy:
+        yield proxy, {**server.environment, "AWS_ENDPOINT_URL_S3": proxy.endpoint}
+
+
+@contextmanager
 def before_azurite(azurite: Azurite, seconds: float = 0) -> Iterator[tuple[StoreProxy, dict[str, str]]]:
     """Yield a proxy before Azurite, and the variables that lead to it."""
     with StoreProxy(azurite.endpoint.removesuffix(f"/{ACCOUNT}"), seconds) as proxy:
@@ -139,6 +164,12 @@ def before_fake_gcs(fake_gcs: FakeGCS, seconds: float = 0) -> Iterator[tuple[Sto
             yield proxy, {"STORAGE_EMULATOR_HOST": proxy.endpoint}
     finally:
         stand_in.close()
+
+
+def s3_error(status: int, code: str) -> StoreAnswer:
+    """Return an error as S3 writes it."""
+    body = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>injected</Message></Error>'
+    return StoreAnswer(status, body.encode(), {"Content-Type": "application/xml"})
 
 
 def azure_error(status: int, code: str) -> StoreAnswer:
