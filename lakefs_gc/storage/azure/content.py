@@ -49,8 +49,9 @@ def copy_blob(
 ) -> bool | None:
     """Copy a blob within one account; return False if ``if_absent`` is set and another blob exists.
 
-    ``head`` are the headers of the source. Return None, with nothing written, if the account does not complete the copy
-    in a minute. Raise ``StorageError`` if the source changes meanwhile.
+    ``head`` are the headers of the source. Return None, with nothing written, if the account cannot read the source
+    (because of its firewall, or a signature for other addresses), or does not complete the copy in a minute. Raise
+    ``StorageError`` if the source changes meanwhile.
     """
     url = source.url(name)
     headers = {
@@ -59,19 +60,22 @@ def copy_blob(
         **({"If-None-Match": "*"} if if_absent else {}),
     }
 
-    tries = 0
+    tries, is_unreadable = 0, False
 
     def start() -> Mapping[str, str] | None:
-        nonlocal tries
+        nonlocal tries, is_unreadable
         tries += 1
         try:
             return target.send("PUT", target_name, headers=headers).headers
         except RefusedError as error:
-            if if_absent and is_taken(error):
+            is_unreadable = error.code == "CannotVerifyCopySource"
+            if is_unreadable or (if_absent and is_taken(error)):
                 return None
             raise
 
     started = target.call(start, action="write", key=target_name)
+    if is_unreadable:
+        return None
     if started is None:
         # After a broken connection the existing blob may be from an earlier try.
         return tries > 1 and is_same(facts_of(target.head(target_name)), facts_of(head))

@@ -141,7 +141,7 @@ def at_the_copy(copying: CopyingAzurite, act: Callable[[], object]) -> None:
     def watch(request: StoreRequest) -> None:
         if request.operation[0] == "PUT" and request.operation[1].endswith("/b"):
             copying.faults.remove(watch)
-                act()
+            act()
 
     copying.faults.append(watch)
 
@@ -156,6 +156,26 @@ def test_the_source_is_gone_or_was_changed(copying: CopyingAzurite, store: Objec
     with pytest.raises(StorageError):
         store.copy_to("a", store, "b")
     assert keys(store) == ["a"]
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 500])
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_an_account_that_cannot_read_the_source_itself(
+    copying: CopyingAzurite, store: ObjectStore, status: int, if_absent: bool
+) -> None:
+    """Its firewall keeps it from the source, or the signature is for the addresses of this machine."""
+    refusals: list[StoreRequest] = []
+
+    def refuse(request: StoreRequest) -> StoreAnswer | None:
+        if request.operation[0] != "PUT" or refusals:
+            return None
+        refusals.append(request)
+        return azure_error(status, "CannotVerifyCopySource")
+
+    copying.faults.append(refuse)
+    assert store.copy_to("a", store, "b", if_absent=if_absent)
+    assert refusals
+    assert store.read("b") == CONTENT
 
 
 def test_an_incomplete_copy_that_cannot_be_removed_is_an_error(copying: CopyingAzurite, store: ObjectStore) -> None:
