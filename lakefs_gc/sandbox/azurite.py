@@ -54,11 +54,12 @@ def _node_of_wheel() -> str:
 class Azurite:
     """A running emulator with one account: ``with Azurite(folder) as server: server.environment``.
 
-    The key of the account is random. The server ends with the ``with`` block.
+    The key of the account is random. The server ends with the ``with`` block. With the paths of a certificate and its
+    key the endpoint is https, and tokens of Microsoft Entra ID are accepted; their signature is not checked.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, certificate: tuple[Path, Path] | None = None) -> None:
+        self.folder, self.certificate = folder, certificate
         self.key = base64.b64encode(secrets.token_bytes(32)).decode()
         self.endpoint = ""
         self._server = ServerProcess("Azurite", folder, "azurite.log")
@@ -67,11 +68,15 @@ class Azurite:
         """Start the server. Raise ``ConfigurationError`` (not installed) or ``StoreUnavailableError``."""
         node, script = azurite_program()
         port = free_port()
-        self.endpoint = f"http://{HOST}:{port}/{ACCOUNT}"
+        self.endpoint = f"{'https' if self.certificate else 'http'}://{HOST}:{port}/{ACCOUNT}"
         command = [node, script, "--blobHost", HOST, "--blobPort", str(port), "--location", str(self.folder / "data")]
         command += ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
+        environment = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}"}
+        if self.certificate:
+            environment["NODE_EXTRA_CA_CERTS"] = str(self.certificate[0])  # for a copy it asks itself for the source
+            command += ["--cert", str(self.certificate[0]), "--key", str(self.certificate[1]), "--oauth", "basic"]
         try:
-            self._server.start(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.key}"})
+            self._server.start(command, environment)
             self._server.wait_for_port(port)
         except BaseException:
             self.close()
