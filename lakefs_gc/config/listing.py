@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from lakefs_gc.config.section import Section
+from lakefs_gc.storage.urls import https_of_hadoop
 
 
 class ListingSettings(Section):
@@ -42,9 +43,10 @@ class ListingSettings(Section):
     inventory_url: str = Field(
         default="",
         description="Folder with the inventory reports, e.g. "
-        "s3://reports/prefix/<source bucket>/<configuration>, https://ACCOUNT.blob.core.windows.net/container or "
-        "gs://bucket/inventory_reports. Required if source is inventory. The reports must cover "
-        "the whole storage namespace: their configuration has no prefix, or one that the namespace begins with.",
+        "s3://reports/prefix/<source bucket>/<configuration>, https://ACCOUNT.blob.core.windows.net/container (or "
+        "abfss://container@ACCOUNT.dfs.core.windows.net) or gs://bucket/inventory_reports. Required if source is "
+        "inventory. The reports must cover the whole storage namespace: their configuration has no prefix, or one that "
+        "the namespace begins with.",
     )
     max_inventory_age_hours: float = Field(
         default=48.0,
@@ -75,6 +77,11 @@ class ListingSettings(Section):
         "each later round the limit is four times as high. A slice of lakeFS has 20 pages. A smaller value uses more "
         "tasks for a large prefix. 0: one task lists the whole prefix.",
     )
+
+    @field_validator("inventory_url")
+    @classmethod
+    def _as_https(cls, url: str) -> str:
+        return https_of_hadoop(url)
 
     @model_validator(mode="after")
     def _inventory_has_a_url(self) -> ListingSettings:

@@ -24,6 +24,25 @@ _GO_UNESCAPED = "-_.~$&+,/:;=@"
 """What Go's ``net/url`` does not escape in a path, beside letters and digits."""
 
 
+# Not the names of accounts and containers only: what is wrong with one is said where it is opened.
+_HADOOP_URL = re.compile(
+    r"(?:abfs|wasb)s?://(?P<container>[^/@:]+)@(?P<account>[^./@:]+)\.(?:dfs|blob)\.(?P<domain>[^/?#@:]+)(?P<path>/[^?#]*)?",
+    re.IGNORECASE,
+)
+
+
+def https_of_hadoop(url: str) -> str:
+    """Return the https URL of a folder in Azure that Hadoop and Spark spell otherwise; any other URL as it is.
+
+    ``abfss://container@ACCOUNT.dfs.core.windows.net/path`` is
+    ``https://ACCOUNT.blob.core.windows.net/container/path``. Hadoop reads the path as it is written, so it is encoded.
+    """
+    match = _HADOOP_URL.fullmatch(url)
+    if match is None:
+        return url
+    return f"https://{match['account']}.blob.{match['domain']}/{match['container']}{quote(match['path'] or '')}"
+
+
 @dataclass(frozen=True)
 class BucketFolder:
     """A folder of a bucket or container. ``root`` is the prefix of all its keys: empty, or ending in a slash.

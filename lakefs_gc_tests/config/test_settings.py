@@ -18,6 +18,7 @@ from lakefs_gc.config import (
     load_settings,
     parse_duration_hours,
 )
+from lakefs_gc.config.listing import ListingSettings
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import ConfigurationError
 
@@ -323,3 +324,32 @@ def test_a_cron_expression_that_dagster_may_accept_is_kept(cron: str) -> None:
 def test_an_impossible_cron_expression_is_refused(cron: str, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ScheduleSettings(cron=cron)
+
+
+@pytest.mark.parametrize(
+    ("url", "read_as"),
+    [
+        ("abfss://reports@acct.dfs.core.windows.net", "https://acct.blob.core.windows.net/reports"),
+        ("ABFS://reports@acct.dfs.core.windows.net/a/", "https://acct.blob.core.windows.net/reports/a/"),
+        ("wasbs://$logs@acct.blob.core.chinacloudapi.cn/a", "https://acct.blob.core.chinacloudapi.cn/$logs/a"),
+        ("abfss://reports@acct.dfs.core.windows.net/a b/%41", "https://acct.blob.core.windows.net/reports/a%20b/%2541"),
+        ("s3://reports/a b", "s3://reports/a b"),
+        ("https://acct.blob.core.windows.net/reports/a%20b", "https://acct.blob.core.windows.net/reports/a%20b"),
+    ],
+)
+def test_inventory_reports_as_hadoop_spells_their_folder(url: str, read_as: str) -> None:
+    assert ListingSettings(inventory_url=url).inventory_url == read_as
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfss://me:secret@acct.dfs.core.windows.net/a",
+        "abfss://reports@acct.dfs.core.windows.net/a?sig=secret",
+        "abfss://reports@me:secret@acct.dfs.core.windows.net/a",
+        "https://me:secret@acct.blob.core.windows.net/reports",
+    ],
+)
+def test_credentials_in_the_url_of_inventory_reports_are_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="credentials"):
+        ListingSettings(inventory_url=url)

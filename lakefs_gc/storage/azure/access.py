@@ -1,8 +1,7 @@
 """The URLs of Azure Blob Storage, and which endpoint and credentials lead to the account of one.
 
 lakeFS writes a namespace as ``https://ACCOUNT.blob.core.windows.net/container/path``, and reads the account from the
-first label of the host, and container and path from the decoded path (``pkg/block/azure/adapter.go``). Hadoop writes
-``abfss://container@ACCOUNT.dfs.core.windows.net/path``.
+first label of the host, and container and path from the decoded path (``pkg/block/azure/adapter.go``).
 
 The variables are those of the Azure CLI (Microsoft Learn, "az storage"): AZURE_STORAGE_CONNECTION_STRING, or
 AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, and AZURE_STORAGE_SERVICE_ENDPOINT. They apply
@@ -28,7 +27,6 @@ from lakefs_gc.storage.urls import has_credentials
 
 _EXAMPLE = "Write https://ACCOUNT.blob.core.windows.net/container/path"
 _HTTP_URL = re.compile(r"https?://(?P<host>[^/?]*)/+(?P<path>[^?]*)", re.IGNORECASE)
-_HADOOP_URL = re.compile(r"(?:abfss?|wasbs?)://(?P<container>[^/@]+)@(?P<host>[^/?]+)(?P<path>/.*)?", re.IGNORECASE)
 # Account names have lower-case letters and digits only, so no host of a secondary endpoint matches (ACCOUNT-secondary).
 _VENDOR_HOST = re.compile(
     r"(?P<account>[a-z0-9]{3,24})\.(?P<zone>(?:privatelink|z\d{1,2})\.)?(?:blob|dfs)\."
@@ -54,16 +52,13 @@ def blob_folder(url: str) -> BlobFolder:
 
     Raise ``ConfigurationError`` for a URL without an account or a container, or with a path that is no plain folder.
     """
-    if has_credentials(url) and not _HADOOP_URL.fullmatch(url):
+    if has_credentials(url):
         raise ConfigurationError("The URL of a container has user information before its host", remedy=_EXAMPLE)
-    if hadoop := _HADOOP_URL.fullmatch(url):
-        host, container, path = hadoop["host"], hadoop["container"], (hadoop["path"] or "").strip("/")
-    else:
-        match = _HTTP_URL.fullmatch(url)
-        if match is None:
-            raise ConfigurationError(f"{url!r} does not name a container of Azure Blob Storage", remedy=_EXAMPLE)
-        host, (container, _, path) = match["host"], _decoded(match["path"], url).strip("/").partition("/")
-    host = host.lower().removesuffix(":443")
+    match = _HTTP_URL.fullmatch(url)
+    if match is None:
+        raise ConfigurationError(f"{url!r} does not name a container of Azure Blob Storage", remedy=_EXAMPLE)
+    container, _, path = _decoded(match["path"], url).strip("/").partition("/")
+    host = match["host"].lower().removesuffix(":443")
     account, dot, _ = host.partition(".")
     if not (account and dot and container):
         raise ConfigurationError(f"{url!r} does not name an account and a container", remedy=_EXAMPLE)

@@ -53,9 +53,9 @@ from lakefs_gc.storage.process_client import ProcessClient
 from lakefs_gc.storage.retry import RetryPolicy
 
 _PAGE_ENTRIES = 1000
+"""The maximum of the service."""
 _JUST_AFTER = "!"
 """Behind a name, this is later than the name, and earlier than all objects of a folder of this name."""
-"""The maximum of the service."""
 
 
 class GCSStore(ObjectStore):

@@ -20,10 +20,7 @@ KEY = {"AZURE_STORAGE_ACCOUNT": "acct", "AZURE_STORAGE_KEY": "a2V5"}
         (f"https://{HOST}/c/my%20repo", BlobFolder("acct", HOST, "c", "my repo/")),
         (f"https://{HOST}/c/a+b#d", BlobFolder("acct", HOST, "c", "a+b#d/")),
         ("https://acct.blob.core.chinacloudapi.cn/c", BlobFolder("acct", "acct.blob.core.chinacloudapi.cn", "c", "")),
-        (
-            "abfss://c@acct.dfs.core.windows.net/a/b",
-            BlobFolder("acct", "acct.dfs.core.windows.net", "c", "a/b/"),
-        ),
+        ("https://acct.dfs.core.windows.net/c/a/b", BlobFolder("acct", "acct.dfs.core.windows.net", "c", "a/b/")),
     ],
 )
 def test_what_a_url_names(url: str, folder: BlobFolder) -> None:
@@ -42,6 +39,7 @@ def test_what_a_url_names(url: str, folder: BlobFolder) -> None:
         f"https://me:pw@{HOST}/c",
         "https://localhost/c",
         f"https://{HOST}/c/%ff",
+        "abfss://c@acct.dfs.core.windows.net/a/b",
     ],
 )
 def test_what_names_no_folder(url: str) -> None:
@@ -54,7 +52,7 @@ def test_what_names_no_folder(url: str) -> None:
     [
         (f"https://{HOST}/c", f"https://{HOST}"),
         ("http://acct.blob.core.usgovcloudapi.net/c", "https://acct.blob.core.usgovcloudapi.net"),
-        ("abfss://c@acct.dfs.core.windows.net/", f"https://{HOST}"),
+        ("https://acct.dfs.core.windows.net/c", f"https://{HOST}"),
         ("https://acct.z12.blob.storage.azure.net/c", "https://acct.z12.blob.storage.azure.net"),
     ],
 )

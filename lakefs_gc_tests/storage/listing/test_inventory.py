@@ -8,13 +8,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
 from azure.storage.blob import BlobServiceClient
 
+from lakefs_gc.config.listing import ListingSettings
 from lakefs_gc.errors import CorruptFileError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
+from lakefs_gc.storage.azure.access import blob_folder
+from lakefs_gc.storage.azure.store import AzureStore
 from lakefs_gc.storage.listing.inventory import newest_inventory
 from lakefs_gc.storage.listing.inventory_rows import read_inventory_file
 from lakefs_gc.storage.location import StoreLocation
@@ -52,6 +56,21 @@ def test_where_the_reports_are(place: str, kind: str, request: pytest.FixtureReq
     report = Report(open_store(StoreLocation(f"{location.url}/reports of lake")))
     report.root = folder
     WRITERS[kind](report)
+    assert report.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("kind", ["azure-csv", "azure-parquet"])
+def test_reports_that_hadoop_s_url_names(azurite: Azurite, azure_namespace: StoreLocation, kind: str) -> None:
+    """The setting takes the spelling of Spark and Databricks, and the report may name the other host of the account."""
+    place = blob_folder(azure_namespace.url)
+    folder = f"{place.root}reports+of 100%41/"
+    written = Report(AzureStore(StoreLocation(f"{azure_namespace.url}/{quote('reports+of 100%41')}")))
+    written.root = folder
+    written.write_azure(kind.removeprefix("azure-"), endpoint="https://acct.dfs.core.windows.net")
+    url = f"abfss://{place.container}@{ACCOUNT}.dfs.core.windows.net/{folder}"
+    listing = ListingSettings(source="inventory", inventory_url=url)
+    report = Report(open_store(StoreLocation(listing.inventory_url)))
+    report.namespace = written.namespace
     assert report.rows() == EXPECTED
 
 
