@@ -1,7 +1,7 @@
 """A stand-in before Azurite for copies that take their time: Azurite ends each at once, and with success.
 
-The headers and codes are those of Microsoft Learn, "Copy Blob", "Abort Copy Blob" and "Get Blob Properties". A copy that
-was aborted leaves a blob of no length with all its properties, the MD5 of the source among them.
+The headers and codes are those of Microsoft Learn, "Copy Blob", "Abort Copy Blob" and "Get Blob Properties". A copy
+that was aborted leaves a blob of no length with all its properties, the MD5 of the source among them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def compose(fake_gcs: FakeGCS, stand_in: GCSStandIn, store: ObjectStore, key: st
     url = f"{fake_gcs.endpoint}{store._client().path(store.root + key)}/compose"
     body = {"sourceObjects": [{"name": store.root + name} for name in names], "destination": {}}
     assert urllib3.request("POST", url, json=body).status == 200
-    stand_in.composites.add(f"/{key}")
+    stand_in.composites.add(f"/{store.root}{key}")
     assert store.content_md5([key]) == {}
     assert base64.b64decode(store.content_facts(key).checksums["crc32c"])  # type: ignore[union-attr]
     store.delete_many(names)
