@@ -12,7 +12,7 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.forecast.outlook import curve
 from lakefs_gc.engine.forecast.stored_runs import stored_forecast
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, overview, read_part
+from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, Overview, overview, read_part
 from lakefs_gc.engine.records.stored_marks import list_marks, open_namespace
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import MarkError
@@ -26,8 +26,8 @@ from lakefs_gc.report.text import as_text
 def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, str, dict[str, Any]]:
     """Return a mark, its page as text, and the same as JSON for scripts."""
     marked = find_mark(settings, repository, mark_id)
-    contents = overview(marked.store, marked.mark)
-    page = current_page(settings, marked, contents)
+    page = current_page(settings, marked, overview(marked.store, marked.mark))
+    contents = Overview(page.prefixes, page.sample)
     return marked.mark, as_text(page), {**show_facts(marked.mark, contents), **_page_facts(page)}
 
 

@@ -54,7 +54,6 @@ def mark_metadata(mark: Mark, page: MarkPage, names: Names = OWN) -> Metadata:
             ]
         ),
         **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
-        **({"sample": table([_sample_row(row) for row in page.sample])} if page.sample else {}),
         **({"why_an_object": page.explain_command} if page.sample else {}),
         "notification": MetadataValue.text(json.dumps(_next_facts(page.next))),
         "bytes": mark.candidate_bytes or 0,
@@ -153,6 +152,8 @@ def _failed_checks(shown: Table) -> MetadataValue[Any]:
 def _table_of(shown: Table) -> MetadataValue[Any]:
     if shown.name == "in_force":
         shown = replace(shown, rows=tuple(row for row in shown.rows if row[0] != BACKUP))
+    if shown.name == "sample":
+        return table(_sample_rows(shown))
     if shown.name in ("in_force", "lowered_settings", "timing"):
         return MetadataValue.md(list_markdown(shown))
     # A column needs a name.
@@ -307,7 +308,11 @@ def _still_missing(result: RestoreResult) -> Iterator[tuple[str, int]]:
     yield from ((reason, objects) for reason, objects in reasons.items() if objects)
 
 
-def _sample_row(row: Mapping[str, str | int]) -> dict[str, str | int]:
-    """Return a row of the sample with its time cut to seconds, which fits into a cell."""
-    modified = {"last_modified": str(row["last_modified"])[:19]} if "last_modified" in row else {}
-    return {**row, **modified}
+def _sample_rows(shown: Table) -> list[dict[str, str]]:
+    """Return the sample with the path of each object, or else its address: both are too wide for a cell."""
+    rows = []
+    for row in shown.rows:
+        cells = dict(zip(shown.columns, row, strict=True))
+        path, address = cells.pop("path"), cells.pop("address")
+        rows.append({"object": path or address, **cells})
+    return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakefs_gc.config import Settings
@@ -31,13 +32,15 @@ def current_page(
 ) -> MarkPage:
     """Return the page of a mark as it is now, with the last marks of its repository.
 
-    ``contents`` is its overview; default: that of its facts, or else all parts are read. ``forecast`` is the curve of
-    the forecast of its run, if there is one.
+    ``contents`` are its largest prefixes and, if it has no facts, its sample; default: those of its facts, or else all
+    parts are read. ``forecast`` is the curve of the forecast of its run, if there is one.
     """
     mark, store = marked.mark, marked.store
     facts, state = read_facts(store, mark), state_of(store, mark)
     if contents is None:
         contents = facts.overview if facts else overview(store, mark)
+    elif facts is not None:
+        contents = replace(contents, sample=facts.sample)  # has the paths
     newest = next(list_marks(store), mark.mark_id)
     standing = Standing(
         now=store.now(),

@@ -170,5 +170,5 @@ class MarkPage:
 
     @property
     def explain_command(self) -> str:
-        """The command that explains an object of the mark."""
-        return f"lakefs-gc explain {self.repository} ADDRESS"
+        """How to ask about an object of the mark, by its address, or by a path and the last commit that has it."""
+        return f"lakefs-gc explain {self.repository} ADDRESS (or lakefs://{self.repository}/COMMIT/PATH)"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.words import at, percent
-from lakefs_gc.units import human_bytes
+from lakefs_gc.units import human_bytes, human_duration
 
 Row = tuple[str, ...]
 
@@ -33,6 +34,7 @@ def tables(page: MarkPage) -> Iterator[Table]:
         _ages(page),
         _comparison(page),
         _groups(page),
+        _sample(page),
         _prefixes(page),
         _lists("in_force", "In force", [(f.name, f.value) for f in page.in_force]),
         _lowered(page),
@@ -120,12 +122,39 @@ def _groups(page: MarkPage) -> Table:
             f"{group.commit_id[:12]} {at(group.committed_at) if group.committed_at else ''}".strip(),
             group.committer,
             group.branch,
-            f"{group.rule}: expired on {group.expired_on}" if group.expired_on else group.rule,
+            _rule(group.rule, group.expired_on),
         )
         for group in page.groups
     )
     columns = ("folder", "objects", "size", "last commit", "committer", "branch", "rule")
     return Table("folders", "Folders of the repository that lose objects", columns, rows, note=page.groups_note)
+
+
+def _sample(page: MarkPage) -> Table:
+    rows = tuple(_sampled(page, row) for row in page.sample)
+    columns = ("path", "size", "age", "last commit", "branch", "why", "address")
+    note = f"Why an object is in this mark, and what would keep it: {page.explain_command}"
+    return Table("sample", "Sample of the marked objects", columns, rows, note=note)
+
+
+def _sampled(page: MarkPage, row: Mapping[str, str | int]) -> Row:
+    known = {name: str(value) for name, value in row.items()}
+    modified = known.get("last_modified")
+    age = page.created_at - datetime.fromisoformat(modified) if modified else None
+    reason = known.get("reason", "").replace("_", " ")
+    return (
+        known.get("path", ""),
+        human_bytes(int(row["size"])) if "size" in row else "",
+        human_duration(age.total_seconds()) if age else "",
+        known.get("commit_id", "")[:12],
+        known.get("branch", ""),
+        _rule(known["rule"], known["expired_on"]) if "rule" in known else reason,
+        known["address"],
+    )
+
+
+def _rule(rule: str, expired_on: str) -> str:
+    return f"{rule}: expired on {expired_on}" if expired_on else rule
 
 
 def _prefixes(page: MarkPage) -> Table:

@@ -24,11 +24,6 @@ def _lines(page: MarkPage) -> Iterator[str]:
         yield from _aligned(table.columns, table.rows, table.numbers)
         if table.note:
             yield f"  {table.note}"
-    if page.sample:
-        rows = [(str(row["address"]), str(row.get("last_modified", ""))[:19]) for row in page.sample]
-        yield from ("", "Sample")
-        yield from _aligned(("address", "last modified"), rows, frozenset())
-        yield f"  Why an object is in this mark, and what would keep it: {page.explain_command}"
     if page.consequences:
         yield from ("", "What else changes", *(f"  {line}" for line in page.consequences))
 

@@ -10,6 +10,7 @@ import pytest
 from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount
+from lakefs_gc.pipeline.summaries import mark_metadata
 from lakefs_gc.report.build import mark_page
 from lakefs_gc.report.markdown import escaped, next_markdown, table_markdown
 from lakefs_gc.report.meanings import MEANINGS
@@ -108,6 +109,18 @@ def test_every_rendering_has_the_same_tables() -> None:
                 assert cell in text
                 assert escaped(cell.strip()) in table_markdown(table)
     assert "no longer" not in text
+
+
+def test_the_sample_has_paths_ages_and_rules() -> None:
+    """An expired object has a path and the rule that ended it, one that was never committed has only an age."""
+    (sample,) = (table for table in tables(page()) if table.name == "sample")
+    rows = [dict(zip(sample.columns, row, strict=True)) for row in sample.rows]
+    assert [row["path"] for row in rows] == [f"exports/{HOSTILE}/part-0.parquet", "", ""]
+    assert [row["age"] for row in rows] == ["61 d", "9 d", ""]
+    assert [row["why"] for row in rows] == ["main: 14 days: expired on 2026-05-20", "never committed", ""]
+    assert [row["last commit"] for row in rows] == ["abababababab", "", ""]
+    in_ui = mark_metadata(SAMPLE, page())["sample"].records
+    assert [record.data["object"] for record in in_ui] == [rows[0]["path"], rows[1]["address"], rows[2]["address"]]
 
 
 def test_keys_and_names_are_text_in_markdown() -> None:

@@ -80,7 +80,26 @@ FACTS = MarkFacts(
     ready_at=NOW + timedelta(minutes=20),
     objects_per_request=1000,
     largest_prefixes=(PrefixTotal("data/abc/", 55, 5_500),),
-    sample=({"address": f"data/{HOSTILE}", "size": 100},),
+    sample=(
+        {
+            "address": "data/gone/one",
+            "size": 100,
+            "last_modified": str(NOW - timedelta(days=61)),
+            "reason": "expired",
+            "path": f"exports/{HOSTILE}/part-0.parquet",
+            "commit_id": "ab" * 32,
+            "branch": "main",
+            "rule": "main: 14 days",
+            "expired_on": "2026-05-20",
+        },
+        {
+            "address": f"data/{HOSTILE}",
+            "size": 100,
+            "last_modified": str(NOW - timedelta(days=9)),
+            "reason": "never_committed",
+        },
+        {"address": "data/of-lakefs-client"},
+    ),
     paths=MarkedPaths(
         groups=(
             PathGroup(

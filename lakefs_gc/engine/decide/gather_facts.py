@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
+from lakefs_gc.engine.decide.marked_paths import FoundPaths
 from lakefs_gc.engine.decide.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFERENCED, UNREFERENCED_BYTES
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkedPaths, MarkFacts
+from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkFacts
 from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.engine.records.stored_marks import list_marks, made_by_us, read_mark, ready_at
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -40,9 +41,12 @@ def gather_facts(
     listing: Dataset,
     kept: Dataset,
     candidates: Dataset,
-    paths: MarkedPaths | None = None,
+    found: FoundPaths | None = None,
 ) -> MarkFacts:
-    """Return the facts beside a mark, from the stages that it was made from."""
+    """Return the facts beside a mark, from the stages that it was made from.
+
+    The sample has the examples with paths instead of expired objects without paths.
+    """
     facts, settings = candidates.manifest.facts, context.settings
     return MarkFacts(
         mark_id=mark.mark_id,
@@ -60,9 +64,14 @@ def gather_facts(
         ready_at=ready_at(mark, settings.safety),
         objects_per_request=settings.sweep.objects_per_request,
         largest_prefixes=contents.largest_prefixes,
-        sample=contents.sample,
-        paths=paths,
+        sample=_sample(contents, found.examples if found else ()),
+        paths=found.paths if found else None,
     )
+
+
+def _sample(contents: Overview, with_paths: tuple[dict[str, str | int], ...]) -> tuple[dict[str, str | int], ...]:
+    others = (row for row in contents.sample if not with_paths or row.get("reason") != schemas.EXPIRED)
+    return (*with_paths, *others)
 
 
 def _funnel(mark: Mark, listing: Dataset, kept: Dataset, candidates: Dataset) -> Funnel | None:

@@ -8,9 +8,12 @@ the paths of any object.
 from __future__ import annotations
 
 import logging
-from itertools import chain
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain, zip_longest
 
-from pyspark.sql import Column, Observation
+from pyspark.sql import Column, Observation, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
@@ -24,6 +27,7 @@ from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_record
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.retained_until import Retained, retained_until
+from lakefs_gc.units import EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -33,23 +37,37 @@ _MOST_METARANGES = 1_000
 _MOST_RANGES = 200
 """Up to 20 MB each. Ten million entries take two cores about ten seconds."""
 _MOST_FOLDERS = 20
+_EXAMPLES_OF_FOLDER = 3
+_MOST_EXAMPLES = 10
 _OTHERS = "(other folders)"
 _HIVE_PARTITIONS = r"(^|/)[^/=]+=[^/]*/.*$"
 """The partitions of a table: the folder of the table is what people know."""
 _FOLDERS_OF_TABLES = r"(^|/)(_delta_log|metadata)/$"
 
 
-def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> MarkedPaths:
+@dataclass(frozen=True)
+class FoundPaths:
+    """The folders of the marked objects, and some objects of the largest ones, as ``mark_parts.Overview.sample``."""
+
+    paths: MarkedPaths
+    examples: tuple[dict[str, str | int], ...] = ()
+
+
+def marked_paths(context: RunContext, run: GCRun, candidates: Dataset, active_ranges: Dataset) -> FoundPaths:
     """Return the folders with the most bytes of marked objects. What cannot be read is stated, and fails nothing."""
     expired = Amount(candidates.manifest.facts["expired"], candidates.manifest.facts["expired_bytes"])
     rules = rules_from_record(active_ranges.manifest.facts.get("rules"))
     if not expired.objects or rules is None:
-        return MarkedPaths((), Amount(), "No object of this mark was ever committed, so none has a path.")
+        return _none("No object of this mark was ever committed, so none has a path.")
     try:
         return _read_paths(context, run, candidates, active_ranges, rules, expired)
     except LakeFSGCError as error:
         logger.warning("the paths of the marked objects are unknown: %s", error.message)
-        return MarkedPaths((), Amount(), f"The paths are unknown: {error.message}")
+        return _none(f"The paths are unknown: {error.message}")
+
+
+def _none(why: str) -> FoundPaths:
+    return FoundPaths(MarkedPaths((), Amount(), why))
 
 
 def _read_paths(
@@ -59,14 +77,14 @@ def _read_paths(
     active_ranges: Dataset,
     rules: GCRules,
     expired: Amount,
-) -> MarkedPaths:
+) -> FoundPaths:
     server, repository = context.server, run.repository
     heads = dict(server.branch_heads(repository))
     graph = CommitGraph(min(context.safety.max_commits, _MOST_COMMITS))
     graph.add_history_of(server, repository, chain(heads.values(), dict(server.tags(repository)).values()))
     if not graph.complete:
         why = f"the repository has more than {graph.max_commits:,} commits"
-        return MarkedPaths((), Amount(), f"The paths were not looked up, because {why}.")
+        return _none(f"The paths were not looked up, because {why}.")
     retained = retained_until(graph.commits.values(), heads, rules)
     newest = sorted(_expired(graph, retained, run), key=lambda commit: (commit.creation_date, commit.id), reverse=True)
     # The least number is the last commit.
@@ -85,6 +103,8 @@ def _read_paths(
         most_ranges=_MOST_RANGES,
     ).where(F.col("address").isNotNull())
     last = paths.groupBy("address").agg(F.min(F.struct("commit_id", "path")).alias("last"))
+    example = F.struct("last", "address", "size", F.unix_micros("last_modified").alias("modified"))
+    share = F.pmod(F.xxhash64("address"), F.lit(_EXAMPLES_OF_FOLDER))
     by_folder = (
         objects.join(last, "address")
         .withColumn("folder", _folder(F.col("last.path")))
@@ -92,7 +112,10 @@ def _read_paths(
         .agg(
             F.count("*").alias("objects"),
             F.sum("size").alias("size"),
-            F.min("last").alias("last"),
+            # The least of each share is a different object, and one of them is the least of all.
+            F.array(
+                *(F.min(F.when(share == number, example)) for number in range(_EXAMPLES_OF_FOLDER)),
+            ).alias("examples"),
         )
     )
     total = Observation()
@@ -100,28 +123,54 @@ def _read_paths(
     with driver_errors():
         rows = folders.orderBy(F.desc("size"), "folder").limit(_MOST_FOLDERS + 1).collect()
     with_path = Amount(total.get["objects"] or 0, total.get["size"] or 0)
-    groups = []
-    for row in rows[:_MOST_FOLDERS]:
-        commit = newest[int(row["last"]["commit_id"])]
+
+    def last_commit(example: Row) -> dict[str, str]:
+        commit = newest[int(example["last"]["commit_id"])]
         until = retained.get(commit.id)
+        return {
+            "commit_id": commit.id,
+            "branch": until.branch if until else "",
+            "rule": _rule(until, rules),
+            "expired_on": f"{until.until:%Y-%m-%d}" if until else "",
+        }
+
+    groups, examples = [], []
+    for row in rows[:_MOST_FOLDERS]:
+        of_folder = sorted(filter(None, row["examples"]), key=lambda each: each["last"])
+        expired_by = last_commit(of_folder[0])
         groups.append(
             PathGroup(
                 folder=row["folder"] or "/",
                 objects=row["objects"],
                 size_bytes=row["size"],
-                example=row["last"]["path"],
-                commit_id=commit.id,
-                committer=server.committer_of(repository, commit.id),
-                committed_at=commit.creation_date,
-                branch=until.branch if until else "",
-                rule=_rule(until, rules),
-                expired_on=f"{until.until:%Y-%m-%d}" if until else "",
+                example=of_folder[0]["last"]["path"],
+                committer=server.committer_of(repository, expired_by["commit_id"]),
+                committed_at=graph.commits[expired_by["commit_id"]].creation_date,
+                **expired_by,
             )
         )
+        examples.append([{**_sampled(each), **last_commit(each)} for each in of_folder])
     if len(rows) > _MOST_FOLDERS:
         rest = with_path - sum((Amount(group.objects, group.size_bytes) for group in groups), Amount())
         groups.append(PathGroup(_OTHERS, rest.objects, rest.size_bytes, "", "", "", None, "", "", ""))
-    return MarkedPaths(tuple(groups), with_path, _unknown(expired, with_path, candidates.manifest.rows))
+    unknown = _unknown(expired, with_path, candidates.manifest.rows)
+    return FoundPaths(MarkedPaths(tuple(groups), with_path, unknown), _of_all_folders(examples))
+
+
+def _sampled(example: Row) -> dict[str, str | int]:
+    return {
+        "address": example["address"],
+        "size": example["size"],
+        "last_modified": str(EPOCH + timedelta(microseconds=example["modified"])),
+        "reason": schemas.EXPIRED,
+        "path": example["last"]["path"],
+    }
+
+
+def _of_all_folders(examples: Iterable[list[dict[str, str | int]]]) -> tuple[dict[str, str | int], ...]:
+    """Return the first example of each folder, then the second ones, in the order of the folders."""
+    turns = zip_longest(*examples)
+    return tuple(each for turn in turns for each in turn if each)[:_MOST_EXAMPLES]
 
 
 def _expired(graph: CommitGraph, retained: dict[str, Retained], run: GCRun) -> list[Commit]:

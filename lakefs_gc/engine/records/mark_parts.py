@@ -26,7 +26,7 @@ PART_SCHEMA = pa.schema(
 _OPTIONAL = ("size", "last_modified", "reason")
 """Columns that lakeFS's own client does not write."""
 _LARGEST = 10
-_SAMPLE = 10
+_SAMPLE = 5
 
 
 def part_keys(store: ObjectStore, layout: ReportPaths) -> list[str]:
@@ -67,7 +67,11 @@ class PrefixTotal:
 
 @dataclass(frozen=True)
 class Overview:
-    """The prefixes with the most bytes, and the first marked objects of the first part that is not empty."""
+    """The prefixes with the most bytes, and the first marked objects of each reason.
+
+    An object of the sample has an ``address`` and, if known, ``size``, ``last_modified`` and ``reason``. An object of
+    ``MarkFacts.sample`` may also have ``path``, ``commit_id``, ``branch``, ``rule`` and ``expired_on`` (``PathGroup``).
+    """
 
     largest_prefixes: tuple[PrefixTotal, ...]
     sample: tuple[dict[str, str | int], ...]
@@ -77,7 +81,7 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
     """Summarize a mark, with one part in memory at a time. Raise ``MarkError`` if a part was changed."""
     objects: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    sample: list[dict[str, str | int]] = []
+    sample: dict[str | None, list[dict[str, str | int]]] = {}
     for part in mark.parts:
         table = read_part(store, part)
         prefix = pc.replace_substring_regex(table["address"], r"[^/]*$", "")
@@ -89,12 +93,14 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
         for row in grouped.to_pylist():
             objects[row["prefix"]] += row["prefix_count"]
             sizes[row["prefix"]] += row["size_sum"] or 0
-        if not sample:
-            sample = [_sampled(row) for row in table.drop_columns("reason").slice(0, _SAMPLE).to_pylist()]
+        for reason in pc.unique(table["reason"]).to_pylist():
+            if reason not in sample:
+                of_reason = table.filter(pc.is_in(table["reason"], pa.array([reason], pa.string())))
+                sample[reason] = [_sampled(row) for row in of_reason.slice(0, _SAMPLE).to_pylist()]
     order = sorted(objects, key=lambda prefix: (-sizes[prefix], -objects[prefix], prefix))
     return Overview(
         tuple(PrefixTotal(prefix or "(root)", objects[prefix], sizes[prefix]) for prefix in order[:_LARGEST]),
-        tuple(sample),
+        tuple(row for _, rows in sorted(sample.items(), key=lambda one: one[0] or "") for row in rows),
     )
 
 

@@ -85,9 +85,9 @@ def mark(
     run_context.workspace.record_mark(run.run_key, written.mark_id, written.digest)
     store = run_context.open_store(run.store)
     contents = overview(store, written)
-    paths = marked_paths(run_context, run, candidates, active_ranges)
+    found = marked_paths(run_context, run, candidates, active_ranges)
     facts = gather_facts(
-        run_context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, paths=paths
+        run_context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, found=found
     )
     write_facts(store, facts)
     page = write_report(settings, Marked(written, store), facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +13,7 @@ from lakefs_gc.engine.decide.marked_paths import marked_paths
 from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts, write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.scope import Scope
-from lakefs_gc_tests.support.collector import Collector, LakeRepository
+from lakefs_gc_tests.support.collector import OLD_HOURS, Collector, LakeRepository
 
 
 def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scope.all) -> MarkFacts:
@@ -31,7 +31,7 @@ def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scop
         listing=collector.dataset("store_listing"),
         kept=collector.dataset("kept"),
         candidates=candidates,
-        paths=marked_paths(context, collector.run, candidates, collector.dataset("active_ranges")),
+        found=marked_paths(context, collector.run, candidates, collector.dataset("active_ranges")),
     )
     write_facts(repository.store, facts)
     assert read_facts(repository.store, mark) == facts
@@ -46,8 +46,7 @@ def total(funnel: Funnel) -> Amount:
 @pytest.mark.long(40)
 def test_every_listed_object_is_in_one_class(spark: SparkSession, repository: LakeRepository) -> None:
     expired = {"sales/day=1/a.parquet": "x" * 100, "sales/day=2/<b>|.parquet": "x" * 200, "audit/1": "x" * 50}
-    for path, content in expired.items():
-        repository.put(path, content)
+    address_of = {path: repository.put(path, content) for path, content in expired.items()}
     commit = repository.commit(age_days=30)
     for path in expired:
         repository.delete(path)
@@ -78,6 +77,19 @@ def test_every_listed_object_is_in_one_class(spark: SparkSession, repository: La
     # The next commit is 20 days old, and the rule keeps its parent for 10 days.
     assert group.expired_on == f"{facts.started_at - timedelta(days=10):%Y-%m-%d}"
     assert facts.paths.unknown == "1 marked objects were never committed, so they have no path."
+
+    # Expired objects have their path, last commit and rule. One that was never committed has its age alone.
+    *of_sales, never = facts.sample
+    assert 1 <= len(of_sales) == len({row["path"] for row in of_sales}) <= 2
+    for row in of_sales:
+        path = str(row["path"])
+        assert (row["address"], row["size"], row["commit_id"]) == (address_of[path], len(expired[path]), commit)
+        assert (row["branch"], row["rule"], row["expired_on"]) == (group.branch, group.rule, group.expired_on)
+    assert never.keys() == {"address", "size", "last_modified", "reason"}
+    assert (never["address"], never["reason"]) == ("data/s/old", "never_committed")
+    for row in facts.sample:
+        age = facts.started_at - datetime.fromisoformat(str(row["last_modified"]))
+        assert timedelta(hours=OLD_HOURS - 1) < age < timedelta(hours=OLD_HOURS + 1)
 
     part = facts_of(spark, repository, Scope.expired).funnel
     assert part is not None

@@ -70,7 +70,11 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert mark["committed_rows"] == LIVE
     reasons = {record.data["reason"]: record.data["objects"] for record in mark["why"].records}
     assert reasons == {"expired": 0, "never_committed": GARBAGE}
-    assert {record.data["address"] for record in mark["sample"].records} == {"data/garbage-0", "data/garbage-1"}
+    sample = [record.data for record in mark["sample"].records]
+    assert {(row["object"], row["why"], row["age"]) for row in sample} == {
+        ("data/garbage-0", "never committed", "2 d"),
+        ("data/garbage-1", "never committed", "2 d"),
+    }
     assert mark["digest"].startswith("sha256:")
     assert "sweep_approval" in mark["what_now"]
     assert "when the mark was made" in mark["what_now"], "the overview of the asset shows it for ever"
