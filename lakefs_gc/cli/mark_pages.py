@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lakefs_gc.cli.mark_reports import find_mark, show_facts
+from lakefs_gc.cli.mark_reports import find_mark, mark_facts
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.forecast.outlook import curve
 from lakefs_gc.engine.forecast.stored_runs import stored_forecast
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, Overview, overview, read_part
+from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, overview, read_part
 from lakefs_gc.engine.records.stored_marks import list_marks, open_namespace
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.current import current_page
+from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.html import as_html
-from lakefs_gc.report.page import CurvePoint, MarkPage
+from lakefs_gc.report.page import CurvePoint
 from lakefs_gc.report.text import as_text
 
 
@@ -27,8 +27,8 @@ def show(settings: Settings, repository: str, mark_id: str) -> tuple[Mark, str, 
     """Return a mark, its page as text, and the same as JSON for scripts."""
     marked = find_mark(settings, repository, mark_id)
     page = current_page(settings, marked, overview(marked.store, marked.mark))
-    contents = Overview(page.prefixes, page.sample)
-    return marked.mark, as_text(page), {**show_facts(marked.mark, contents), **_page_facts(page)}
+    facts = {**mark_facts(marked.mark), "reasons": marked.mark.reasons, **page_facts(page)}
+    return marked.mark, as_text(page), facts
 
 
 def text(settings: Settings, mark: Mark) -> str:
@@ -70,25 +70,3 @@ def write_list(settings: Settings, repository: str, mark_id: str, file: Path) ->
                 writer.writerow({**row, "last_modified": modified.isoformat() if modified else ""}.values())
                 objects += 1
     return objects
-
-
-def _page_facts(page: MarkPage) -> dict[str, Any]:
-    """Return the parts of a page that are not in the other facts of a mark."""
-    return {
-        "next": {"state": page.next.state.value, "text": page.next.headline, "commands": list(page.next.commands)},
-        "why_empty": page.why_empty,
-        "funnel": [
-            {
-                "name": step.name,
-                "objects": step.amount.objects,
-                "size_bytes": step.amount.size_bytes,
-                "part_of_previous": step.is_detail,
-            }
-            for step in page.funnel
-        ],
-        "bytes_by_age": {row.name: {"listed": row.listed_bytes, "marked": row.marked_bytes} for row in page.ages},
-        "folders": [
-            {name: value for name, value in asdict(group).items() if name != "committed_at"} for group in page.groups
-        ],
-        "folders_note": page.groups_note,
-    }

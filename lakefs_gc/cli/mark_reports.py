@@ -9,7 +9,6 @@ from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_history import history_of
-from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.engine.records.stored_marks import Marked, open_mark, open_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
@@ -43,14 +42,6 @@ def mark_facts(mark: Mark) -> dict[str, Any]:
             for check in failed_checks(mark.checks)
         ],
     }
-
-
-def show_facts(mark: Mark, contents: Overview) -> dict[str, Any]:
-    """Return a mark and its overview as JSON for scripts."""
-    prefixes = [
-        {"prefix": p.prefix, "objects": p.objects, "size_bytes": p.size_bytes} for p in contents.largest_prefixes
-    ]
-    return {**mark_facts(mark), "reasons": mark.reasons, "largest_prefixes": prefixes, "sample": list(contents.sample)}
 
 
 def history(settings: Settings, repository: str) -> list[dict[str, Any]]:

@@ -35,8 +35,9 @@ class Event:
     mark_id: str = ""
     dagster_run_id: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """Values for programs, as JSON has them: digest, objects, bytes, outcomes, and of a mark what its page shows first:
-    failed checks, next step, time of the earliest sweep, funnel."""
+    """Values for programs, as JSON has them: digest, objects, bytes, outcomes, and what the page of a mark shows."""
+    page: str = ""
+    """The page of the mark as text with aligned columns, as ``lakefs-gc show`` prints it. Empty: not about a mark."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the event with values that JSON has."""
@@ -50,6 +51,7 @@ class Event:
             "mark_id": self.mark_id,
             "dagster_run_id": self.dagster_run_id,
             "facts": dict(self.facts),
+            "page": self.page,
         }
 
 

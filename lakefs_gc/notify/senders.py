@@ -68,7 +68,7 @@ def message_of(settings: NotifySettings, event: Event) -> EmailMessage:
     mail = EmailMessage()
     mail["Subject"] = f"[lakefs-gc] {event.repository}: {event.kind.value.replace('_', ' ')}"
     mail["From"], mail["To"] = settings.email_from, ", ".join(settings.email_to)
-    facts = "\n".join(line for name, value in event.facts.items() for line in _lines(name, value))
+    facts = event.page or "\n".join(line for name, value in event.facts.items() for line in _lines(name, value))
     about = f"run: {event.run_key}\nmark: {event.mark_id}\nat: {event.at.isoformat(timespec='seconds')}"
     mail.set_content("\n\n".join(filter(None, (event.message, event.remedy, about, facts))) + "\n")
     return mail

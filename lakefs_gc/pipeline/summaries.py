@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,9 +20,11 @@ from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
 from lakefs_gc.engine.undo.restore import CONFLICT, FAILED, LOST, RestoreResult
 from lakefs_gc.pipeline.metadata import Metadata, bar_chart, table
 from lakefs_gc.pipeline.names import OWN, Names
+from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.markdown import list_markdown, next_markdown
-from lakefs_gc.report.page import BACKUP, MarkPage, NextStep
+from lakefs_gc.report.page import BACKUP, MarkPage
 from lakefs_gc.report.tables import Table, tables
+from lakefs_gc.report.text import as_text
 from lakefs_gc.report.words import at
 from lakefs_gc.units import human_bytes
 
@@ -55,7 +56,7 @@ def mark_metadata(mark: Mark, page: MarkPage, names: Names = OWN) -> Metadata:
         ),
         **({"largest_prefixes": _table_of(prefixes)} if prefixes else {}),
         **({"why_an_object": page.explain_command} if page.sample else {}),
-        "notification": MetadataValue.text(json.dumps(_next_facts(page.next))),
+        "notification": MetadataValue.json({"text": as_text(page), "facts": page_facts(page)}),
         "bytes": mark.candidate_bytes or 0,
         "deleted_bytes": str(mark.run.get("deleted_bytes", "unknown")),
         **not_lakefs_metadata(mark),
@@ -100,16 +101,6 @@ def what_now(page: MarkPage, names: Names, *, at_the_time: bool = False) -> Meta
         approval += f"      overrides: [{', '.join(page.next.overrides)}]\n      why: THE REASON\n"
     as_of = f"*As of {at(page.created_at)}, when the mark was made. What has happened since: tab Partitions.*\n\n"
     return MetadataValue.md((as_of if at_the_time else "") + next_markdown(page, approval))
-
-
-def _next_facts(step: NextStep) -> dict[str, Any]:
-    """Return the next step as the notification about the mark says it, which has no other source."""
-    return {
-        "state": step.state.value,
-        "text": step.headline,
-        "detail": step.detail,
-        "commands": list(step.commands),
-    }
 
 
 def report_link(mark: Mark) -> MetadataValue[Any]:

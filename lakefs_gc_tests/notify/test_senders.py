@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
 
@@ -18,6 +19,9 @@ from lakefs_gc.errors import ConfigurationError, NotificationError
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.notify.senders import build_notify, message_of
 from lakefs_gc.pipeline.code_location import build_definitions
+from lakefs_gc.report.build import mark_page
+from lakefs_gc.report.text import as_text
+from lakefs_gc_tests.support.sample_page import FACTS, SAMPLE
 
 EVENT = Event(
     EventKind.mark_waits,
@@ -146,6 +150,25 @@ def test_the_code_location_has_the_sensor_if_somebody_is_to_be_notified() -> Non
 def test_settings_that_cannot_work_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NotifySettings.model_validate(values)
+
+
+def test_a_mail_about_a_mark_shows_its_page_as_text() -> None:
+    page = as_text(mark_page(SAMPLE, FACTS))
+    settings = NotifySettings(email_to=("a@b.org",), email_from="c@d.org", smtp_host="m")
+    sent = message_from_bytes(message_of(settings, replace(EVENT, page=page)).as_bytes(), policy=policy.default)
+    text = sent.get_content()
+    assert text.endswith(page + "\n")
+    for part in (
+        "Bytes by age",
+        "Compared with mark m0",
+        "exports/",
+        "main: 14 days",
+        "the backup location was not read",
+        "Review it",
+    ):
+        assert part in text
+    assert "candidates: 55" not in text, "the page has the numbers"
+    assert replace(EVENT, page=page).to_json()["page"] == page
 
 
 def test_a_mail_shows_lists_as_lines() -> None:

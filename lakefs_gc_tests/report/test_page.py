@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,6 +13,7 @@ from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount
 from lakefs_gc.pipeline.summaries import mark_metadata
 from lakefs_gc.report.build import mark_page
+from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.markdown import escaped, next_markdown, table_markdown
 from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc.report.next_step import BackupState, Standing
@@ -109,6 +111,26 @@ def test_every_rendering_has_the_same_tables() -> None:
                 assert cell in text
                 assert escaped(cell.strip()) in table_markdown(table)
     assert "no longer" not in text
+
+
+def test_the_facts_for_programs_have_what_the_tables_have() -> None:
+    facts = json.loads(json.dumps(page_facts(page())))
+    assert facts["bytes_by_age"]["30 to 90 days"] == {"listed": 8_700, "marked": 5_500, "never_committed": 500}
+    assert facts["compared_with"] == "mark m0 of 2026-06-24 12:00 UTC"
+    compared = {row["name"]: (row["before"], row["now"]) for row in facts["comparison"]}
+    assert compared == {
+        "objects in the store": (170, 177),
+        "marked objects": (40, 55),
+        "marked bytes": (4_000, 5_500),
+    }
+    (folder,) = facts["folders"]
+    assert (folder["committer"], folder["expired_on"]) == (HOSTILE, "2026-05-20")
+    assert folder["committed_at"] == (NOW - timedelta(days=60)).isoformat()
+    assert facts["sample"][0]["path"] == f"exports/{HOSTILE}/part-0.parquet"
+    in_force = {fact["name"]: fact["value"] for fact in facts["in_force"]}
+    assert in_force.keys() == {"retention rules", "minimum age", "protections", "backup"}
+    assert facts["lowered_settings"] == [{"name": "safety.max_marked_share", "value": "0.9", "default": "0.5"}]
+    assert facts["ready_at"] == (NOW + timedelta(minutes=20)).isoformat()
 
 
 def test_the_sample_has_paths_ages_and_rules() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -79,6 +78,7 @@ def _check_failed(mark: Mapping[str, Any], failed: list[AssetCheckEvaluation], c
         remedy="Correct the cause and mark again, or review the mark and override the check by name: "
         f"`lakefs-gc show {common['repository']} --mark {mark['mark_id']}`",
         facts={**_numbers(mark), "failed_checks": checks, **_page(mark)},
+        page=_text(mark),
         **common,
     )
 
@@ -87,7 +87,7 @@ def _mark_waits(mark: Mapping[str, Any], warnings: list[AssetCheckEvaluation], c
     named = f"{common['repository']} --mark {mark['mark_id']}"
     policy = str(mark.get("sweep_policy", MANUAL))
     delay_hours = mark.get("sweep_delay_hours") or 0
-    if following := _next(mark):
+    if following := _page(mark).get("next"):
         then = f"{following['text']}. {following['detail']}"
     else:  # a run of an earlier version
         then = (
@@ -101,6 +101,7 @@ def _mark_waits(mark: Mapping[str, Any], warnings: list[AssetCheckEvaluation], c
         message=f"Mark {mark['mark_id']} lists {mark['dagster/row_count']:,} objects ({mark['size']}). {then}",
         remedy=f"Review it: `lakefs-gc show {named}`. Then approve it in Dagster, or with `lakefs-gc approve {named}`",
         facts={**_numbers(mark), "sweep_policy": policy, "failed_checks": _checks(warnings), **_page(mark)},
+        page=_text(mark),
         **common,
     )
 
@@ -172,23 +173,18 @@ def _numbers(mark: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _page(mark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page of the mark shows first: the next step, from when a sweep deletes, and the funnel."""
-    facts: dict[str, Any] = {}
-    if following := _next(mark):
-        facts["next"] = following
-    if ready_at := mark.get("ready_at"):
-        facts["ready_at"] = datetime.fromtimestamp(ready_at, UTC).isoformat()
-    steps = [name.removesuffix("_objects") for name in mark if name.endswith("_objects")]
-    facts["funnel"] = [
-        {"name": step, "objects": mark[f"{step}_objects"], "size_bytes": mark[f"{step}_bytes"]} for step in steps
-    ]
+    """Return the page of a mark as values, from when it was made. Empty for a run of an earlier version."""
+    facts: dict[str, Any] = _notification(mark).get("facts", {})
     return facts
 
 
-def _next(mark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the next step as it was when the mark was made. Empty for a run of an earlier version."""
-    following: dict[str, Any] = json.loads(str(mark.get("notification") or "{}"))
-    return following
+def _text(mark: Mapping[str, Any]) -> str:
+    return str(_notification(mark).get("text", ""))
+
+
+def _notification(mark: Mapping[str, Any]) -> dict[str, Any]:
+    found = mark.get("notification")
+    return found if isinstance(found, dict) else {}  # an earlier version wrote a text
 
 
 def _checks(failed: list[AssetCheckEvaluation]) -> list[dict[str, str]]:

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, Definitions, ExecuteInProcessResult, SensorResult, build_sensor_context
 
+from lakefs_gc.cli import mark_pages
 from lakefs_gc.component import build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.partitions import tags_of_new_partition
+from lakefs_gc.report.build import mark_page
+from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.meanings import MEANINGS
 from lakefs_gc_tests.support.code_location import failure_of, materialized, values
 from lakefs_gc_tests.support.collector import STAGES, Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
+from lakefs_gc_tests.support.sample_page import FACTS, SAMPLE
 from lakefs_gc_tests.support.users_project import THEIRS, users_definitions
 
 NAMES = Names(("gc",))
@@ -27,6 +31,7 @@ class Project:
     """The user's project with lakefs-gc, and the events that reached its ``notify``."""
 
     def __init__(self, settings: Settings, instance: DagsterInstance) -> None:
+        self.settings = settings
         self.events: list[Event] = []
         self.instance = instance
         mine = build_lakefs_gc_definitions(["lake"], key_prefix="gc", settings=settings, notify=self.events.append)
@@ -119,6 +124,11 @@ def test_mark_approve_and_sweep_beside_the_users_own_assets(project: Project, re
 @pytest.mark.long(40)
 def test_a_failed_check_is_one_event(project: Project, repository: LakeRepository) -> None:
     project.tick("notify")
+    repository.put("sales/day=1/a.parquet")
+    repository.commit(age_days=30)
+    repository.delete("sales/day=1/a.parquet")
+    repository.commit(age_days=20)
+    repository.keep_days(10)
     repository.store.delete_many([repository.put("lost")])
     repository.commit()
     assert not project.run("gc_mark").success, "the check blocks what is downstream"
@@ -135,3 +145,15 @@ def test_a_failed_check_is_one_event(project: Project, repository: LakeRepositor
     assert failed.facts["next"]["state"] == "blocked"
     assert "--override live_objects_exist" in failed.facts["next"]["commands"][0]
     assert f"lakefs-gc show lake --mark {failed.mark_id}" in failed.remedy
+
+    # It has what `show` has, from the same page: ages, folders, rules, backup.
+    _, text, shown = mark_pages.show(project.settings, "lake", failed.mark_id)
+    assert failed.page == text
+    of_page = page_facts(mark_page(SAMPLE, FACTS)).keys()
+    assert {name: failed.facts[name] for name in of_page} == {name: shown[name] for name in of_page}
+    (folder,) = failed.facts["folders"]
+    assert (folder["folder"], folder["branch"], folder["rule"]) == ("sales/", "main", "default: 10 days")
+    assert sum(age["marked"] for age in failed.facts["bytes_by_age"].values()) == failed.facts["bytes"] > 0
+    in_force = {fact["name"]: fact["value"] for fact in failed.facts["in_force"]}
+    assert in_force["retention rules"] == "default: 10 days"
+    assert "no backup location is configured" in in_force["backup"]
