@@ -16,6 +16,7 @@ from lakefs_gc.component import LakeFSGCComponent, build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.code_location import build_definitions
+from lakefs_gc.pipeline.partitions import READS_ONLY
 from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS, specs
 from lakefs_gc_tests.support.users_project import users_definitions
 
@@ -57,12 +58,19 @@ def test_every_name_is_below_the_prefix_and_nothing_applies_to_the_rest() -> Non
     assert all(check.asset_key == AssetKey(["a", "b", "mark"]) for check in checks)
     assert sorted([s.name for s in repository.sensor_defs] + [s.name for s in repository.schedule_defs]) == [
         "a__b__approvals_in_namespaces",
+        "a__b__forecast_after_mark",
         "a__b__mark_repositories",
         "a__b__notify",
         "a__b__sweep_after_mark",
     ]
     targets = {sensor.name: sensor.job_name for sensor in repository.sensor_defs if sensor.has_jobs}
-    assert targets == {"a__b__sweep_after_mark": "a__b__gc_sweep"}
+    assert targets == {
+        "a__b__sweep_after_mark": "a__b__gc_sweep",
+        "a__b__forecast_after_mark": "a__b__gc_forecast",
+    }
+    forecast = embedded.resolve_job_def("a__b__gc_forecast")
+    tags = forecast.get_tags_for_partition_key("lake/first", None)
+    assert READS_ONLY.items() <= tags.items(), "it blocks no other run"
     assert [schedule.job_name for schedule in repository.schedule_defs] == ["a__b__gc_mark"]
 
 

@@ -57,7 +57,11 @@ def test_schedule_and_sensor() -> None:
     repository = build_definitions(Settings()).get_repository_def()
     assert [(s.name, s.job_name) for s in repository.schedule_defs] == [("mark_repositories", "gc_mark")]
     jobs = {sensor.name: sensor.job_name if sensor.has_jobs else "" for sensor in repository.sensor_defs}
-    assert jobs == {"sweep_after_mark": "gc_sweep", "approvals_in_namespaces": ""}
+    assert jobs == {
+        "sweep_after_mark": "gc_sweep",
+        "approvals_in_namespaces": "",
+        "forecast_after_mark": "gc_forecast",
+    }
     assert all(sensor.default_status is DefaultSensorStatus.RUNNING for sensor in repository.sensor_defs)
     assert all(schedule.description for schedule in repository.schedule_defs)
     assert all(sensor.description for sensor in repository.sensor_defs)

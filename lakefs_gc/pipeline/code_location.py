@@ -36,6 +36,7 @@ from lakefs_gc.pipeline.assets import (
     unmatched,
 )
 from lakefs_gc.pipeline.automation.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.automation.forecast_sensor import forecast_sensors
 from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.automation.schedules import mark_schedule
@@ -80,6 +81,7 @@ def build_definitions(settings: Settings) -> Definitions:
         sensors=[
             sweep_sensor(settings.sweep),
             approval_sensor(settings),
+            *forecast_sensors(settings),
             *_notify_sensors(settings),
             *metrics_sensors(settings),
         ],

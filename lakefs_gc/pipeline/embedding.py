@@ -28,13 +28,14 @@ from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.notify import Notify
 from lakefs_gc.notify.senders import build_notify
 from lakefs_gc.pipeline.automation.approval_sensor import approval_sensor
+from lakefs_gc.pipeline.automation.forecast_sensor import forecast_sensors
 from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.automation.notify_sensor import notify_sensor
 from lakefs_gc.pipeline.automation.schedules import mark_schedule
 from lakefs_gc.pipeline.automation.sweep_sensor import sweep_sensor
 from lakefs_gc.pipeline.checks import check_specs
 from lakefs_gc.pipeline.code_location import build_assets, build_resources
-from lakefs_gc.pipeline.jobs import JOBS, gc_mark, gc_sweep
+from lakefs_gc.pipeline.jobs import JOBS, gc_forecast, gc_mark, gc_sweep
 from lakefs_gc.pipeline.names import POOL, Names
 from lakefs_gc.pipeline.partitions import repository_config
 
@@ -58,6 +59,7 @@ def build_embedded_definitions(settings: Settings, names: Names, notify: Notify 
     sensors: list[SensorDefinition] = [
         sweep_sensor(settings.sweep, job=jobs[gc_sweep.name], names=names),
         approval_sensor(settings, names=names),
+        *forecast_sensors(settings, jobs[gc_forecast.name], names),
         *metrics_sensors(settings, names),
     ]
     notify = notify or build_notify(settings.notify)
@@ -80,7 +82,7 @@ def _embedded_job(
     return define_asset_job(
         names.name(job.name),
         AssetSelection.assets(*keys),
-        config=repository_config(names),
+        config=repository_config(names, job.tags),
         executor_def=job.executor_def,
         description=job.description,
         tags=job.tags,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lakefs_gc.config import Settings
+from lakefs_gc.engine.forecast.outlook import curve
+from lakefs_gc.engine.forecast.stored_runs import stored_forecast
 from lakefs_gc.engine.records.backup_location import backup_location_of, read_backup
 from lakefs_gc.engine.records.backup_manifest import BackupPaths
 from lakefs_gc.engine.records.mark import Mark
@@ -15,6 +18,7 @@ from lakefs_gc.engine.records.mark_facts import MarkFacts, read_facts, report_ke
 from lakefs_gc.engine.records.mark_history import history_of, state_of
 from lakefs_gc.engine.records.mark_parts import Overview, overview
 from lakefs_gc.engine.records.stored_marks import Marked, list_marks
+from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import BackupError, LakeFSGCError
 from lakefs_gc.report.build import Extras, mark_page
 from lakefs_gc.report.html import as_html
@@ -75,12 +79,21 @@ def rewrite_report(settings: Settings, marked: Marked) -> MarkPage | None:
     that the mark waits for approval. It does not fail the run.
     """
     try:
-        page = current_page(settings, marked)
+        page = current_page(settings, marked, forecast=stored_curve(settings, marked.mark))
         _put(marked, page)
     except LakeFSGCError as error:
         logger.warning("the report of mark %s is the one before: %s", marked.mark.mark_id, error.message)
         return None
     return page
+
+
+def stored_curve(settings: Settings, mark: Mark) -> list[CurvePoint]:
+    """Return the curve of the forecast of the run that made a mark; empty if this machine has none."""
+    work_url = settings.resolved_work_url()
+    if work_url.startswith("file://") and not Path(work_url.removeprefix("file://")).exists():
+        return []  # opening the workspace would create it
+    forecast = stored_forecast(Workspace(work_url), mark.run_key)
+    return [CurvePoint(days, total.size_bytes) for days, total in curve(forecast)] if forecast else []
 
 
 def _put(marked: Marked, page: MarkPage) -> None:

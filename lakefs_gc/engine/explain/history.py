@@ -29,6 +29,7 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 
 _READS_AT_ONCE = 8  # of up to 20 MB each
+_METARANGES_AT_ONCE = 32  # of some kB each: a store answers after 10 to 50 ms, and there is one for each commit
 
 T = TypeVar("T")
 
@@ -105,7 +106,7 @@ class History:
         number_of: dict[str, int] = {}
         missing = [(metarange, "it does not exist") for metarange in sorted(metaranges.keys() - files)]
         unknown = sorted(metaranges.keys() & files - self.index.ranges_of.keys())
-        for metarange, ranges in self._each(unknown, _ranges_of):
+        for metarange, ranges in self.each(unknown, _ranges_of, at_once=_METARANGES_AT_ONCE):
             if isinstance(ranges, str):
                 missing.append((metarange, ranges))
             else:
@@ -194,11 +195,11 @@ class History:
 
         def paths_of(data: bytes, key: str) -> list[str]:
             entries = read_range(data, key, keys=True)
-            return _texts(entries.filter(pc.is_in(entries.column("size"), wanted)).column("key"))
+            return texts(entries.filter(pc.is_in(entries.column("size"), wanted)).column("key"))
 
         found: dict[str, list[str]] = {branch: [] for branch in self.heads}
         count = 0
-        for file_id, paths in self._each(list(branches_of), paths_of):
+        for file_id, paths in self.each(list(branches_of), paths_of):
             branches = branches_of[file_id]
             count += len(paths) * len(branches)
             if isinstance(paths, str) or count > limit:
@@ -221,6 +222,10 @@ class History:
                 shown[range_id].append(commit)
         return shown
 
+    def ranges_of(self, commit: Commit) -> list[str]:
+        """Return the ranges of a commit; none if its metarange could not be read."""
+        return [self.ranges[number] for number in self._numbers_of.get(commit.meta_range_id, ())]
+
     def _is_range(self, data: bytes, key: str) -> bool:
         # Files that no known commit names may be of any kind. lakeFS's dumps of refs are among them.
         return known_kind(read_properties(data, key), key) is TableKind.RANGE
@@ -229,7 +234,7 @@ class History:
         self, range_ids: list[str], entries_of: Callable[[bytes, str], list[tuple[str, str]]]
     ) -> list[Sighting]:
         found = []
-        for range_id, entries in self._each(range_ids, entries_of):
+        for range_id, entries in self.each(range_ids, entries_of):
             if isinstance(entries, str):
                 problem = f"range {METADATA_FOLDER}{range_id}: {entries}"
                 if problem not in self.unread:
@@ -238,7 +243,9 @@ class History:
             found += [Sighting(address, path, range_id) for address, path in entries]
         return sorted(set(found), key=lambda one: (one.address, one.path, one.range_id))
 
-    def _each(self, file_ids: Iterable[str], read: Callable[[bytes, str], T]) -> Iterator[tuple[str, T | str]]:
+    def each(
+        self, file_ids: Iterable[str], read: Callable[[bytes, str], T], *, at_once: int = _READS_AT_ONCE
+    ) -> Iterator[tuple[str, T | str]]:
         """Yield the result of ``read`` for each metadata file, or why it could not be read."""
 
         def attempt(file_id: str) -> T | str:
@@ -252,7 +259,7 @@ class History:
             except NamespaceError as error:  # an address in an unknown folder may be that of the object
                 return error.message
 
-        return map_unordered(attempt, file_ids, _READS_AT_ONCE)
+        return map_unordered(attempt, file_ids, at_once)
 
     def _metadata_files(self) -> Iterator[str]:
         _, files = self.store.list_level(METADATA_FOLDER)
@@ -267,9 +274,9 @@ def _ranges_of(data: bytes, key: str) -> dict[str, Bounds]:
 
 
 def _pairs(entries: pa.RecordBatch) -> list[tuple[str, str]]:
-    return list(zip(entries.column("address").to_pylist(), _texts(entries.column("key")), strict=True))
+    return list(zip(entries.column("address").to_pylist(), texts(entries.column("key")), strict=True))
 
 
-def _texts(paths: pa.BinaryArray) -> list[str]:
+def texts(paths: pa.BinaryArray) -> list[str]:
     """Return paths as text. The API cannot name one that is not valid UTF-8; a person can still recognize it."""
     return [path.decode(errors="replace") for path in paths.to_pylist()]

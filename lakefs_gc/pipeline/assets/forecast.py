@@ -1,19 +1,25 @@
 """Asset ``forecast``: what other retention rules would free, and what each branch holds."""
 
+import logging
+
 from dagster import AssetExecutionContext, Config, MaterializeResult, asset
 from pydantic import Field
 
 from lakefs_gc.engine.forecast import forecast as stage
 from lakefs_gc.engine.forecast.stored_runs import STAGE, stored_forecast
-from lakefs_gc.engine.run import continue_run, refuse_another_repository
+from lakefs_gc.engine.records.stored_marks import mark_of_run
+from lakefs_gc.engine.run import RunContext, continue_run, refuse_another_repository
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.errors import InputOrderError
+from lakefs_gc.errors import InputOrderError, MarkError
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import forecast_metadata
+from lakefs_gc.report.current import rewrite_report
+
+logger = logging.getLogger(__name__)
 
 
 class ForecastConfig(Config):
@@ -40,7 +46,8 @@ def forecast(
     """What retention rules free now and later, what only the heads of branches hold, and a curve over all rules.
 
     It reads the data that the run stored and the commits as they are now. It is no input of a mark, and no part of
-    ``gc_mark``: a mark does not wait for it. Materialize it with ``gc_forecast`` or ``lakefs-gc forecast``.
+    ``gc_mark``: a mark does not wait for it. The sensor ``forecast_after_mark`` starts ``gc_forecast`` after each mark.
+    The report of the mark then has the curve.
     """
     run_context = engine.context()
     run = continue_run(run_context, store_listing.manifest)
@@ -63,5 +70,15 @@ def forecast(
             f"the forecast of run {run.run_key} cannot be read back",
             remedy="Check whether another process writes to the workspace (work_url), then run again",
         )
+    _add_curve_to_report(run_context, run.run_key)
     url = f"{workspace.folder(run.run_key, STAGE)}/data"
     return MaterializeResult(metadata=forecast_metadata(stored) | stage_metadata(manifest, schemas.FORECAST, url))
+
+
+def _add_curve_to_report(context: RunContext, run_key: str) -> None:
+    try:
+        marked = mark_of_run(run_key, "", context.server, context.settings, context.workspace)
+    except MarkError as error:  # `lakefs-gc forecast` collects without a mark
+        logger.info("the forecast of run %s is in no report: %s", run_key, error.message)
+        return
+    rewrite_report(context.settings, marked)

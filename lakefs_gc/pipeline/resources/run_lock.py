@@ -12,6 +12,7 @@ from dagster import AssetExecutionContext, DagsterRunStatus, RunRecord, RunsFilt
 
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.pipeline.partitions import READS_ONLY
 
 _PARTITION_TAG = "dagster/partition"
 _PROCESS_TAG = "lakefs_gc/process"
@@ -23,7 +24,7 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
     """Raise ``RunInProgressError`` if another run of the same repository is in progress in this Dagster instance.
 
     Of two runs, the one that started first continues, by the clocks of their machines. While the start time of one is
-    unknown, the one that was stored first continues.
+    unknown, the one that was stored first continues. A forecast, which only reads, does not count.
     """
     repository = repository_of(context.partition_key)
     own = context.instance.get_run_record_by_id(context.run.run_id)
@@ -34,6 +35,8 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
         run = record.dagster_run
         partition = run.tags.get(_PARTITION_TAG, "")
         if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
+            continue
+        if READS_ONLY.items() <= run.tags.items():
             continue
         if _process_is_gone(run.tags):
             context.instance.report_run_failed(run, "the process of the run was killed")

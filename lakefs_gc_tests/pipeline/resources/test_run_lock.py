@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,9 @@ from dagster import (
     materialize,
 )
 
+from lakefs_gc.config import Settings
 from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.resources.run_lock import process_tags, refuse_second_run
 
 RUNS = DynamicPartitionsDefinition(name="gc_runs")
@@ -75,6 +77,17 @@ def test_second_run_of_a_repository_is_refused(
     with pytest.raises(RunInProgressError, match=f"run {run_id} of lake is in progress") as refused:
         run(instance, "lake/one")
     assert "terminate it in the UI" in refused.value.remedy
+
+
+def test_a_forecast_blocks_no_run(instance: DagsterInstance) -> None:
+    """It starts by itself after a mark, which a person may sweep at once."""
+    definitions = build_definitions(Settings())
+    for job, blocks in (("gc_forecast", False), ("gc_backup", True)):
+        resolved = definitions.resolve_job_def(job)
+        tags = dict(resolved.get_tags_for_partition_key("lake/other", None))
+        instance.create_run_for_job(resolved, tags=tags, status=DagsterRunStatus.STARTED)
+        with pytest.raises(RunInProgressError) if blocks else nullcontext():
+            assert run(instance, "lake/one").success
 
 
 def test_a_run_whose_process_was_killed_is_in_nobodys_way(instance: DagsterInstance) -> None:
