@@ -26,6 +26,7 @@ from dagster import (
     JsonMetadataValue,
     MarkdownMetadataValue,
     MetadataValue,
+    PathMetadataValue,
     TableColumn,
     TableMetadataValue,
     TableSchemaMetadataValue,
@@ -68,6 +69,7 @@ _PLAIN: dict[type[MetadataValue[Any]], str] = {
     IntMetadataValue: "int",
     JsonMetadataValue: "json",
     MarkdownMetadataValue: "md",
+    PathMetadataValue: "path",
     TextMetadataValue: "text",
     TimestampMetadataValue: "timestamp",
 }

@@ -13,7 +13,8 @@ from lakefs_gc.engine.forecast.outlook import Forecast
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.records.mark_facts import REPORT_FILE
+from lakefs_gc.engine.records.mark_facts import report_key
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.undo.backup import BackupResult
 from lakefs_gc.engine.undo.pruning import Pruned, kept_facts
@@ -31,8 +32,9 @@ from lakefs_gc.units import human_bytes
 _BRANCHES_SHOWN = 20
 
 
-def mark_metadata(mark: Mark, page: MarkPage, names: Names = OWN) -> Metadata:
+def mark_metadata(marked: Marked, page: MarkPage, names: Names = OWN) -> Metadata:
     """Return what the UI shows of a mark: the page of the mark in its order, then numbers that Dagster plots."""
+    mark = marked.mark
     shown = {table.name: table for table in tables(page) if table.name != "files"}
     failed = shown.pop("failed_checks", None)
     prefixes = shown.pop("largest_prefixes", None)
@@ -45,7 +47,7 @@ def mark_metadata(mark: Mark, page: MarkPage, names: Names = OWN) -> Metadata:
         **_backup_of(page),
         **({"files": _files_below(mark)} if page.files else {}),
         **({"folders_note": page.groups_note} if page.groups_note else {}),
-        "report": report_link(mark),
+        **report_metadata(marked),
         **({"what_else_changes": MetadataValue.md("\n\n".join(page.consequences))} if page.consequences else {}),
         **({"why_empty": page.why_empty} if page.why_empty else {}),
         "why": table(
@@ -103,10 +105,17 @@ def what_now(page: MarkPage, names: Names, *, at_the_time: bool = False) -> Meta
     return MetadataValue.md((as_of if at_the_time else "") + next_markdown(page, approval))
 
 
-def report_link(mark: Mark) -> MetadataValue[Any]:
-    """Return where the HTML report is. A browser opens no file of a store, so the command comes first."""
-    opens = f"`lakefs-gc report {mark.repository} {mark.mark_id} --open`"
-    return MetadataValue.md(f"{opens} opens it. The file is `{REPORT_FILE}` in the folder of the mark")
+def report_metadata(marked: Marked) -> Metadata:
+    """Return how to open the HTML report, and where it is: a path that the UI copies at a click.
+
+    A browser opens neither a local file from a page of a server nor an object of a bucket, so it is not a link.
+    """
+    mark = marked.mark
+    url = marked.store.location.folder_url + report_key(mark.mark_id)
+    return {
+        "report": MetadataValue.md(f"`lakefs-gc report {mark.repository} {mark.mark_id}` opens it in a browser"),
+        "report_file": MetadataValue.path(url.removeprefix("file://")),
+    }
 
 
 def _files_below(mark: Mark) -> MetadataValue[Any]:

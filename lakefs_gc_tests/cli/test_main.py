@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import getpass
 import os
 import sys
+import webbrowser
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,65 @@ from lakefs_gc_tests.support.commands import Run
 from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy, refusal
 
 
-def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
+class OpenedBrowser(webbrowser.BaseBrowser):
+    """A browser that notes what it opens."""
+
+    def __init__(self) -> None:
+        super().__init__("notes")
+        self.opened: list[str] = []
+
+    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:
+        self.opened.append(url)
+        return True
+
+
+def reports_open_on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    """A script never meets a browser, nor does a person who only wants a file, or has no display."""
+    browser = OpenedBrowser()
+    webbrowser.register("notes", None, browser, preferred=True)
+    with monkeypatch.context() as changed:
+        changed.setenv("DISPLAY", ":9")
+        assert run("report", REPOSITORY).out == f"{file}\n"
+        assert browser.opened == [], "not a terminal"
+        assert run("report", REPOSITORY, "--open").exit_code == 0
+        changed.setattr(sys.stdout, "isatty", lambda: True)
+        run("report", REPOSITORY)
+        assert browser.opened == [Path(file).resolve().as_uri()] * 2
+        for options in (["--no-open"], ["--json"], ["--output", "x.html"], ["--list", "x.csv"]):
+            assert run("report", REPOSITORY, *options).exit_code == 0
+        assert len(browser.opened) == 2
+        for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+            changed.delenv(name, raising=False)
+        ended = run("report", REPOSITORY)
+        assert ended.exit_code == 0
+        assert file in ended.out
+        assert "No browser was found" in ended.err
+        assert len(browser.opened) == 2
+
+
+def the_list_has_paths(file: Path, shown: dict[str, Any]) -> None:
+    """Each expired object has the path, the last commit and the branch that the page of the mark shows."""
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == shown["candidates"]
+    assert [row["address"] for row in rows] == sorted(row["address"] for row in rows)
+    with_path = [row for row in rows if row["path"]]
+    assert {row["reason"] for row in with_path} == {"expired"}
+    assert len(with_path) == sum(folder["objects"] for folder in shown["folders"])
+    by_address = {row["address"]: row for row in rows}
+    for each in shown["sample"]:
+        if "path" in each:
+            listed = by_address[each["address"]]
+            assert [listed[name] for name in ("path", "commit_id", "branch")] == [
+                each[name] for name in ("path", "commit_id", "branch")
+            ]
+    for folder in shown["folders"]:
+        of_folder = [row for row in with_path if row["path"].startswith(folder["folder"])]
+        assert len(of_folder) >= folder["objects"] > 0
+        assert folder["commit_id"] in {row["commit_id"] for row in of_folder}
+
+
+def test_mark_show_sweep_history(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     live = list(lake.live_objects())
     marked = run("mark", REPOSITORY, "--min-age", "1s", "--json")
     assert marked.exit_code == 0, marked.err
@@ -54,9 +115,10 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run) -> None:
     assert "safety.longest_commit_minutes" in text
     reported = run("report", REPOSITORY, "--output", "report.html", "--list", "marked.csv", "--json").json()
     assert (reported["mark_id"], reported["objects"]) == (made["mark_id"], made["candidates"])
-    assert len(Path("marked.csv").read_text("utf-8").splitlines()) == made["candidates"] + 1
+    the_list_has_paths(Path("marked.csv"), shown)
     assert made["digest"] in Path("report.html").read_text("utf-8")
     assert run("report", REPOSITORY, "--output", "no/such/folder").exit_code == 2
+    reports_open_on_a_terminal(run, monkeypatch, f"lakefs-gc-{REPOSITORY}-{made['mark_id']}.html")
     assert run("history", REPOSITORY, "--json").json()["marks"][0]["state"] == "marked"
 
     # Without an instance of Dagster nothing records here that the mark is the one that was made.

@@ -11,6 +11,7 @@ import pytest
 from lakefs_gc.engine.records.check import CHECKS, SWEEP_CHECKS, Severity
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount
+from lakefs_gc.engine.records.stored_marks import Marked
 from lakefs_gc.pipeline.summaries import mark_metadata
 from lakefs_gc.report.build import mark_page
 from lakefs_gc.report.facts import page_facts
@@ -21,6 +22,8 @@ from lakefs_gc.report.page import MarkPage
 from lakefs_gc.report.tables import tables
 from lakefs_gc.report.text import as_text
 from lakefs_gc.report.words import percent
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc.units import human_duration
 from lakefs_gc_tests.support.sample_mark import MARK, NOW
 from lakefs_gc_tests.support.sample_page import FACTS, FUNNEL, HOSTILE, OVERVIEW, SAMPLE, with_failed
@@ -141,7 +144,7 @@ def test_the_sample_has_paths_ages_and_rules() -> None:
     assert [row["age"] for row in rows] == ["61 d", "9 d", ""]
     assert [row["why"] for row in rows] == ["main: 14 days: expired on 2026-05-20", "never committed", ""]
     assert [row["last commit"] for row in rows] == ["abababababab", "", ""]
-    in_ui = mark_metadata(SAMPLE, page())["sample"].records
+    in_ui = mark_metadata(Marked(SAMPLE, open_store(StoreLocation("file:///lake"))), page())["sample"].records
     assert [record.data["object"] for record in in_ui] == [rows[0]["path"], rows[1]["address"], rows[2]["address"]]
 
 

@@ -177,14 +177,27 @@ def report(
     output: Annotated[
         Path | None, typer.Option(help="The HTML file. Default: lakefs-gc-REPOSITORY-MARK.html in this folder.")
     ] = None,
-    show_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    show_it: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            show_default=False,
+            help="Open the report in a browser. Default: on a terminal, without --json, --output and --list.",
+        ),
+    ] = None,
     objects: Annotated[
-        Path | None, typer.Option("--list", metavar="FILE", help="Also write all marked objects to this CSV file.")
+        Path | None,
+        typer.Option(
+            "--list",
+            metavar="FILE",
+            help="Also write all marked objects to this CSV file, with their paths where they are known.",
+        ),
     ] = None,
     json: AsJSON = False,
 ) -> None:
-    """Write the report of a mark, as it is now, as one HTML file that loads nothing. Deletes nothing."""
+    """Write the report of a mark, as it is now, as one HTML file that loads nothing, and open it. Deletes nothing."""
     from lakefs_gc.cli import mark_pages
+    from lakefs_gc.terminal.browser import open_in_browser
 
     out, settings = OPTIONS.output(json), OPTIONS.settings()
     mark_id = mark_id or mark_pages.latest_mark(settings, repository)
@@ -199,8 +212,10 @@ def report(
         raise ConfigurationError(
             f"Cannot write {error.filename}: {error.strerror}", remedy="Pass another file with --output or --list"
         ) from error
-    if show_it:
-        typer.launch(file.resolve().as_uri())
+    if show_it is None:
+        show_it = sys.stdout.isatty() and not (json or output or objects)
+    if show_it and not open_in_browser(file):
+        out.say_error(f"No browser was found on this machine. The report is in {file}")
     out.result(facts, lambda: out.say("\n".join(str(value) for value in (file, objects) if value)))
 
 

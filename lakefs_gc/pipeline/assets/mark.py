@@ -90,9 +90,10 @@ def mark(
         run_context, run, written, contents, listing=store_listing, kept=kept, candidates=candidates, found=found
     )
     write_facts(store, facts)
-    page = write_report(settings, Marked(written, store), facts)
+    marked = Marked(written, store)
+    page = write_report(settings, marked, facts)
     keep_archive()
     return MaterializeResult(
-        metadata=mark_metadata(written, page, names),
+        metadata=mark_metadata(marked, page, names),
         check_results=check_results(written.checks, check_numbers(evidence, run_context.safety)),
     )

@@ -20,7 +20,7 @@ from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
-from lakefs_gc.pipeline.summaries import report_link, sweep_metadata
+from lakefs_gc.pipeline.summaries import report_metadata, sweep_metadata
 
 
 class SweepConfig(Config):
@@ -92,7 +92,7 @@ def sweep(
         only=permit.only,
     )
     show_current_state(context, run_context.settings, marked)
-    metadata = sweep_metadata(result) | {"report": report_link(marked.mark)}
+    metadata = sweep_metadata(result) | report_metadata(marked)
     try:
         result.raise_if_incomplete()
     except SweepIncompleteError as error:

@@ -24,6 +24,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.run_folders import run_folders
 from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
 from lakefs_gc.notify import Event, EventKind
+from lakefs_gc.pipeline.automation.forecast_sensor import forecasts_due
 from lakefs_gc.pipeline.automation.notify_sensor import NotifyCursor, tell
 from lakefs_gc.pipeline.partitions import gc_runs
 from lakefs_gc.storage.location import StoreLocation
@@ -79,7 +80,8 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert "sweep_approval" in mark["what_now"]
     assert "when the mark was made" in mark["what_now"], "the overview of the asset shows it for ever"
     # The UI does not wrap words, so the widest one makes every text as wide. The folder of the mark is one entry.
-    shown = {name: str(value) for name, value in mark.items() if name not in ("location", "digest", "notification")}
+    alone = ("location", "digest", "notification", "report_file")
+    shown = {name: str(value) for name, value in mark.items() if name not in alone}
     digest = mark["digest"]
     assert {name for name, text in shown.items() if any(len(word) > len(digest) for word in text.split())} == set()
     assert_numbers_plot(stages["store_listing"], "dagster/row_count", "bytes", "duration_seconds")
@@ -110,6 +112,8 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     outcomes = {row.data["outcome"]: row.data["objects"] for row in location.seen_since(RUN)["outcomes"].records}
     assert (outcomes["deleted"], outcomes["failed"]) == (str(GARBAGE), "0")
     outcome = values(materialized(swept)["sweep"])
+    assert outcome["report_file"] == mark["report_file"]
+    assert f"Mark {mark['mark_id']}" in Path(outcome["report_file"]).read_text("utf-8")
     assert outcome["dagster/row_count"] == GARBAGE == parquet_rows(outcome["dagster/uri"])
     assert (outcome["deleted_objects"], outcome["deleted_bytes"], outcome["failed_objects"]) == (GARBAGE, 24, 0)
     assert outcome["digest"] == mark["digest"]
@@ -120,6 +124,31 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     folder = run_folders(open_store(StoreLocation(location.settings.work_url)), "lake")[RUN]
     assert folder.has_only_stages, "what a run leaves is known, or it would stay in the workspace for ever"
     assert any("/look_1_committed/" in key for key in folder.removable)
+
+
+@pytest.mark.long(60)
+def test_the_forecast_after_a_mark_adds_the_curve_to_its_report(
+    location: CodeLocation, repository: LakeRepository
+) -> None:
+    repository.put("sales/a")
+    repository.commit(age_days=30)
+    repository.delete("sales/a")
+    repository.commit(age_days=20)
+    repository.keep_days(10)
+    mark = values(materialized(location.run("gc_mark", RUN))["mark"])
+    report, curve = Path(mark["report_file"]), "What another retention would free"
+    assert curve not in report.read_text("utf-8")
+    (request,) = forecasts_due(location.instance, datetime.now(UTC).timestamp())
+    assert request.partition_key == RUN
+    forecast = values(materialized(location.run("gc_forecast", RUN))["forecast"])
+    assert forecast["freed_bytes_in_0_days"] == mark["bytes"]
+    assert curve in report.read_text("utf-8")
+    assert not list(forecasts_due(location.instance, datetime.now(UTC).timestamp()))
+    # What follows writes the report again.
+    assert location.approve(RUN).success
+    text = report.read_text("utf-8")
+    assert curve in text
+    assert "Approved by ada" in text
 
 
 def test_materialize_all_does_not_approve_what_nobody_has_seen(

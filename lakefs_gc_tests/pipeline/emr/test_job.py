@@ -34,11 +34,13 @@ def test_metadata_of_a_stage_arrives_as_it_was(stage: str) -> None:
     assert arrived(metadata) == normalize_metadata(metadata)
 
 
-def test_tables_and_markdown_arrive_as_they_were() -> None:
+def test_tables_texts_and_json_arrive_as_they_were() -> None:
     metadata = {
         "table": table([{"prefix": "data/", "objects": 3, "share": 0.5}]),
         "empty": table([]),
         "md": MetadataValue.md("**bold**"),
+        "path": MetadataValue.path("s3://lake/report.html"),
+        "json": MetadataValue.json({"facts": [1, "two"]}),
     }
     assert arrived(metadata) == normalize_metadata(metadata)
     assert MaterializeResult(metadata=arrived(metadata))
