@@ -31,6 +31,7 @@ MODULES = (
     "committed",
     "candidates",
     "end_to_end",
+    "explain",
     "sweep",
     "vendors",
     "driver_memory",

@@ -17,7 +17,7 @@ from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.formats.ranges import read_range
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc_tests.support.known_history import ERASED, KnownHistory
+from lakefs_gc_tests.support.known_history import ERASED, LIVES, MAIN_LINE, KnownHistory, several
 
 pytestmark = pytest.mark.long(60)
 
@@ -46,12 +46,12 @@ KEPT: dict[str, set[KeptBy]] = {
     "two-paths": {KeptBy.HEAD, KeptBy.COMMIT},
     "replaced-on-main": {KeptBy.HEAD, KeptBy.COMMIT},
     "on-idle-head": {KeptBy.HEAD},
-    "of-branch-deleted-lately": {KeptBy.COMMIT},
+    **{name: {KeptBy.COMMIT} for name in several("of-branch-deleted-lately")},
     "until-in-20-days": {KeptBy.COMMIT},
     "twin-of": {KeptBy.HEAD},
     "twin": {KeptBy.HIDDEN_TWIN},
     "imported": {KeptBy.OTHER_REPOSITORY},
-    "staged": {KeptBy.STAGED},
+    **{name: {KeptBy.STAGED} for name in several("staged")},
     "new": {KeptBy.TOO_NEW},
     "restored": {KeptBy.TOO_NEW},
     "not-lakefs": {KeptBy.NEVER_COLLECTED},
@@ -59,11 +59,22 @@ KEPT: dict[str, set[KeptBy]] = {
 }
 REASONS = {
     "expired": "expired",
-    "idle-replaced": "expired",
-    "of-branch-deleted-long-ago": "expired",
-    "never-committed": "never_committed",
-    "stray": "never_committed",
+    **dict.fromkeys((*several("idle-replaced"), *several("of-branch-deleted-long-ago")), "expired"),
+    **dict.fromkeys((*several("never-committed"), *several("stray")), "never_committed"),
 }
+RETENTION_DAYS = 30
+"""Of main."""
+for _name, (_start, _end) in LIVES.items():
+    # A commit is active until its child on main is older than the rule. The head of exp-7 has what c80 has.
+    _shown = MAIN_LINE[MAIN_LINE.index(_start) : MAIN_LINE.index(_end) if _end else None]
+    _children = [MAIN_LINE[MAIN_LINE.index(commit) + 1] for commit in _shown if commit != MAIN_LINE[-1]]
+    _by = {KeptBy.HEAD} if "c80" in _shown or not _end else set()
+    if "c80" in _shown or any(int(child[1:]) < RETENTION_DAYS for child in _children):
+        _by.add(KeptBy.COMMIT)
+    if _by:
+        KEPT[_name] = _by
+    else:
+        REASONS[_name] = "expired"
 
 
 def test_the_state_of_each_object(history: KnownHistory, answers: dict[str, Explanation]) -> None:
@@ -74,6 +85,27 @@ def test_the_state_of_each_object(history: KnownHistory, answers: dict[str, Expl
     assert all(not answers[name].kept_by for name in REASONS)
     assert all(answer.not_looked_at == () for answer in answers.values())
     assert "9 commits of 2 branches and 1 tag" in answers["always"].looked_at[0]
+
+
+def test_fifty_objects_of_a_known_history(history: KnownHistory, answers: dict[str, Explanation]) -> None:
+    """Each life on main: where it began, which commit ended it, and how many commits show it."""
+    assert len(answers) == len(history.keys) >= 50
+    for name, (start, end) in LIVES.items():
+        shown = MAIN_LINE[MAIN_LINE.index(start) : MAIN_LINE.index(end) if end else None]
+        # exp-7 has two commits after c80, and the branch that was deleted lately has one.
+        commits = len(shown) + 3 * ("c80" in shown)
+        [path] = answers[name].paths
+        assert path.first, name
+        assert (path.path, path.commits, path.first.id) == (f"lives/{name}", commits, history.commits[start]), name
+        assert [commit.id for commit in path.ended_by] == ([history.commits[end]] if end else []), name
+        assert answers[name].size_bytes == len(f"content of {name}"), name
+        if name in REASONS:
+            assert "within the 30 days of the rule of branch `main`" in answers[name].expired, name
+            assert path.last, name
+            assert path.last.id == history.commits[shown[-1]], name
+    [kept] = answers["from-c20-to-c10"].kept_by
+    assert kept.until is not None
+    assert timedelta(days=19) < kept.until - answers["new"].last_modified < timedelta(days=21)  # type: ignore[operator]
 
 
 def test_who_keeps_an_object_and_until_when(history: KnownHistory, answers: dict[str, Explanation]) -> None:
