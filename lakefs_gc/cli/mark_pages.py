@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, overview, read_part
 from lakefs_gc.engine.records.stored_marks import Marked, list_marks, open_namespace
 from lakefs_gc.errors import MarkError
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.report.current import current_page, stored_curve
+from lakefs_gc.report.current import current_page, has_workspace, stored_curve
 from lakefs_gc.report.facts import page_facts
 from lakefs_gc.report.html import as_html
 from lakefs_gc.report.text import as_text
@@ -78,7 +79,10 @@ def _paths(settings: Settings, marked: Marked) -> pa.Table:
     from lakefs_gc.engine.explain.expired_paths import expired_paths
 
     chunks = [chunk for part in mark.parts for chunk in _may_have_paths(read_part(marked.store, part)).chunks]
-    return expired_paths(sources_of(settings, mark.repository), mark, pa.chunked_array(chunks, pa.string()))
+    with TemporaryDirectory(prefix="lakefs-gc-") as folder:
+        if not has_workspace(settings):
+            settings = settings.model_copy(update={"work_url": f"file://{folder}"})
+        return expired_paths(sources_of(settings, mark.repository), mark, pa.chunked_array(chunks, pa.string()))
 
 
 def _may_have_paths(part: pa.Table) -> pa.ChunkedArray:

@@ -87,12 +87,17 @@ def rewrite_report(settings: Settings, marked: Marked) -> MarkPage | None:
     return page
 
 
+def has_workspace(settings: Settings) -> bool:
+    """Return whether this machine may have a workspace. Opening one that it does not have would create it."""
+    work_url = settings.resolved_work_url()
+    return not work_url.startswith("file://") or Path(work_url.removeprefix("file://")).exists()
+
+
 def stored_curve(settings: Settings, mark: Mark) -> list[CurvePoint]:
     """Return the curve of the forecast of the run that made a mark; empty if this machine has none."""
-    work_url = settings.resolved_work_url()
-    if work_url.startswith("file://") and not Path(work_url.removeprefix("file://")).exists():
-        return []  # opening the workspace would create it
-    forecast = stored_forecast(Workspace(work_url), mark.run_key)
+    if not has_workspace(settings):
+        return []
+    forecast = stored_forecast(Workspace(settings.resolved_work_url()), mark.run_key)
     return [CurvePoint(days, total.size_bytes) for days, total in curve(forecast)] if forecast else []
 
 
