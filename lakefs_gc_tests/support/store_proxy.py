@@ -46,6 +46,7 @@ class StoreProxy:
 
     Each answer takes ``seconds`` more. ``requests`` has all requests. Each of ``changes`` changes an answer of the
     store, which has carried out the request by then. ``damages`` change the body of a request on its way to the store.
+    ``answered`` is called with a request that the store has answered, before the client gets the answer.
     """
 
     def __init__(self, upstream: str, seconds: float = 0) -> None:
@@ -53,6 +54,7 @@ class StoreProxy:
         self.faults: list[Callable[[StoreRequest], StoreAnswer | None]] = []
         self.changes: list[Callable[[StoreRequest, StoreAnswer], StoreAnswer]] = []
         self.damages: list[Callable[[StoreRequest], bytes]] = []
+        self.answered: list[Callable[[StoreRequest], None]] = []
         self._upstream, self._seconds = upstream, seconds
         self._lock = threading.Lock()
         self._pool = urllib3.PoolManager(retries=False, maxsize=64)
@@ -80,6 +82,8 @@ class StoreProxy:
         for damage in self.damages:
             body = damage(request)
         answer = self.forward(method, path, headers, body)
+        for watch in self.answered:
+            watch(request)
         for change in self.changes:
             answer = change(request, answer)
         return answer
