@@ -4,7 +4,8 @@ Its workers pause a twentieth of the usual time before they repeat a request. A 
 then ends the run after a second, not after 13 to 60. The number of attempts is unchanged.
 
 A worker dies in the middle of a delete if ``KILL_FILE`` exists two folders above a local store, or if there is the file
-that ``KILL_FILE_VARIABLE`` names, in a delete in Azure's or Google's store.
+that ``KILL_FILE_VARIABLE`` names, in a delete in Azure's or Google's store. With ``IN_ORDER_VARIABLE``, the emulator of
+Google's store lists in order (``paging_proxy``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lakefs_gc.storage.retry import RetryPolicy
 KILL_FILE = "kill-in-delete"
 """Contains the number of objects to delete before the worker dies. The dying worker removes the file."""
 KILL_FILE_VARIABLE = "LAKEFS_GC_TESTS_KILL_FILE"
+IN_ORDER_VARIABLE = "LAKEFS_GC_TESTS_IN_ORDER"
 
 Targets = TypeVar("Targets", bound=Sequence[Any])
 _patient = RetryPolicy.pause_seconds
@@ -76,4 +78,8 @@ if __name__ == "__main__":
 
         for kind in (AzureStore, GCSStore):
             _may_die_in(kind, Path(file))
+    if os.environ.get(IN_ORDER_VARIABLE):
+        from lakefs_gc.storage.gcs import store
+
+        store.emulator_endpoint = lambda environment=None: ""  # type: ignore[attr-defined]
     daemon.manager()
