@@ -33,6 +33,8 @@ from lakefs_gc.storage.location import StoreLocation
 CONFIG_VARIABLE = "LAKEFS_GC_CONFIG"
 CONFIG_FILE = "lakefs-gc.toml"
 _LOCAL = "local://"
+_NOT_A_WORKSPACE = r"(gs|abfss?|wasbs?|adl|https?|hdfs|dbfs)://?"
+"""The beginning of a URL of Azure's or Google's store, or of Hadoop's own file systems."""
 REPOSITORY_NAME = "[a-z0-9][a-z0-9-]{2,62}"
 """lakeFS's own rule for names of repositories, as a regular expression."""
 
@@ -125,6 +127,12 @@ class Settings(Section):
     @field_validator("work_url")
     @classmethod
     def _work_url_can_be_opened(cls, url: str) -> str:
+        if re.match(_NOT_A_WORKSPACE, url, re.IGNORECASE):
+            raise ValueError(
+                f"{url!r} is in a store where Spark's workspace cannot be. Use a folder that every machine of Spark "
+                "sees at the same path, e.g. a share of Azure Files or Filestore, or a volume of Databricks: "
+                "file:///folder. See docs/guides/clusters.md"
+            )
         return checked_url(url, "file:///", "s3://", "s3a://")
 
     @field_validator("spark")

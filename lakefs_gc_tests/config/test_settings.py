@@ -76,6 +76,16 @@ def test_a_file_in_the_working_directory_or_where_the_variable_points(
         ('repositories = ["lake\\n"]', r"repositories: 'lake\\n' is not"),
         ("repositories = ['lake', 'pond', 'lake']", r"repositories: 'lake' is listed twice"),
         ("work_url = '/var/work'", r"work_url: '/var/work' does not begin with file:/// or s3:// or s3a://"),
+        *(
+            (f"work_url = '{url}'", f"work_url: '{url}' is in a store .*Azure Files or Filestore.* file:///folder")
+            for url in (
+                "gs://bucket/work",
+                "abfss://container@account.dfs.core.windows.net/work",
+                "https://account.blob.core.windows.net/container/work",
+                "hdfs:///work",
+                "dbfs:/work",
+            )
+        ),
         (
             "[backup]\nurl = 'oss://bucket/undo'",
             r"backup\.url: 'oss://bucket/undo' does not begin with file:/// or s3://",
