@@ -67,6 +67,7 @@ class GCSession:
         both, use an ephemeral instance and a temporary workspace. Raises ``ConfigurationError`` if ``DAGSTER_HOME`` is
         not a folder.
         """
+        is_theirs = SparkContext._active_spark_context is not None  # the caller's, as in a job on Databricks
         with configured_instance() as configured:
             if configured is not None:
                 yield cls(settings, configured)
@@ -76,7 +77,8 @@ class GCSession:
                 try:
                     yield cls(settings.model_copy(update={"work_url": work_url}), instance)
                 except (InterruptedRunError, KeyboardInterrupt):
-                    _stop_spark()  # otherwise its tasks write into the folder while it is removed
+                    if not is_theirs:
+                        _stop_spark()  # otherwise its tasks write into the folder while it is removed
                     raise
 
     def mark(

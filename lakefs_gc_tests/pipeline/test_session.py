@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError, InputOrderError, LakeFSGCError, ServerError
@@ -47,6 +49,14 @@ def test_instance_of_the_working_directory_is_shared(tmp_path: Path, monkeypatch
         session.mark(RUN)
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         assert [run.job_name for run in instance.get_runs()] == ["gc_mark"]
+
+
+def test_an_interruption_leaves_the_spark_that_ran_before(spark: SparkSession) -> None:
+    """Of a notebook, or of a job on Databricks."""
+    with pytest.raises(KeyboardInterrupt), GCSession.open(Settings()):
+        raise KeyboardInterrupt
+    assert SparkContext._active_spark_context is spark.sparkContext
+    assert spark.range(3).count() == 3
 
 
 def test_configured_workspace_is_kept(tmp_path: Path) -> None:
