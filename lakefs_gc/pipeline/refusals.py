@@ -1,7 +1,7 @@
 """Ends a refused run so that the assets of its partition keep their statuses.
 
 Dagster shows every asset that a failed run would have materialized as failed, although the run was refused before it
-changed anything, and although the data and the mark of the partition are as they were. It does not for a canceled run.
+decided, deleted or copied anything. It does not for a canceled run.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ _PARTITION_TAG = "dagster/partition"
 
 
 @contextmanager
-def statuses_kept_if_refused(context: AssetExecutionContext, first: AssetKey) -> Iterator[None]:
-    """Have Dagster cancel a run that an error refuses in a partition which is complete. The step fails all the same.
+def statuses_kept_if_refused(context: AssetExecutionContext, *, made: AssetKey | None = None) -> Iterator[None]:
+    """Have Dagster cancel a run that an error in this block refuses. The step fails all the same.
 
-    The block must not change the partition. ``first`` is the asset that begins a run. The run fails, as any other does,
+    The block must end before the asset deletes, copies or writes data. The run fails, as any other does,
 
-    - in a new partition: nobody watches runs of the schedule, so their failures must show;
+    - if the partition has no data of ``made``: nobody watches the marks of the schedule, so a new one that fails must
+      show. Default: the run is canceled in a new partition, too;
     - if an asset of the run has failed there before, because the refusal would hide that;
     - after a transient error, because Dagster may try again;
-    - if it has other people's assets that do not wait for ``first``.
+    - if it has assets that neither wait for this one nor are done, for example those of other people.
     """
     try:
         yield
     except LakeFSGCError as error:
-        if not error.transient and _is_complete(context, first):
+        if not error.transient and _is_as_it_was(context, made):
             instance, run = context.instance, context.run
             instance.add_run_tags(run.run_id, {REFUSED_TAG: run.run_id})
             # Dagster ends a run that is canceling as canceled when a step has failed.
             instance.report_run_canceling(
                 run,
-                f"This run was refused: {error.message}. It changed nothing, so it ends as canceled, and the assets of "
-                f"{context.partition_key} stay as they were",
+                f"This run was refused: {error.message}. It deleted and copied nothing, so it ends as canceled, and "
+                f"the assets of {context.partition_key} keep their statuses",
             )
         raise
 
@@ -60,14 +61,15 @@ def is_refused(run: DagsterRun) -> bool:
     return run.tags.get(REFUSED_TAG) == run.run_id
 
 
-def _is_complete(context: AssetExecutionContext, first: AssetKey) -> bool:
-    """Return whether the partition has data, no asset of this run failed there before, and all of them begin here."""
+def _is_as_it_was(context: AssetExecutionContext, made: AssetKey | None) -> bool:
+    """Return whether a canceled run hides nothing: see ``statuses_kept_if_refused``."""
     instance, own = context.instance, context.run
-    if not _materialized_until(instance, first, context.partition_key):
+    if made and not _materialized_until(instance, made, context.partition_key):
         return False
     planned = _planned(instance, own.run_id)
     begun_here = AssetSelection.assets(*context.assets_def.keys).downstream()
-    if not planned.keys() <= begun_here.resolve(context.job_def.asset_layer.asset_graph):
+    waiting = begun_here.resolve(context.job_def.asset_layer.asset_graph)
+    if not planned.keys() <= waiting | _materialized_by(instance, own.run_id):
         return False
     failed = instance.get_runs(
         RunsFilter(statuses=[DagsterRunStatus.FAILURE], tags={_PARTITION_TAG: context.partition_key})
@@ -83,6 +85,12 @@ def _planned(instance: DagsterInstance, run_id: str) -> Mapping[AssetKey, int]:
     """Return the assets that a run would materialize, with the storage ids of the records that say so."""
     records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED).records
     return {record.asset_key: record.storage_id for record in records if record.asset_key}
+
+
+def _materialized_by(instance: DagsterInstance, run_id: str) -> set[AssetKey]:
+    """Return the assets that a run has materialized."""
+    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION).records
+    return {record.asset_key for record in records if record.asset_key}
 
 
 def _materialized_until(instance: DagsterInstance, key: AssetKey, partition: str) -> int:

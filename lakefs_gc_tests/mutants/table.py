@@ -397,7 +397,7 @@ _RULES_1_TO_11 = (
         10,
         "a restore checks that it is the only run",
         "pipeline/assets/restore.py",
-        "    refuse_second_run(context)\n",
+        "        refuse_second_run(context)\n",
         "",
         "pipeline/assets/test_restore.py",
         "comes_back",

@@ -49,7 +49,7 @@ def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
 @failures_shown()
 def first(context: AssetExecutionContext) -> None:
     """Begins a run, unless a tag of the run says that it is refused."""
-    with statuses_kept_if_refused(context, context.asset_key):
+    with statuses_kept_if_refused(context, made=context.asset_key):
         if error := ERRORS.get(context.run.tags.get("refused", FINE)):
             raise error
 
@@ -57,7 +57,10 @@ def first(context: AssetExecutionContext) -> None:
 @asset(partitions_def=RUNS, deps=[first])
 @failures_shown()
 def second(context: AssetExecutionContext) -> None:
-    """Follows, unless a tag of the run says that it fails."""
+    """Follows, unless a tag of the run says that it is refused, or fails afterwards. A person starts it."""
+    with statuses_kept_if_refused(context):
+        if "second_refused" in context.run.tags:
+            raise ClockSkewError("the clocks differ")
     if "fails" in context.run.tags:
         raise ClockSkewError("the clocks differ")
 
@@ -69,8 +72,8 @@ def another(context: AssetExecutionContext) -> None:
 
 
 @asset(partitions_def=RUNS)
-def beside() -> None:
-    """Waits for no other."""
+def unrelated() -> None:
+    """Waits for no other, and comes after them."""
 
 
 def begin() -> JobDefinition:
@@ -83,7 +86,7 @@ def run(instance: DagsterInstance, *assets: str, **tags: str) -> DagsterRun:
     """Run assets in this process, and return the run as it ended."""
     instance.add_dynamic_partitions("gc_runs", [RUN])
     result = (
-        Definitions([first, second, another, beside])
+        Definitions([first, second, another, unrelated])
         .resolve_implicit_global_asset_job_def()
         .execute_in_process(
             instance=instance,
@@ -138,7 +141,7 @@ def test_it_does_so_if_its_steps_have_processes_of_their_own(instance: DagsterIn
 def test_a_run_with_assets_that_do_not_wait_fails(instance: DagsterInstance) -> None:
     """Their failure, or their data, must not disappear behind the refusal."""
     assert run(instance).is_success
-    refused = run(instance, "first", "second", "beside", refused=REFUSED)
+    refused = run(instance, "first", "second", "unrelated", refused=REFUSED)
     assert (refused.status, is_refused(refused)) == (DagsterRunStatus.FAILURE, False)
 
 
@@ -168,6 +171,24 @@ def test_a_refusal_does_not_hide_that_an_asset_has_failed(instance: DagsterInsta
     assert run(instance).is_success
     assert run(instance, refused=REFUSED).status is DagsterRunStatus.CANCELED
     assert statuses(instance) == MADE
+
+
+def test_a_refusal_of_what_a_person_starts_is_not_red_in_a_new_partition_either(instance: DagsterInstance) -> None:
+    assert run(instance, "first").is_success
+    refused = run(instance, "second", second_refused="yes")
+    assert (refused.status, is_refused(refused)) == (DagsterRunStatus.CANCELED, True)
+    assert statuses(instance) == [AssetPartitionStatus.MATERIALIZED, None]
+    # It failed after it began: neither is that hidden, nor is it hidden by a later refusal.
+    assert run(instance, "second", fails="yes").status is DagsterRunStatus.FAILURE
+    assert run(instance, "second", second_refused="yes").status is DagsterRunStatus.FAILURE
+    assert statuses(instance)[1] is AssetPartitionStatus.FAILED
+
+
+def test_what_the_run_made_before_the_refusal_is_not_hidden(instance: DagsterInstance) -> None:
+    """ "Materialize all" makes a backup, and its restore is refused."""
+    refused = run(instance, second_refused="yes")
+    assert (refused.status, is_refused(refused)) == (DagsterRunStatus.CANCELED, True)
+    assert statuses(instance) == [AssetPartitionStatus.MATERIALIZED, None]
 
 
 def test_failures_of_other_assets_do_not_matter(instance: DagsterInstance) -> None:

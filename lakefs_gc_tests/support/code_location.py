@@ -12,6 +12,7 @@ from dagster import (
     AssetRecordsFilter,
     AssetSelection,
     DagsterInstance,
+    DagsterRunStatus,
     Definitions,
     ExecuteInProcessResult,
     FloatMetadataValue,
@@ -30,6 +31,7 @@ from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.pipeline.automation.sweep_sensor import SensorCursor, evaluate
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.refusals import is_refused
 
 RUN = "lake/first"
 
@@ -152,6 +154,18 @@ def failure_of(result: ExecuteInProcessResult | JobExecutionResult, step: str) -
     data = event.step_failure_data.user_failure_data
     assert data is not None, event.step_failure_data.error
     return {"description": data.description, **{name: value.value for name, value in data.metadata.items()}}
+
+
+def refusal_of(result: ExecuteInProcessResult, instance: DagsterInstance, asset: str) -> dict[str, Any]:
+    """Return the failure of a run that was refused, which left the asset without a status in its new partition."""
+    shown = failure_of(result, result.dagster_run.job_name.removeprefix("gc_"))
+    ended = instance.get_run_by_id(result.run_id)
+    assert ended is not None
+    assert (ended.status, is_refused(ended)) == (DagsterRunStatus.CANCELED, True)
+    partition = ended.tags["dagster/partition"]
+    statuses = instance.get_status_by_partition(AssetKey(asset), [partition], gc_runs) or {}
+    assert statuses.get(partition) is None
+    return shown
 
 
 def assert_numbers_plot(materialization: AssetMaterialization, *names: str) -> None:

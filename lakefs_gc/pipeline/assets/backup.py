@@ -15,6 +15,7 @@ from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import table
 from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.summaries import backup_metadata, pruned_metadata
@@ -44,14 +45,15 @@ def backup(
     Materializing it again continues where it stopped. It fails if an object exists and could not be copied. Afterwards
     it removes the repository's expired backups. `lakefs-gc restore` restores a backup.
     """
-    refuse_second_run(context)
-    run_context = engine.context()
-    run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
-    settings, server = run_context.settings, run_context.server
-    location = open_backup_location(settings, server)
-    # The age of a backup is measured on this clock. With a wrong clock, pruning would remove all backups.
-    now = checked_store_time(run_context.open_store(location), settings.safety, run_context.clock)
-    marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
+    with statuses_kept_if_refused(context):
+        refuse_second_run(context)
+        run_context = engine.context()
+        run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
+        settings, server = run_context.settings, run_context.server
+        location = open_backup_location(settings, server)
+        # The age of a backup is measured on this clock. With a wrong clock, pruning would remove all backups.
+        now = checked_store_time(run_context.open_store(location), settings.safety, run_context.clock)
+        marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
     output, result = stage.backup(
         run_context, marked.store.location, marked.mark, location, run_key=context.partition_key
     )

@@ -17,6 +17,7 @@ from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.summaries import restore_metadata
@@ -47,14 +48,15 @@ def restore(
     It overwrites nothing. It fails if an object could not be restored, and continues when you materialize it again. The
     approval of the mark becomes void. The same as `lakefs-gc restore`.
     """
-    refuse_second_run(context)
-    refuse_backup_of_same_launch(context, Names.of(context.asset_key).key("backup"))
-    run_context = engine.context()
-    run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
-    mark_id = config.mark_id or mark_id_of_run(context.partition_key, run_context.workspace)
-    source = find_restore_source(
-        run_context.settings, run_context.server, mark_id, repository_of(context.partition_key), config.prefix
-    )
+    with statuses_kept_if_refused(context):
+        refuse_second_run(context)
+        refuse_backup_of_same_launch(context, Names.of(context.asset_key).key("backup"))
+        run_context = engine.context()
+        run_context.compute.scale(False)  # as in sweep: the records are named before the copies, and read after them
+        mark_id = config.mark_id or mark_id_of_run(context.partition_key, run_context.workspace)
+        source = find_restore_source(
+            run_context.settings, run_context.server, mark_id, repository_of(context.partition_key), config.prefix
+        )
     result = stage.restore(run_context, source, prefix=config.prefix)
     _show_current_state(context, run_context, mark_id)
     metadata = restore_metadata(result, source.backup, config.prefix)

@@ -54,7 +54,7 @@ def store_listing(
     Materializing it begins a run: it checks the repository, the other repositories and the clocks, and sets the cutoff.
     Materialize everything downstream of it, too: a mark needs all stages of one run.
     """
-    with statuses_kept_if_refused(context, context.asset_key):
+    with statuses_kept_if_refused(context, made=context.asset_key):
         refuse_second_run(context)
         run_context = engine.context()
         run_context = run_context.with_safety(config.applied_to(run_context.safety))

@@ -18,6 +18,7 @@ from lakefs_gc.pipeline.failures import failure_of, failures_shown
 from lakefs_gc.pipeline.metadata import table
 from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
 from lakefs_gc.pipeline.summaries import report_metadata, sweep_metadata
@@ -58,29 +59,31 @@ def sweep(
 
     Sweeping a mark again continues with the objects that remain. The sweep fails if one delete failed.
     """
-    refuse_second_run(context)
-    run_context, run_key = engine.context(), context.partition_key
-    # A small run reads at once what it names. A sweep names the ledger, deletes, and then reads it. Only its second
-    # looks may be small.
-    run_context.compute.scale(False)
-    marked = mark_of_run(run_key, config.mark_id, run_context.server, run_context.settings, run_context.workspace)
-    approve_if_needed(
-        marked,
-        config.approve_digest,
-        by=config.approved_by,
-        via=config.approved_via,
-        is_repeated=context.run.parent_run_id is not None,
-        safety=run_context.safety,
-        clock=run_context.clock,
-        only=config.only,
-    )
-    permit = check_preconditions(run_context, run_key, marked, config.only)
-    approval = permit.approval
-    context.log.info(
-        f"mark {marked.mark.mark_id}{config.only.words} approved by {approval.approved_by} via {approval.approved_via}"
-    )
-    stage.wait_for_commits(marked.store, marked.mark, run_context.safety)
-    run, second_look = permit.second_look(run_context, run_key)
+    with statuses_kept_if_refused(context):
+        refuse_second_run(context)
+        run_context, run_key = engine.context(), context.partition_key
+        # A small run reads at once what it names. A sweep names the ledger, deletes, and then reads it. Only its second
+        # looks may be small.
+        run_context.compute.scale(False)
+        marked = mark_of_run(run_key, config.mark_id, run_context.server, run_context.settings, run_context.workspace)
+        approve_if_needed(
+            marked,
+            config.approve_digest,
+            by=config.approved_by,
+            via=config.approved_via,
+            is_repeated=context.run.parent_run_id is not None,
+            safety=run_context.safety,
+            clock=run_context.clock,
+            only=config.only,
+        )
+        permit = check_preconditions(run_context, run_key, marked, config.only)
+        approval = permit.approval
+        context.log.info(
+            f"mark {marked.mark.mark_id}{config.only.words} approved by {approval.approved_by} via "
+            f"{approval.approved_via}"
+        )
+        stage.wait_for_commits(marked.store, marked.mark, run_context.safety)
+        run, second_look = permit.second_look(run_context, run_key)
     output, result = stage.sweep(
         run_context,
         run,

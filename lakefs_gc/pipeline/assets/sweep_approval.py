@@ -13,6 +13,7 @@ from lakefs_gc.pipeline.launches import refuse_mark_of_same_launch
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.pipeline.observations import show_current_state
 from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.engine import EngineResource
 from lakefs_gc.pipeline.summaries import approval_metadata
 from lakefs_gc.units import human_bytes
@@ -53,24 +54,25 @@ def sweep_approval(
     The approval is void if the mark's digest changes. It is refused while a check of the mark fails, unless you
     override that check by name. Review the mark first, then materialize only this asset.
     """
-    refuse_mark_of_same_launch(context, Names.of(context.asset_key).key("mark"))
-    run_context = engine.context()
-    settings, server = run_context.settings, run_context.server
-    marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
-    # A mark that cannot be swept cannot be approved.
-    refuse_unfit(marked.mark, ServerIdentity.of(server, server.repository(marked.mark.repository)))
-    approval = approve(
-        marked.store,
-        marked.mark,
-        config.digest,
-        by=config.approved_by or context.run.tags.get("user", ""),
-        via=config.approved_via,
-        now=run_context.clock(),
-        age=age_of(marked.store, marked.mark, settings.safety).most,
-        safety=settings.safety,
-        overrides=dict.fromkeys(config.overrides, config.why),
-        only=config.only,
-    )
+    with statuses_kept_if_refused(context):
+        refuse_mark_of_same_launch(context, Names.of(context.asset_key).key("mark"))
+        run_context = engine.context()
+        settings, server = run_context.settings, run_context.server
+        marked = mark_of_run(context.partition_key, config.mark_id, server, settings, run_context.workspace)
+        # A mark that cannot be swept cannot be approved.
+        refuse_unfit(marked.mark, ServerIdentity.of(server, server.repository(marked.mark.repository)))
+        approval = approve(
+            marked.store,
+            marked.mark,
+            config.digest,
+            by=config.approved_by or context.run.tags.get("user", ""),
+            via=config.approved_via,
+            now=run_context.clock(),
+            age=age_of(marked.store, marked.mark, settings.safety).most,
+            safety=settings.safety,
+            overrides=dict.fromkeys(config.overrides, config.why),
+            only=config.only,
+        )
     show_current_state(context, settings, marked)
     size = human_bytes(marked.mark.bytes_of(config.only) or 0)
     objects = marked.mark.objects_of(config.only)

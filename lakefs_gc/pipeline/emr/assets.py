@@ -69,7 +69,7 @@ def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
     @multi_asset(name="store_listing", **_shared(assets))
     def mark_on_emr(context: AssetExecutionContext, config: ListingConfig, settings: SettingsResource) -> Iterator[Any]:
         with failures_shown():
-            with statuses_kept_if_refused(context, OWN.key("store_listing")):
+            with statuses_kept_if_refused(context, made=OWN.key("store_listing")):
                 refuse_second_run(context)
             add_own_partition(context, OWN)
             yield from _results(context, gc_mark.name, config, settings)
@@ -83,6 +83,7 @@ def _forecast(asset: AssetsDefinition) -> AssetsDefinition:
         context: AssetExecutionContext, config: ForecastConfig, settings: SettingsResource
     ) -> Iterator[Any]:
         with failures_shown():
+            refuse_second_run(context)
             yield from _results(context, gc_forecast.name, config, settings)
 
     return forecast_on_emr
@@ -94,6 +95,8 @@ def _backup(asset: AssetsDefinition) -> AssetsDefinition:
         context: AssetExecutionContext, config: BackupConfig, settings: SettingsResource
     ) -> Iterator[Any]:
         with failures_shown():
+            with statuses_kept_if_refused(context):
+                refuse_second_run(context)
             yield from _results(context, gc_backup.name, config, settings)
 
     return backup_on_emr
@@ -105,7 +108,9 @@ def _restore(asset: AssetsDefinition) -> AssetsDefinition:
         context: AssetExecutionContext, config: RestoreConfig, settings: SettingsResource
     ) -> Iterator[Any]:
         with failures_shown():
-            refuse_backup_of_same_launch(context, OWN.key("backup"))
+            with statuses_kept_if_refused(context):
+                refuse_second_run(context)
+                refuse_backup_of_same_launch(context, OWN.key("backup"))
             yield from _results(context, gc_restore.name, config, settings)
 
     return restore_on_emr
@@ -121,22 +126,24 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
         parquet: ResourceParam[SparkParquetIOManager],
     ) -> Iterator[Any]:
         with failures_shown():
-            if config.approve_digest:
-                # In this process, which knows who approves. A job sweeps approved marks and approves nothing.
-                configured = settings.get()
-                marked = mark_of_run(
-                    context.partition_key, config.mark_id, lakefs.server(), configured, parquet.workspace
-                )
-                approve_if_needed(
-                    marked,
-                    config.approve_digest,
-                    by=config.approved_by,
-                    via=config.approved_via,
-                    is_repeated=context.run.parent_run_id is not None,
-                    safety=configured.safety,
-                    clock=utc_now,
-                    only=config.only,
-                )
+            with statuses_kept_if_refused(context):
+                refuse_second_run(context)
+                if config.approve_digest:
+                    # In this process, which knows who approves. A job sweeps approved marks and approves nothing.
+                    configured = settings.get()
+                    marked = mark_of_run(
+                        context.partition_key, config.mark_id, lakefs.server(), configured, parquet.workspace
+                    )
+                    approve_if_needed(
+                        marked,
+                        config.approve_digest,
+                        by=config.approved_by,
+                        via=config.approved_via,
+                        is_repeated=context.run.parent_run_id is not None,
+                        safety=configured.safety,
+                        clock=utc_now,
+                        only=config.only,
+                    )
             job_config = SweepConfig(mark_id=config.mark_id, only=config.only)
             yield from _results(context, gc_sweep.name, job_config, settings)
 
@@ -145,7 +152,6 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
 
 def _results(context: AssetExecutionContext, job: str, config: Config, settings: SettingsResource) -> Iterator[Any]:
     """Run a job, and yield what it reported, even if it failed. Then raise the error that it failed with."""
-    refuse_second_run(context)
     configured = settings.get()
     if configured.emr is None:
         raise errors.ConfigurationError("the settings have no section emr", remedy="reload the code location")

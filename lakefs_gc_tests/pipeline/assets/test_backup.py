@@ -6,12 +6,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance
+from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import BackupError, BackupIncompleteError, ClockSkewError, ConfigurationError
-from lakefs_gc_tests.support.code_location import CodeLocation, assert_numbers_plot, failure_of, materialized, values
+from lakefs_gc.pipeline.partitions import gc_runs
+from lakefs_gc_tests.support.code_location import (
+    CodeLocation,
+    assert_numbers_plot,
+    failure_of,
+    materialized,
+    refusal_of,
+    values,
+)
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
@@ -32,14 +41,14 @@ def test_a_sweep_waits_for_the_backup(
     location = CodeLocation.of(settings, instance)
     assert location.run("gc_mark", RUN).success
     assert location.approve(RUN).success
-    refused = failure_of(location.run("gc_sweep", RUN), "sweep")
+    refused = refusal_of(location.run("gc_sweep", RUN), instance, "sweep")
     assert refused["error"] == BackupError.__name__
     assert "lakefs-gc backup lake --mark" in refused["what_to_do"]
     assert len(repository.objects()) == LIVE + GARBAGE
 
     with pytest.MonkeyPatch.context() as patched:  # a backup of a machine whose clock is behind would soon be pruned
         patched.setattr("lakefs_gc.pipeline.resources.engine.utc_now", lambda: utc_now() - timedelta(days=40))
-        assert failure_of(location.run("gc_backup", RUN), "backup")["error"] == ClockSkewError.__name__
+        assert refusal_of(location.run("gc_backup", RUN), instance, "backup")["error"] == ClockSkewError.__name__
 
     made = location.run("gc_backup", RUN)
     assert made.success
@@ -92,3 +101,5 @@ def test_a_backup_with_a_failure_is_red(
     (listed,) = [record.data for record in shown["errors"].records]
     assert (listed["objects"], listed["for_example"]) == (1, "data/garbage-0")
     assert (shown["copied_objects"], shown["failed_objects"]) == (GARBAGE - 1, 1)
+    status = instance.get_status_by_partition(AssetKey("backup"), [RUN], gc_runs)
+    assert status == {RUN: AssetPartitionStatus.FAILED}

@@ -99,7 +99,7 @@ def test_mark_approve_and_sweep_beside_the_users_own_assets(project: Project, re
     assert "is not approved" in failure_of(refused, "gc__sweep")["description"]
     project.tick("notify")
     assert (project.events[-1].kind, len(project.events)) == (EventKind.run_failed, 2)
-    assert project.events[-1].message.startswith(f"gc__gc_sweep of {RUN} failed: ")
+    assert project.events[-1].message.startswith(f"gc__gc_sweep of {RUN} was refused: ")
     assert project.events[-1].remedy == failure_of(refused, "gc__sweep")["what_to_do"]
 
     approval = {"digest": mark["digest"], "approved_by": "ada"}

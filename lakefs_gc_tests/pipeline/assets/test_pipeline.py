@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SweepSettings
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.run_folders import run_folders
-from lakefs_gc.errors import ApprovalError, InputOrderError, RunInProgressError, SweepIncompleteError
+from lakefs_gc.errors import ApprovalError, InputOrderError, MarkError, RunInProgressError, SweepIncompleteError
 from lakefs_gc.notify import Event, EventKind
 from lakefs_gc.pipeline.automation.forecast_sensor import forecasts_due
 from lakefs_gc.pipeline.automation.notify_sensor import NotifyCursor, tell
@@ -273,6 +273,13 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
         assert row.data["for_example"] == "data/garbage-1"
         assert "AccessDenied" in row.data["error"]
         assert "sweep" not in materialized(failed)
+        # A sweep that began to delete has failed, and a refusal does not hide it.
+        unknown = location.run("gc_sweep", RUN, sweep={"mark_id": "../unknown"})
+        assert failure_of(unknown, "sweep")["error"] == MarkError.__name__
+        ended = [instance.get_run_by_id(run.run_id) for run in (failed, unknown)]
+        assert [run and run.status for run in ended] == [DagsterRunStatus.FAILURE] * 2
+        status = instance.get_status_by_partition(AssetKey("sweep"), [RUN], gc_runs)
+        assert status == {RUN: AssetPartitionStatus.FAILED}
         assert location.sweeps_by_sensor() == [], "the same approval does not start it for ever"
 
         # Approved again, it goes on with what is left.

@@ -18,7 +18,14 @@ from lakefs_gc.errors import (
     RestoreIncompleteError,
     RunInProgressError,
 )
-from lakefs_gc_tests.support.code_location import CodeLocation, assert_numbers_plot, failure_of, materialized, values
+from lakefs_gc_tests.support.code_location import (
+    CodeLocation,
+    assert_numbers_plot,
+    failure_of,
+    materialized,
+    refusal_of,
+    values,
+)
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 
@@ -33,7 +40,7 @@ def location(lake: Lake, spark_config: dict[str, str], instance: DagsterInstance
 
 
 def _refusal(location: CodeLocation, **config: str) -> tuple[str, str]:
-    shown = failure_of(location.run("gc_restore", RUN, restore=config), "restore")
+    shown = refusal_of(location.run("gc_restore", RUN, restore=config), location.instance, "restore")
     return shown["error"], shown["description"]
 
 
@@ -103,7 +110,11 @@ def test_what_was_swept_comes_back_with_its_proof(
     repository.store.delete_many(["data/garbage-1"])
     (lost,) = (tmp_path / "backups").rglob("objects/data/garbage-1")
     lost.unlink()
-    shown = failure_of(location.run("gc_restore", RUN), "restore")
+    red = location.run("gc_restore", RUN)
+    ended = location.instance.get_run_by_id(red.run_id)
+    assert ended is not None
+    assert ended.status is DagsterRunStatus.FAILURE
+    shown = failure_of(red, "restore")
     assert (shown["error"], shown["lost_objects"]) == (RestoreIncompleteError.__name__, 1)
     assert (shown["missing_objects"], shown["checksums_compared"]) == (1, GARBAGE - 1)
     assert [row.data["for_example"] for row in shown["errors"].records] == ["data/garbage-1"]
