@@ -17,6 +17,7 @@ from lakefs_gc.formats.ids import is_shard, is_slice_id
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.lakefs.server_version import LEAST_VERSION_TEXT, is_new_enough
+from lakefs_gc.pipeline.automation.cron import refuse_cron
 from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.freed_space import freed_space
@@ -38,7 +39,7 @@ def examine(
     Changes nothing, except that it writes and deletes a probe object in the folder of the reports, and that Dagster
     creates its database in a new ``DAGSTER_HOME``.
     """
-    findings = [_spark(settings), _java(), *_dagster()]
+    findings = [_spark(settings), _java(), *_dagster(), _schedule(settings)]
     try:
         server = LakeFSClient(find_credentials(), settings.lakefs)
         version = server.version()
@@ -89,6 +90,14 @@ def _dagster() -> Iterator[Finding]:
     for trait in found:
         if trait.remedy:
             yield Finding(check, "warn", trait.detail, trait.remedy)
+
+
+def _schedule(settings: Settings) -> Finding:
+    def examine_schedule() -> tuple[Verdict, str]:
+        refuse_cron(settings.schedule.cron)
+        return "ok", f"{settings.schedule.cron} ({settings.schedule.timezone})"
+
+    return _attempt("schedule", examine_schedule)
 
 
 def _version(version: str) -> Finding:

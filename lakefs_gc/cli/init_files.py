@@ -37,6 +37,10 @@ def write_files(folder: Path, answers: Answers) -> Settings:
     """Write both files, and return the settings. Raise ``ConfigurationError`` for an invalid answer, before writing."""
     text = settings_text(folder, answers)
     settings = settings_from(tomllib.loads(text), CONFIG_FILE)
+    if answers.cron:
+        from lakefs_gc.pipeline.automation.cron import refuse_cron  # loads Dagster, a second
+
+        refuse_cron(answers.cron)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INSTANCE_FILE).write_text(instance_configuration(), "utf-8")
     (folder / CONFIG_FILE).write_text(text, "utf-8")

@@ -30,7 +30,7 @@ class ScheduleSettings(Section):
     @field_validator("cron")
     @classmethod
     def _cron_has_five_fields(cls, cron: str) -> str:
-        """Refuse the usual mistakes here. Dagster, which knows every form, checks the rest when it loads."""
+        """Refuse the usual mistakes here. Dagster knows every form: ``pipeline.automation.cron`` asks it."""
         fields = cron.split()
         if cron.startswith("@") and len(fields) == 1:
             return cron

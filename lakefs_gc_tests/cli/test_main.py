@@ -238,10 +238,12 @@ def test_doctor_says_what_is_wrong(run: Run, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("LAKECTL_SERVER_ENDPOINT_URL", "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
+    (tmp_path / "lakefs-gc.toml").write_text('[schedule]\ncron = "0 3 * * FOO"\n')
     ended = run("doctor")
     assert ended.exit_code == 3
     assert "LAKECTL_SERVER_ENDPOINT_URL" in ended.out
     assert "lakectl config" in ended.out
+    assert "schedule.cron is '0 3 * * FOO', which Dagster does not accept" in ended.out
 
 
 @pytest.mark.parametrize(

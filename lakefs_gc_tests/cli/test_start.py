@@ -78,6 +78,8 @@ def test_init_overwrites_only_when_told(run: Run, home: Path) -> None:
         (("-r", "No Name"), "'No Name' is not the name of a repository"),
         (("--cron", "61 3 * * *"), "the minute is 61, and must be from 0 to 59"),
         (("--cron", "3 * * *"), "has 4 fields instead of 5"),
+        (("--cron", "0 3 * * FOO"), "schedule.cron is '0 3 * * FOO', which Dagster does not accept"),
+        (("--cron", "0 3 31 2 *"), "which Dagster does not accept"),
         (("--backup", "backups"), "backup.url"),
         (("--mount", "local://"), "has no `=`"),
     ],
@@ -126,6 +128,9 @@ def test_ui_refuses_what_dagster_would_answer_with_a_stack_trace(lake: Lake, run
     (home / "lakefs-gc.toml").write_text('[schedule]\ncron = "every night"\n')
     refused = run("ui", "--port", "0")
     assert (refused.exit_code, "has 2 fields instead of 5" in refused.err) == (2, True), refused.err
+    (home / "lakefs-gc.toml").write_text('[schedule]\ncron = "0 3 * * FOO"\n')
+    refused = run("ui", "--port", "0")
+    assert (refused.exit_code, "'0 3 * * FOO', which Dagster does not" in refused.err) == (2, True), refused.err
 
 
 @pytest.mark.long(60)

@@ -170,10 +170,13 @@ def test_places_that_are_refused(lake: Storyteller, run: Run, tmp_path: Path) ->
 
 
 def test_doctor_looks_at_the_place(lake: Storyteller, run: Run, place: Path, tmp_path: Path) -> None:
-    def found() -> dict[str, str]:
+    def finding() -> dict[str, str]:
         findings = run("doctor", REPOSITORY, "--json").json()["findings"]
-        (finding,) = [finding for finding in findings if finding["check"] == "backups"]
-        return {"verdict": finding["verdict"], "detail": finding["detail"]}
+        (of_backups,) = [each for each in findings if each["check"] == "backups"]
+        return dict(of_backups)
+
+    def found() -> dict[str, str]:
+        return {name: finding()[name] for name in ("verdict", "detail")}
 
     assert found()["verdict"] == "ok"
     assert "required before a sweep" in found()["detail"]
@@ -183,4 +186,7 @@ def test_doctor_looks_at_the_place(lake: Storyteller, run: Run, place: Path, tmp
     configure(tmp_path, "required_before_sweep = true\n")
     assert found() == {"verdict": "fail", "detail": "No backup location is configured"}
     configure(tmp_path, "")
-    assert found()["verdict"] == "warn"
+    warning = finding()
+    assert warning["verdict"] == "warn"
+    assert "backup.url is not set, so objects that a sweep deletes cannot be restored" in warning["detail"]
+    assert "required_before_sweep = true" in warning["remedy"]

@@ -82,7 +82,11 @@ def ui(
             remedy="run `lakefs-gc init` there, or name the folder that has it: `lakefs-gc ui FOLDER`",
         )
     config = OPTIONS.config or Path(os.environ.get(CONFIG_VARIABLE) or home / CONFIG_FILE)
-    load_settings(config)  # Dagster would show an error of the settings as a stack trace
+    # Dagster would show an error of the settings as a stack trace.
+    settings = load_settings(config)
+    from lakefs_gc.pipeline.automation.cron import refuse_cron  # loads Dagster, a second
+
+    refuse_cron(settings.schedule.cron)
     load_server_credentials()
     out.say(f"Dagster UI: http://{host}:{port} (Ctrl-C ends it)")
     out.say("   Jobs: gc_mark makes a mark, gc_approve approves one. The sensor sweep_after_mark then sweeps it.")

@@ -17,7 +17,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.run import new_run_key
-from lakefs_gc.errors import ConfigurationError
+from lakefs_gc.pipeline.automation.cron import refuse_cron
 from lakefs_gc.pipeline.jobs import gc_mark
 from lakefs_gc.pipeline.names import OWN, Names
 from lakefs_gc.pipeline.partitions import tags_of_new_partition
@@ -46,17 +46,12 @@ def mark_schedule(
             run_key = new_run_key(repository, tick)
             yield RunRequest(run_key=run_key, partition_key=run_key, tags=tags_of_new_partition(target, run_key))
 
-    try:
-        return schedule(
-            name=names.name("mark_repositories"),
-            job=job,
-            cron_schedule=settings.schedule.cron,
-            execution_timezone=settings.schedule.timezone,
-            default_status=DefaultScheduleStatus.STOPPED,
-            description="Mark every configured repository. Deletes nothing.",
-        )(mark_repositories)
-    except DagsterInvalidDefinitionError as error:
-        raise ConfigurationError(
-            f"schedule.cron is {settings.schedule.cron!r}, which Dagster does not accept",
-            remedy='set five fields, e.g. cron = "0 3 * * *", or one of @hourly, @daily, @weekly, @monthly',
-        ) from error
+    refuse_cron(settings.schedule.cron)
+    return schedule(
+        name=names.name("mark_repositories"),
+        job=job,
+        cron_schedule=settings.schedule.cron,
+        execution_timezone=settings.schedule.timezone,
+        default_status=DefaultScheduleStatus.STOPPED,
+        description="Mark every configured repository. Deletes nothing.",
+    )(mark_repositories)
