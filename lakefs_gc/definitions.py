@@ -1,16 +1,17 @@
-"""The Dagster code location: `dagster dev -m lakefs_gc.definitions`."""
+"""The Dagster code location: `dagster dev -m lakefs_gc.definitions`.
+
+Importing this module reads the settings of the machine. Nothing else in lakefs-gc imports it.
+"""
 
 from __future__ import annotations
 
-from dagster import Definitions, definitions
+from dagster import Definitions
 
 from lakefs_gc.config import load_settings
 from lakefs_gc.pipeline.code_location import build_definitions
 
-__all__ = ["build_definitions", "defs"]
+__all__ = ["defs"]
 
-
-@definitions
-def defs() -> Definitions:
-    """Return the code location for the settings of the machine that loads it."""
-    return build_definitions(load_settings())
+# Not a function with Dagster's decorator `definitions`: `Definitions.merge` takes no result of that.
+defs: Definitions = build_definitions(load_settings())
+"""The code location. Its names have no prefix: for other projects, see ``lakefs_gc.component``."""

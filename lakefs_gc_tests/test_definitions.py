@@ -91,11 +91,21 @@ def refuse(*args, **kwargs):
 
 socket.socket.connect = socket.create_connection = refuse
 from lakefs_gc.definitions import defs
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
-definitions = defs(DefinitionsLoadContext(DefinitionsLoadType.INITIALIZATION))
 from pyspark import SparkContext
 assert SparkContext._gateway is None, "a JVM was started"
-print(len(definitions.get_repository_def().asset_graph.get_all_asset_keys()))
+
+from dagster import Definitions, asset
+from dagster._core.workspace.autodiscovery import loadable_targets_from_python_module
+(target,) = loadable_targets_from_python_module("lakefs_gc.definitions", working_directory=None)
+assert target.target_definition is defs
+
+@asset
+def report():
+    pass
+
+merged = Definitions.merge(defs, Definitions([report]))
+Definitions.validate_loadable(merged)
+print(len(merged.resolve_asset_graph().get_all_asset_keys()) - 1)
 """
 
 
@@ -112,6 +122,14 @@ def test_loads_without_network_java_or_lakefs(tmp_path: Path) -> None:
     assert loaded.returncode == 0, loaded.stderr
     assert loaded.stdout.strip() == str(len(GRAPH))
     assert "lakefs_gc" not in loaded.stderr, "no warning of ours"
+
+
+def test_does_not_load_a_setting_that_dagster_refuses(tmp_path: Path) -> None:
+    (tmp_path / "lakefs-gc.toml").write_text('[schedule]\ncron = "0 3 * * FOO"\n')
+    command = [sys.executable, "-c", "import lakefs_gc.definitions"]
+    environment = {**os.environ, "LAKEFS_GC_CONFIG": str(tmp_path / "lakefs-gc.toml")}
+    loaded = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert "ConfigurationError: schedule.cron is '0 3 * * FOO', which Dagster does not accept" in loaded.stderr
 
 
 def test_definitions_are_valid_for_an_instance() -> None:

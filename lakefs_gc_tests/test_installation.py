@@ -177,7 +177,7 @@ def test_help_and_doctor_and_definitions(python: Path, tmp_path: Path, refusing_
     assert "access key" in findings["lakeFS"]["remedy"]
     assert "Traceback" not in refused.stderr
 
-    code = "import sys, lakefs_gc.definitions as d; l = d.build_definitions(d.load_settings()).get_repository_def()\n"
+    code = "import sys, lakefs_gc.definitions; l = lakefs_gc.definitions.defs.get_repository_def()\n"
     code += "print(len(l.asset_graph.get_all_asset_keys()), {'dagster_aws', 'starlette', 'uvicorn'} & {*sys.modules})"
     loaded = run(python, tmp_path, "-c", code)
     assert loaded.returncode == 0, loaded.stderr
