@@ -6,7 +6,7 @@ stops advancing when runs fail, so alert on the age of ``lakefs_gc_last_mark_tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,14 @@ from urllib.error import URLError
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
 
 from lakefs_gc.config import MetricsSettings, Settings
-from lakefs_gc.engine.records.mark_history import BLOCKED, MARKED, history_of
+from lakefs_gc.engine.records.mark_history import (
+    BLOCKED,
+    MARKED,
+    SWEEP_FAILED,
+    SWEEPING,
+    history_of,
+    outcomes_so_far,
+)
 from lakefs_gc.engine.records.stored_marks import open_namespace, read_mark
 from lakefs_gc.errors import LakeFSGCError, NotificationError
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -24,15 +31,22 @@ from lakefs_gc.lakefs.client import LakeFSClient
 _JOB = "lakefs-gc"
 _PUSH_TIMEOUT_SECONDS = 10
 _WAITING = (MARKED, BLOCKED)
+_MOST_LEDGER_FILES = 5_000
+"""Two files for each request of a sweep: with 1,000 objects in a request, 2.5 million objects."""
 
 
 @dataclass(frozen=True)
 class RepositoryRecords:
-    """The newest marks of a repository (``history_of``), and the reasons of the newest one; or why it is unknown."""
+    """The newest marks of a repository (``history_of``), or why they are unknown.
+
+    ``reasons`` are those of the newest mark. ``swept`` are the outcomes of the newest sweep, from its ledger if it has
+    not ended, or was killed. None if no mark has a sweep, or the ledger is too long to be read each time.
+    """
 
     repository: str
     marks: tuple[dict[str, Any], ...] = ()
-    reasons: dict[str, dict[str, int]] | None = None
+    reasons: Mapping[str, Mapping[str, int]] | None = None
+    swept: Mapping[str, Mapping[str, int]] | None = None
     unreadable: str = ""
 
 
@@ -45,9 +59,13 @@ def read_records(repository: str, server: LakeFSClient, settings: Settings) -> R
         reasons = None
         if readable:
             reasons = read_mark(namespace.store, repository, namespace.url, readable[0]["mark_id"]).reasons
+        begun = [mark for mark in readable if mark.get("outcomes") or mark["state"] in (SWEEPING, SWEEP_FAILED)]
+        swept = None
+        if begun:
+            swept = outcomes_so_far(namespace.store, begun[0]["mark_id"], begun[0].get("outcomes"), _MOST_LEDGER_FILES)
     except LakeFSGCError as error:
         return RepositoryRecords(repository, unreadable=error.message)
-    return RepositoryRecords(repository, marks, reasons)
+    return RepositoryRecords(repository, marks, reasons, swept)
 
 
 def metrics_of(records: Iterable[RepositoryRecords]) -> CollectorRegistry:
@@ -89,8 +107,7 @@ def metrics_of(records: Iterable[RepositoryRecords]) -> CollectorRegistry:
         complete = [mark for mark in marks if mark["state"] == "swept"]
         if complete:
             last_swept.labels(name).set(_seconds(complete[0]))
-        begun = [mark for mark in marks if mark.get("outcomes")]
-        for outcome, amount in begun[0]["outcomes"].items() if begun else ():
+        for outcome, amount in (each.swept or {}).items():
             swept.labels(name, outcome).set(amount["objects"])
             swept_bytes.labels(name, outcome).set(amount.get("size_bytes", 0))
     return registry

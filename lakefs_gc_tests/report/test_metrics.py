@@ -5,22 +5,40 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from dagster import DagsterInstance, SkipReason, build_sensor_context
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakefs_gc.config import MetricsSettings
+from lakefs_gc.engine.records.ledger import (
+    DELETED,
+    FAILED,
+    INTENT,
+    RECORD,
+    RESURRECTED,
+    LedgerWriter,
+    sequence_of,
+)
+from lakefs_gc.engine.records.ledger import OUTCOMES as OUTCOMES_OF_LEDGER
+from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.scope import Scope
+from lakefs_gc.engine.sweep.outcomes import Outcome, SweepResult
 from lakefs_gc.errors import NotificationError
 from lakefs_gc.pipeline.automation.metrics_sensor import metrics_sensors
 from lakefs_gc.pipeline.names import Names
 from lakefs_gc.report.metrics import RepositoryRecords, deliver, metrics_of
+from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
+from lakefs_gc_tests.support.repository_with_garbage import with_garbage
+from lakefs_gc_tests.support.sample_mark import NOW
 
 __all__ = ["lake_of_environment"]
 
@@ -47,6 +65,7 @@ LAKE = RepositoryRecords(
         mark("m1", 3, "swept", outcomes={"deleted": {"objects": 9, "size_bytes": 90}}),
     ),
     {"expired": {"objects": 2, "size_bytes": 20}, "never_committed": {"objects": 3, "size_bytes": 30}},
+    OUTCOMES,
 )
 
 
@@ -175,6 +194,47 @@ def test_the_sensor_writes_what_it_can_read(lake: Lake, tmp_path: Path) -> None:
     }
     assert isinstance(told, SkipReason)
     assert "missing" in str(told.skip_message)
+
+
+def recorded(writer: LedgerWriter, chunk: int, outcome: str, *addresses: str) -> None:
+    rows = [{"address": address, "size": 3, "outcome": outcome, "error": ""} for address in addresses]
+    records = pa.RecordBatch.from_pylist(rows, schema=RECORD)
+    write = writer.chunk(chunk).intent if outcome == INTENT else writer.chunk(chunk).outcome
+    write(records)
+
+
+@pytest.mark.parametrize("before", ["nothing", "a sweep that ended"])
+def test_what_a_killed_sweep_deleted_counts(lake: Lake, tmp_path: Path, before: str) -> None:
+    repository = with_garbage(lake.repository())
+    garbage = sorted(key for key in repository.objects() if "garbage" in key)
+    write_client_mark(repository.store, UNIFIED, garbage, cutoff=NOW)
+    mark_id = "m1"
+    paths = MarkPaths.of(mark_id)
+    repository.store.put(paths.approval, b"{}")
+    if before != "nothing":
+        result = SweepResult(mark_id, {name: Outcome(int(name == FAILED), 0) for name in OUTCOMES_OF_LEDGER})
+        repository.store.put(paths.sweep_summary, result.to_json(NOW, NOW))
+        assert swept(lake, tmp_path)["failed"] == 1
+        time.sleep(0.01)  # the summary is older than the records that follow
+    writer = LedgerWriter(repository.store, paths.ledger, 0, sequence_of(NOW, 1, Scope.all))
+    recorded(writer, 0, INTENT, *garbage)
+    recorded(writer, 0, DELETED, garbage[0])
+    recorded(writer, 1, RESURRECTED, "data/live")
+    found = swept(lake, tmp_path)
+    assert {name: count for name, count in found.items() if count} == {DELETED: 1, INTENT: 1, RESURRECTED: 1}
+
+
+def swept(lake: Lake, folder: Path) -> dict[str, float]:
+    """Return ``lakefs_gc_swept_objects`` of the repository by outcome, as the sensor writes them."""
+    file = folder / "lakefs_gc.prom"
+    settings = {"repositories": ("lake",), "metrics": MetricsSettings(textfile=str(file))}
+    [sensor] = metrics_sensors(lake.settings.model_copy(update=settings))
+    with DagsterInstance.ephemeral() as instance:
+        sensor(build_sensor_context(instance))
+    samples = written(file)
+    assert samples["records_readable", "lake"] == 1
+    outcomes = {key: value for key, value in samples.items() if key[0] == "swept_objects"}
+    return {next(label for label in key[1:] if label != "lake"): value for key, value in outcomes.items()}
 
 
 def test_there_is_no_sensor_without_a_receiver(lake: Lake) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.check import failed_checks
+from lakefs_gc.engine.records.ledger import count_outcomes
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.restore_log import notes, read_restore_end
 from lakefs_gc.engine.records.stored_marks import list_marks, read_mark
@@ -127,6 +128,25 @@ def _state_before_result(store: ObjectStore, mark: Mark, *, is_approved: bool) -
     if not mark.candidates:
         return EMPTY
     return BLOCKED if any(check.blocks_sweep for check in mark.checks) else MARKED
+
+
+def outcomes_so_far(
+    store: ObjectStore, mark_id: str, outcomes: Mapping[str, Mapping[str, int]] | None, most_files: int
+) -> Mapping[str, Mapping[str, int]] | None:
+    """Return the outcomes of all sweeps of a mark, also of one that was killed and of one that is in progress.
+
+    ``outcomes`` are those of the summaries (``state_of``). They hold unless a sweep has written records since. Then the
+    records count, with ``intent`` for objects whose delete began and whose result is unknown. None if no sweep has
+    begun, or if the ledger has more than ``most_files`` files, which take too long to read.
+    """
+    paths = MarkPaths.of(mark_id)
+    _, files = store.list_level(paths.folder)
+    times = written_at(files)
+    summarized_at = max((times[key] for only in Scope if (key := paths.sweep_summary_of(only)) in times), default=EPOCH)
+    records = {key: at for batch in store.list(paths.ledger) for key, at in written_at(batch).items()}
+    if max(records.values(), default=EPOCH) <= summarized_at:
+        return outcomes
+    return count_outcomes(store, list(records)) if len(records) <= most_files else None
 
 
 def _approver(store: ObjectStore, approvals: Collection[str]) -> str:

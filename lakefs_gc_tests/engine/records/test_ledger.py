@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, read_ledger
+from lakefs_gc.engine.records.ledger import RECORD, LedgerWriter, count_outcomes, read_ledger
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.storage.base import ObjectStore
@@ -32,6 +32,16 @@ def read(spark: SparkSession, store: ObjectStore) -> dict[str, str]:
     with driver_errors():
         rows = read_ledger(spark, store.location, FOLDER, 1).collect()
     assert len({row["address"] for row in rows}) == len(rows)
+    # What counts them without Spark goes by the same rules.
+    files = [key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]
+    counted = {outcome: count for outcome, count in count_outcomes(store, files).items() if count["objects"]}
+    assert counted == {
+        outcome: {
+            "objects": sum(row["outcome"] == outcome for row in rows),
+            "size_bytes": sum(row["size"] or 0 for row in rows if row["outcome"] == outcome),
+        }
+        for outcome in {row["outcome"] for row in rows}
+    }
     return {row["address"]: row["outcome"] for row in rows}
 
 
@@ -79,3 +89,7 @@ def test_a_damaged_file_is_refused(spark: SparkSession, store: ObjectStore) -> N
     store.put(key, store.read(key)[:-9])
     with pytest.raises(CorruptFileError, match="not a complete Parquet file"):
         read(spark, store)
+    LedgerWriter(store, FOLDER, 1, "1").chunk(0).outcome(records({"a": "lost"}))
+    files = [key for batch in store.list(FOLDER) for key in batch["address"].to_pylist()]
+    with pytest.raises(CorruptFileError, match="unknown outcome"):
+        count_outcomes(store, [file for file in files if file != key])

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_history import outcomes_so_far
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.emulators import namespace_behind_proxy
@@ -93,6 +94,13 @@ def test_a_sweep_goes_on_where_it_was_killed(
         assert recorded["deleted"] <= gone
         if kind != "local":
             assert recorded["deleted"] < gone, "some deletes have no outcome"
+        # The metrics say so, without Spark.
+        so_far = outcomes_so_far(repository.store, mark.mark_id, None, most_files=10_000)
+        assert so_far is not None
+        assert 0 < so_far["deleted"]["objects"] <= len(gone)
+        assert len(gone) <= so_far["deleted"]["objects"] + so_far["intent"]["objects"]
+        assert so_far["deleted"]["size_bytes"] == 3 * so_far["deleted"]["objects"]
+        assert outcomes_so_far(repository.store, mark.mark_id, None, most_files=5) is None, "too many for each time"
 
         # A look takes what is gone for referenced where it cannot tell the content: that was deleted all the same.
         result = collector.sweep(mark, live=[*referenced, *sorted(gone)[::3]])
