@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,12 @@ from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.engine.explain.answers import Explanation
 from lakefs_gc.engine.explain.erasure import ErasureProof, prove_erased
 from lakefs_gc.engine.explain.explain import explain
+from lakefs_gc.engine.forecast.facts import DAYS_AHEAD, forecast_facts
+from lakefs_gc.engine.forecast.outlook import Forecast, Outlook, curve, outlook
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.stored_marks import Marked
+from lakefs_gc.formats.gc_rules import GCRules
 
 if TYPE_CHECKING:  # Spark and Dagster take seconds to load, and most calls need neither
     from pyspark.sql import DataFrame, SparkSession
@@ -78,20 +82,74 @@ class Marks:
         """
         return prove_erased(sources_of(self.settings, self.repository), paths, no_backups=no_backups)
 
-    def forecast(self, retention: Mapping[str, int] | None = None, *, fresh: bool = False) -> dict[str, Any]:
-        """Return what the present rules, and those of ``retention``, free: the JSON of ``lakefs-gc forecast --json``.
+    def forecast(self, retention: Mapping[str, int] | None = None, *, fresh: bool = False) -> RepositoryForecast:
+        """Return what the present rules, and those of ``retention``, free now and later.
 
         ``retention`` maps ``default`` and branches to days. Starts Spark if no run of the last days has the data.
-        ``fresh``: list the store anew in any case.
+        ``fresh``: list the store anew in any case. Raise ``ConfigurationError`` for rules that cannot be evaluated.
         """
         from lakefs_gc.cli.commands.forecast import parse_retention
         from lakefs_gc.cli.forecast_runs import forecast
-        from lakefs_gc.engine.forecast.facts import forecast_facts
         from lakefs_gc.terminal.output import Output
 
         asked = parse_retention(",".join(f"{branch}={days}" for branch, days in (retention or {}).items()))
         made = forecast(self.settings, Output(as_json=True), self.repository, asked, fresh)
-        return {"repository": self.repository, **forecast_facts(made, asked, is_asked=asked is not None)}
+        return RepositoryForecast(self.repository, made, asked)
+
+
+@dataclass(frozen=True)
+class RepositoryForecast:
+    """What retention rules free in a repository, as of the run whose data were used. See ``lakefs-gc forecast``.
+
+    It assumes that no commit, upload, branch or tag is added or removed after the run.
+    """
+
+    repository: str
+    forecast: Forecast = field(repr=False)
+    """The table behind the answers, with the rules at the time of the run."""
+    asked_rules: GCRules | None = None
+
+    @property
+    def as_of(self) -> datetime:
+        """When the run began that listed the store."""
+        return datetime.fromisoformat(self.forecast.facts["as_of"])
+
+    @property
+    def present(self) -> tuple[Outlook, ...]:
+        """What the present rules free now, in 30 and in 90 days, and what holds the rest."""
+        return self._outlooks(self.forecast.rules)
+
+    @property
+    def asked(self) -> tuple[Outlook, ...] | None:
+        """The same for the rules that were asked for. None if none were."""
+        return None if self.asked_rules is None else self._outlooks(self.asked_rules)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a row for each set of rules (``present``, ``asked``) and time.
+
+        Columns: ``rules``, ``days`` (after the run), ``objects``, ``size_bytes``, ``unknown_bytes``.
+        """
+        rows = [
+            {"rules": rules, "days": each.days, **each.total.to_facts(), "unknown_bytes": each.unknown.size_bytes}
+            for rules, outlooks in (("present", self.present), ("asked", self.asked))
+            for each in outlooks or ()
+        ]
+        return pd.DataFrame(rows)
+
+    def curve(self) -> pd.DataFrame:
+        """Return what a rule of N days for all branches frees now: ``days`` (N), ``objects``, ``size_bytes``.
+
+        A row for each N at which the result changes. It holds until the next row.
+        """
+        return pd.DataFrame({"days": days, **total.to_facts()} for days, total in curve(self.forecast))
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return the JSON of ``lakefs-gc forecast --json``."""
+        facts = forecast_facts(self.forecast, self.asked_rules, is_asked=self.asked_rules is not None)
+        return {"repository": self.repository, **facts}
+
+    def _outlooks(self, rules: GCRules | None) -> tuple[Outlook, ...]:
+        return tuple(outlook(self.forecast, rules, days) for days in DAYS_AHEAD)
 
 
 @dataclass(frozen=True)

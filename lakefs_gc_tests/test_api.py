@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import lakefs_gc
 from lakefs_gc.engine.explain.answers import State
+from lakefs_gc.engine.forecast.outlook import NEVER_COMMITTED, Total
 from lakefs_gc.errors import ConfigurationError, MarkError
 from lakefs_gc_tests.support.collector import Collector, LakeRepository
 from lakefs_gc_tests.support.lake_fixtures import lake_of_environment, repository_with_garbage
@@ -62,3 +63,34 @@ def test_a_mark_in_pandas_and_in_spark(repository: LakeRepository, config: Path,
         marks.forecast({"main": 3})
     with pytest.raises(MarkError):
         list(marks.mark("no-such-mark").objects())
+
+
+@pytest.mark.long(40)
+def test_a_forecast_is_typed(
+    repository: LakeRepository, config: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    repository.keep_days(30)
+    former = repository.put("live/0", "second")
+    repository.commit(age_days=50)
+    repository.put("live/0", "third")
+    repository.commit(age_days=40)
+    monkeypatch.chdir(tmp_path)  # no Dagster instance is there
+    config.write_text(config.read_text().replace("[mounts]", "[safety]\nmin_age_hours = 24\n[mounts]"))
+    forecast = lakefs_gc.marks("lake", config=config).forecast({"default": 60})
+    assert (forecast.repository, forecast.as_of.tzinfo is not None) == ("lake", True)
+    assert [each.days for each in forecast.present] == [0, 30, 90]
+    now = forecast.present[0]
+    assert now.freed[NEVER_COMMITTED] == Total(GARBAGE, GARBAGE * len(b"twelve bytes"))
+    # The commits with the first and the second content got successors 50 and 40 days ago.
+    assert now.freed["default"] == Total(2, len("live/0") + len("second"))
+    assert forecast.asked is not None
+    assert "default" not in forecast.asked[0].freed
+    assert forecast.asked[1].freed["default"] == now.freed["default"]
+    rows = {(row["rules"], row["days"]): row["objects"] for row in forecast.to_pandas().to_dict("records")}
+    assert (rows["present", 0], rows["asked", 0], len(rows)) == (GARBAGE + 2, GARBAGE, 6)
+    assert forecast.curve()["days"].tolist()[0] == 0
+    facts = forecast.to_facts()
+    assert facts["asked"]["rules"] == {"default_days": 60, "branches": {}}
+    assert facts["present"]["freed"][0]["objects"] == now.total.objects == GARBAGE + 2
+    assert former in repository.objects(), "nothing was deleted"
+    assert lakefs_gc.marks("lake", config=config).forecast().asked is None
