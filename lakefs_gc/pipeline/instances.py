@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dagster import DagsterInstance
+from dagster._core.instance.config import PoolGranularity
 
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.names import POOL
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG
 
 INSTANCE_FILE = "dagster.yaml"
+_PER_RUN = "{pools: {granularity: run}}"
 
 
 class Trait(NamedTuple):
@@ -65,18 +67,28 @@ def traits(instance: DagsterInstance) -> Iterator[Trait]:
 
 
 def _one_run_at_a_time(instance: DagsterInstance) -> Trait:
-    queue = instance.get_concurrency_config().run_queue_config
-    limits = queue.tag_concurrency_limits if queue else []
+    config = instance.get_concurrency_config()
+    limits = config.run_queue_config.tag_concurrency_limits if config.run_queue_config else []
     if any(_is_limit_of_repositories(limit) for limit in limits):
         return Trait("one run of a repository at a time (tag_concurrency_limits)")
     storage = instance.event_log_storage
     limited = storage.get_pool_limits() if storage.supports_global_concurrency_limits else ()
-    if own := sorted(pool.name for pool in limited if pool.limit == 1 and pool.name.endswith(f"__{POOL}")):
-        return Trait(f"one run at a time in the pool {', '.join(own)}")
+    own = sorted(pool.name for pool in limited if pool.limit == 1 and pool.name.endswith(f"__{POOL}"))
+    # Not `default_limit`: Dagster gives it to a new pool when it starts the first runs, and does not hold these back.
+    if own:
+        where = f"the pool {', '.join(own)}"
+        if config.pool_config.pool_granularity is PoolGranularity.RUN:
+            return Trait(f"one run at a time in {where}")
+        return Trait(
+            f"one step at a time in {where}: a second run of a repository may start between two steps of the first. "
+            "The assets then refuse it",
+            f"let the limit hold for whole runs: add `concurrency: {_PER_RUN}` to dagster.yaml",
+        )
     return Trait(
-        "two runs of one repository may start at the same time. The assets then refuse the second one, which fails",
+        "two runs of one repository may start at the same time. The assets then refuse the second one",
         f"limit the tag {REPOSITORY_TAG} in dagster.yaml, as `lakefs-gc init` does. Where lakefs-gc is embedded, limit "
-        f"its pool: `dagster instance concurrency set <prefix>__{POOL} 1`",
+        f"its pool: `dagster instance concurrency set <prefix>__{POOL} 1`, and add `concurrency: {_PER_RUN}` to "
+        "dagster.yaml",
     )
 
 

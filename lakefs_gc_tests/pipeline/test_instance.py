@@ -98,6 +98,9 @@ def test_doctor_says_what_an_instance_lacks(tmp_path: Path, monkeypatch: pytest.
     with configured_instance() as instance:
         assert instance is not None
         instance.event_log_storage.set_concurrency_slots("lakefs_gc__runs", 1)
+    per_step, *others = lacks()
+    assert ("pools: {granularity: run}" in per_step, others) == (True, [monitoring, telemetry])
+    (home / "dagster.yaml").write_text("concurrency: {pools: {granularity: run}}\n")
     assert lacks() == [monitoring, telemetry]
     write_settings(home, Settings())
     assert lacks() == []
