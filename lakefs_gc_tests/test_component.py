@@ -128,8 +128,11 @@ def load(attributes: Mapping[str, object]) -> Iterator[Definitions]:
 
 
 def test_the_component_from_yaml() -> None:
-    attributes = {"repositories": ["lake"], "key_prefix": "lake/gc", "settings": {"owner": "team:lake"}}
-    (definitions,) = load(attributes)
+    spark = {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": True}
+    settings = {"owner": "team:lake", "spark": spark}
+    (definitions,) = load({"repositories": ["lake"], "key_prefix": "lake/gc", "settings": settings})
+    configured = (definitions.resources or {})["lake__gc__spark"].spark_config
+    assert configured == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
     assert {owner for spec in specs(definitions).values() for owner in spec.owners} == {"team:lake"}
     assert AssetKey(["lake", "gc", "mark"]) in definitions.resolve_asset_graph().get_all_asset_keys()
 

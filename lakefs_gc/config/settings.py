@@ -135,6 +135,17 @@ class Settings(Section):
             )
         return checked_url(url, "file:///", "s3://", "s3a://")
 
+    @field_validator("spark", mode="before")
+    @classmethod
+    def _spark_values_are_text(cls, spark: object) -> object:
+        """Write numbers and booleans as Spark does. Dagster turns text of a component's YAML into them, also "4"."""
+        if not isinstance(spark, Mapping):
+            return spark
+        return {
+            name: str(value).lower() if isinstance(value, bool | int | float) else value
+            for name, value in spark.items()
+        }
+
     @field_validator("spark")
     @classmethod
     def _no_secrets_for_spark(cls, spark: dict[str, str]) -> dict[str, str]:
