@@ -20,6 +20,7 @@ from dagster import (
     DagsterRunStatus,
     RunsFilter,
 )
+from dagster._core.storage.tags import SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
 from lakefs_gc.errors import LakeFSGCError
 
@@ -35,8 +36,9 @@ def statuses_kept_if_refused(context: AssetExecutionContext, *, made: AssetKey |
 
     The block must end before the asset deletes, copies or writes data. The run fails, as any other does,
 
-    - if the partition has no data of ``made``: nobody watches the marks of the schedule, so a new one that fails must
-      show. Default: the run is canceled in a new partition, too;
+    - if the partition has no data of ``made``: a new mark that fails must show. Default: the run is canceled in a new
+      partition, too;
+    - if a sensor or a schedule started it, because nobody watches it: an approved sweep that is refused must show;
     - if an asset of the run has failed there before, because the refusal would hide that;
     - after a transient error, because Dagster may try again;
     - if it has assets that neither wait for this one nor are done, for example those of other people.
@@ -64,6 +66,8 @@ def is_refused(run: DagsterRun) -> bool:
 def _is_as_it_was(context: AssetExecutionContext, made: AssetKey | None) -> bool:
     """Return whether a canceled run hides nothing: see ``statuses_kept_if_refused``."""
     instance, own = context.instance, context.run
+    if own.tags.keys() & {SENSOR_NAME_TAG, SCHEDULE_NAME_TAG}:
+        return False
     if made and not _materialized_until(instance, made, context.partition_key):
         return False
     planned = _planned(instance, own.run_id)

@@ -28,6 +28,7 @@ from pyspark import SparkContext
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.scope import Scope
+from lakefs_gc.engine.spark.session import is_spark_of_caller
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import InterruptedRunError, LakeFSGCError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
@@ -67,7 +68,7 @@ class GCSession:
         both, use an ephemeral instance and a temporary workspace. Raises ``ConfigurationError`` if ``DAGSTER_HOME`` is
         not a folder.
         """
-        is_theirs = SparkContext._active_spark_context is not None  # the caller's, as in a job on Databricks
+        is_theirs = is_spark_of_caller()
         with configured_instance() as configured:
             if configured is not None:
                 yield cls(settings, configured)

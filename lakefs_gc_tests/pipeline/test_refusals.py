@@ -160,6 +160,12 @@ def test_a_refused_run_of_a_new_partition_fails(instance: DagsterInstance) -> No
     assert REFUSED_TAG not in refused.tags
 
 
+@pytest.mark.parametrize("tag", ["dagster/sensor_name", "dagster/schedule_name"])
+def test_a_refused_run_that_nobody_watches_fails(instance: DagsterInstance, tag: str) -> None:
+    assert run(instance).is_success
+    assert run(instance, refused=REFUSED, **{tag: "sweep_after_mark"}).status is DagsterRunStatus.FAILURE
+
+
 @pytest.mark.parametrize("looked_at", [False, True])
 def test_a_refusal_does_not_hide_that_an_asset_has_failed(instance: DagsterInstance, looked_at: bool) -> None:
     assert run(instance, fails="yes").status is DagsterRunStatus.FAILURE

@@ -48,6 +48,9 @@ _SMALL_COLLECTOR = "-XX:+UseSerialGC"
 _STARTING = threading.RLock()
 """Held while Java and Spark start: two threads would start two of each."""
 
+_in_advance = threading.Event()
+"""Whether Spark was started for a command before the session of its run was opened."""
+
 _MANY = 1_000_000
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -117,6 +120,7 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
     Java starts for a small run, which a second of waiting is a part of. For another one, another Java takes its place.
     ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
     """
+    _in_advance.set()
     settings, guess = _checked(spark_config), may_be_small(spark_config)
     with _STARTING:
         if SparkContext._gateway is not None:
@@ -134,6 +138,11 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
             gateway.proc.stdin.close()  # Java ends when its input closes
         if small is not None:
             start_spark(spark_config, small=small)
+
+
+def is_spark_of_caller() -> bool:
+    """Return whether the Spark of this process, if any, ran before lakefs-gc: in a notebook, or a job on Databricks."""
+    return SparkContext._active_spark_context is not None and not _in_advance.is_set()
 
 
 def _checked(spark_config: dict[str, Any]) -> dict[str, str]:

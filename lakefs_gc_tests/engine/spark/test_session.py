@@ -127,6 +127,7 @@ spark = session.start_spark(config, small=bool(small))  # as the first stage doe
 thread.join()
 java = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
 print(spark.range(3).count(), "-XX:TieredStopAtLevel=1" in java, spark.sparkContext._gateway is launched[0])
+assert not session.is_spark_of_caller()
 if small is not True:
     launched[0].proc.wait(60)
     print("the first Java ended")
