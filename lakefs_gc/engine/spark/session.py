@@ -120,7 +120,8 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
     Java starts for a small run, which a second of waiting is a part of. For another one, another Java takes its place.
     ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
     """
-    _in_advance.set()
+    if SparkContext._active_spark_context is None:
+        _in_advance.set()
     settings, guess = _checked(spark_config), may_be_small(spark_config)
     with _STARTING:
         if SparkContext._gateway is not None:

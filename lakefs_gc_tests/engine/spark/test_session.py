@@ -17,7 +17,9 @@ from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, is_small
 from lakefs_gc.engine.spark.session import (
     DEFAULT_SPARK_CONFIG,
     _java_options,
+    is_spark_of_caller,
     start_spark,
+    start_spark_in_advance,
 )
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -103,6 +105,11 @@ def test_no_run_is_small_because_the_configuration_says_so(spark: SparkSession) 
     resource.scale(False)
     assert not resource.is_small
     assert not is_small(resource.session)
+
+
+def test_a_spark_that_ran_before_is_of_the_caller(spark: SparkSession, spark_config: dict[str, str]) -> None:
+    start_spark_in_advance(spark_config, lambda: False)
+    assert is_spark_of_caller()
 
 
 _IN_ADVANCE = """
