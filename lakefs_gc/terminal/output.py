@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -16,16 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.records.check import failed_checks
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.terminal.findings import Finding
 from lakefs_gc.terminal.logs import configure_logging
 from lakefs_gc.terminal.progress_line import ProgressLine
 from lakefs_gc.units import human_bytes
-
-if TYPE_CHECKING:  # they load Spark, which takes seconds that `--help` does not need
-    from lakefs_gc.engine.records.mark import Mark
-    from lakefs_gc.engine.records.mark_parts import Overview
 
 logger = logging.getLogger(__name__)
 
@@ -84,41 +79,6 @@ class Output:
         """Show what the run is doing: in one line on a terminal, otherwise in the log from time to time."""
         with _without_capture(self._err), RUN_PROGRESS.logged(), self._err.status(ProgressLine(text)):
             yield
-
-    def show_mark(self, mark: Mark) -> None:
-        """Show the numbers of a mark."""
-        rows: list[tuple[str, object]] = [
-            ("mark", mark.mark_id),
-            ("repository", mark.repository),
-            ("made by", mark.made_by),
-            ("location", mark.location),
-            ("digest", mark.digest),
-            ("cutoff", mark.cutoff.isoformat()),
-            *((name.replace("_", " "), f"{count:,}") for name, count in mark.counts.items()),
-            *((("only", mark.only.value.replace("_", " ")),) if mark.only.is_part else ()),
-            ("candidates", f"{mark.candidates:,}"),
-            ("candidate bytes", _size(mark.candidate_bytes)),
-            ("space after deletes", mark.run.get("deleted_bytes", "unknown")),
-            *_not_lakefs(mark),
-            *(
-                (f"  {reason.replace('_', ' ')}", f"{total['objects']:,} objects, {_size(total['size_bytes'])}")
-                for reason, total in mark.reasons.items()
-            ),
-        ]
-        self._table(("", ""), rows, header=False)
-        for check in failed_checks(mark.checks):
-            self.say(f"{check.severity} failed check {check.name}: {check.message}")
-
-    def show_overview(self, contents: Overview) -> None:
-        """Show the largest prefixes of a mark, and a sample of its objects."""
-        self._table(
-            ("largest prefixes", "objects", "size"),
-            [(p.prefix, f"{p.objects:,}", _size(p.size_bytes)) for p in contents.largest_prefixes],
-        )
-        self._table(
-            ("sample", "size", "last modified"),
-            [(o["address"], _size(_int(o.get("size"))), o.get("last_modified", "")) for o in contents.sample],
-        )
 
     def show_outcomes(
         self, outcomes: Mapping[str, Mapping[str, int]], errors: Sequence[Mapping[str, str | int]] = ()
@@ -205,18 +165,5 @@ def _without_capture(console: Console) -> Iterator[None]:
             console.file = before
 
 
-def _not_lakefs(mark: Mark) -> Iterator[tuple[str, str]]:
-    """Yield the row about objects at the root whose names lakeFS did not generate."""
-    if mark.named_at_root:
-        yield "names at the root", f"all collected, because the repository refers to {mark.named_at_root}"
-    elif mark.not_lakefs is not None:
-        objects, size_bytes = mark.not_lakefs
-        yield "unrecognized names", f"{objects:,} objects at the root, {_size(size_bytes)} (never marked)"
-
-
 def _size(size_bytes: int | None) -> str:
     return "unknown" if size_bytes is None else human_bytes(size_bytes)
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.decide.checks import Evidence, HeadSample, OtherRepositories
+from lakefs_gc.engine.decide.checks import Evidence, HeadSample, UnreadRepositories
 from lakefs_gc.engine.records import check
 
 
@@ -32,7 +32,7 @@ def check_numbers(seen: Evidence, safety: SafetyParameters) -> Mapping[str, Mapp
             "marked": len(heads.marked),
             "branches_not_read": len(heads.unread),
         }
-    if isinstance(seen.others, OtherRepositories):
+    if isinstance(seen.others, UnreadRepositories):
         others = seen.others
         numbers[check.OTHER_REPOSITORIES_WERE_READ] = {
             "unreadable": len(others.unreadable),

@@ -50,7 +50,7 @@ class HeadSample:
 
 
 @dataclass(frozen=True)
-class OtherRepositories:
+class UnreadRepositories:
     """The other repositories that were not searched for references to objects of this one.
 
     ``unreadable`` and ``not_asked`` map a repository to the reason. Those that are ``not_asked`` are named in
@@ -92,7 +92,7 @@ class Evidence:
     lost: int
     lost_to_our_sweeps: int
     unlisted: int
-    others: OtherRepositories | Unknown
+    others: UnreadRepositories | Unknown
     shielded: int
     server_missed: int | Unknown
     protections: Protections = field(default_factory=Protections)

@@ -14,7 +14,7 @@ from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.decide.checks import (
     EarlierMark,
     Evidence,
-    OtherRepositories,
+    UnreadRepositories,
     protections_from_json,
 )
 from lakefs_gc.engine.decide.head_sample import head_sample
@@ -90,14 +90,14 @@ def gather_evidence(
     )
 
 
-def _other_repositories(foreign_references: Dataset) -> OtherRepositories | Unknown:
+def _other_repositories(foreign_references: Dataset) -> UnreadRepositories | Unknown:
     facts = foreign_references.manifest.facts
     if facts["switched_off"]:
         return Unknown(
             "other repositories were not read, because safety.check_foreign_references is off. They may refer to "
             "objects of this repository"
         )
-    return OtherRepositories(facts["unreadable"], facts["not_asked"])
+    return UnreadRepositories(facts["unreadable"], facts["not_asked"])
 
 
 def _missed_by_server(active_ranges: Dataset) -> int | Unknown:

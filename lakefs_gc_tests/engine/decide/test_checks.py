@@ -16,7 +16,7 @@ from lakefs_gc.engine.decide.checks import (
     EarlierMark,
     Evidence,
     HeadSample,
-    OtherRepositories,
+    UnreadRepositories,
     evaluate,
     protections_from_json,
 )
@@ -49,7 +49,7 @@ FINE = Evidence(
     lost=0,
     lost_to_our_sweeps=3,
     unlisted=0,
-    others=OtherRepositories(),
+    others=UnreadRepositories(),
     shielded=0,
     server_missed=0,
 )
@@ -87,8 +87,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"heads": HeadSample(0, unread={"main": "denied"})}, "no_head_object_marked"),
     ({"heads": Unknown("switched off")}, "no_head_object_marked"),
     ({"lost": 1}, "live_objects_exist"),
-    ({"others": OtherRepositories(unreadable={"other": "denied"})}, "other_repositories_were_read"),
-    ({"others": OtherRepositories(not_asked={"other": "named"})}, "other_repositories_were_read"),
+    ({"others": UnreadRepositories(unreadable={"other": "denied"})}, "other_repositories_were_read"),
+    ({"others": UnreadRepositories(not_asked={"other": "named"})}, "other_repositories_were_read"),
     ({"others": Unknown("switched off")}, "other_repositories_were_read"),
     ({"shielded": 1}, "no_object_kept_unverified"),
     ({"server_missed": 2}, "server_list_is_complete"),
@@ -182,7 +182,7 @@ UNKNOWN: list[dict[str, Any]] = [
     {"heads": Unknown("the reason")},
     {"heads": HeadSample(5, unread={"main": "the reason"})},
     {"others": Unknown("the reason")},
-    {"others": OtherRepositories(unreadable={"the reason": "denied"})},
+    {"others": UnreadRepositories(unreadable={"the reason": "denied"})},
     {"server_missed": Unknown("the reason")},
 ]
 
@@ -202,7 +202,7 @@ def test_unknown_never_passes_and_blocks(changes: dict[str, Any]) -> None:
 
 
 def test_what_the_settings_exempt_only_warns_and_has_not_passed() -> None:
-    checks = evaluate(replace(FINE, others=OtherRepositories(not_asked={"dead": "named"})), SAFETY)
+    checks = evaluate(replace(FINE, others=UnreadRepositories(not_asked={"dead": "named"})), SAFETY)
     [exempt] = [check for check in checks if not check.passed]
     assert (exempt.answer, exempt.blocks_sweep) == (Answer.UNKNOWN, False)
     assert "safety.repositories_not_read names them: dead" in exempt.message
