@@ -43,6 +43,10 @@ _TITLES = {
     "sweep_deletes": "deleting objects",
     "sweep_ledger": "reading the outcomes",
     "sweep": "sweeping",
+    "forecast": "computing the forecast",
+    "forecast_files": "reading the metadata of all commits",
+    "forecast_metadata": "reading the metadata of all commits",
+    "forecast_named": "reading the metadata of all commits",
     "restore_shown": "finding the commits that show the objects",
     "restore": "restoring objects",
 }

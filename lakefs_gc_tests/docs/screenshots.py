@@ -15,10 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from lakefs_gc_tests.docs.generate import DOCS
@@ -28,18 +30,32 @@ _UI_WIDTHS = {"": 1650, "-narrow": 1000}
 _REPORT_WIDTHS = {"": 1200, "-narrow": 480}
 _PATIENCE_SECONDS = 600
 _LOAD_MILLISECONDS = 20_000
+_ANSWER_SECONDS = 120
 _PARTITIONS = (
-    '{assetNodeOrError(assetKey:{path:["mark"]}){... on AssetNode{assetMaterializations(limit:9){partition}}}}'
+    "query($key: AssetKeyInput!)"
+    "{assetNodeOrError(assetKey:$key){... on AssetNode{assetMaterializations(limit:9){partition}}}}"
 )
+_LAUNCH = (
+    "mutation($run: ExecutionParams!){launchRun(executionParams:$run){__typename"
+    "... on PythonError{message}... on RunConfigValidationInvalid{errors{message}}}}"
+)
+_PLACE = {"repositoryLocationName": "lakefs_gc", "repositoryName": "__repository__"}
 
 
 def take(folder: Path, *, narrow: bool) -> None:
     """Write the pictures to a folder."""
     with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
-        ui = f"http://127.0.0.1:{_PORT}/assets/mark?view="
+        # The demo restores on the command line, and forecasts nothing.
+        for asset in ("forecast", "restore"):
+            _run(asset, partition)
+        ui = f"http://127.0.0.1:{_PORT}/assets/"
+        of_partition = f"view=partitions&partition={quote(partition, safe='')}"
         pages = {
-            "mark-page": (f"{ui}partitions&partition={quote(partition, safe='')}", 1900),
-            "mark-checks": (f"{ui}checks&checkDetail=share_of_objects", 950),
+            "mark-page": (f"{ui}mark?{of_partition}", 1900),
+            "mark-checks": (f"{ui}mark?view=checks&checkDetail=share_of_objects", 950),
+            "sweep-page": (f"{ui}sweep?{of_partition}", 1500),
+            "restore-page": (f"{ui}restore?{of_partition}", 1500),
+            "forecast-page": (f"{ui}forecast?{of_partition}", 1900),
             "mark-report": (min(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 1900),
         }
         for name, (url, height) in pages.items():
@@ -76,22 +92,45 @@ def _demo(place: Path) -> Iterator[str]:
                 raise SystemExit("the demo did not start its UI")
             time.sleep(2)
             with suppress(OSError, LookupError, TypeError, ValueError):  # the UI is not ready
-                partition = _first_partition()
+                partition = _partitions("mark")[-1]
         yield partition
     finally:
         os.killpg(process.pid, signal.SIGTERM)  # a background job may ignore SIGINT
         process.wait(60)
 
 
-def _first_partition() -> str:
+def _run(asset: str, partition: str) -> None:
+    """Run the job of an asset in the UI, and wait until the asset is materialized."""
+    job = f"gc_{asset}"
+    tags = [{"key": "dagster/partition", "value": partition}]
+    run = {"mode": "default", "selector": {**_PLACE, "jobName": job}, "executionMetadata": {"tags": tags}}
+    launched = _ask(_LAUNCH, run=run)["launchRun"]
+    if launched["__typename"] != "LaunchRunSuccess":
+        raise SystemExit(f"{job} cannot be launched: {launched}")
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while partition not in _partitions(asset):
+        if time.monotonic() > until:
+            raise SystemExit(f"{job} did not end")
+        time.sleep(2)
+
+
+def _partitions(asset: str) -> list[str]:
+    """Return the partitions of the materializations of an asset, newest first."""
+    materializations = _ask(_PARTITIONS, key={"path": [asset]})["assetNodeOrError"]["assetMaterializations"]
+    return [str(each["partition"]) for each in materializations]
+
+
+def _ask(query: str, **variables: object) -> Any:
     request = urllib.request.Request(
         f"http://127.0.0.1:{_PORT}/graphql",
-        json.dumps({"query": _PARTITIONS}).encode(),
+        json.dumps({"query": query, "variables": variables}).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        newest_first = json.load(answer)["data"]["assetNodeOrError"]["assetMaterializations"]
-    return str(newest_first[-1]["partition"])
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
+            return json.load(answer)["data"]
+    except urllib.error.HTTPError as error:
+        raise SystemExit(f"Dagster answers {error.code}: {error.read().decode(errors='replace')[:2000]}") from error
 
 
 if __name__ == "__main__":
