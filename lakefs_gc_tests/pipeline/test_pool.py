@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, DagsterRunStatus, RunRecord
+from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakefs_gc.pipeline.instances import configured_instance, traits
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
@@ -23,6 +23,7 @@ INSTANCE = "telemetry: {enabled: false}\nconcurrency:\n  pools: {granularity: ru
 LIMIT = ("instance", "concurrency", "set", "lakefs_gc__runs", "1")
 PARTITIONS = ("lake/first", "lake/second")
 TIMEOUT_SECONDS = 300
+_MARKS = RunsFilter(job_name="lakefs_gc__gc_mark")  # a sensor starts a forecast after each
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
@@ -49,7 +50,7 @@ def test_the_second_run_of_a_repository_waits_for_the_first(
         tags = json.dumps({"dagster/partition": partition})
         _dagster("job", "launch", "-f", str(project), "-j", "lakefs_gc__gc_mark", "--tags", tags)
     with DagsterInstance.from_config(str(home)) as instance, (tmp_path / "daemon.log").open("wb") as log:
-        assert [run.status for run in instance.get_runs()] == [DagsterRunStatus.QUEUED] * 2
+        assert [run.status for run in instance.get_runs(_MARKS)] == [DagsterRunStatus.QUEUED] * 2
         daemon = subprocess.Popen(
             [sys.executable, "-m", "dagster._daemon", "run", "-f", str(project)],
             stdout=log,
@@ -58,13 +59,13 @@ def test_the_second_run_of_a_repository_waits_for_the_first(
         )
         try:
             deadline = time.monotonic() + TIMEOUT_SECONDS
-            while any(run.status not in _ENDED for run in instance.get_runs()):
+            while any(run.status not in _ENDED for run in instance.get_runs(_MARKS)):
                 assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-3000:]
                 assert time.monotonic() < deadline, (tmp_path / "daemon.log").read_text()[-3000:]
                 time.sleep(0.5)
         finally:
             kill_session(daemon)
-        first, second = sorted(instance.get_run_records(), key=_started_at)
+        first, second = sorted(instance.get_run_records(_MARKS), key=_started_at)
         # Neither was refused by the assets' own check, because neither began while the other ran.
         assert [record.dagster_run.status for record in (first, second)] == [DagsterRunStatus.SUCCESS] * 2
         assert first.end_time is not None
