@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
+from lakefs_gc.engine.spark import session as spark_session
 from lakefs_gc.errors import ConfigurationError, InputOrderError, LakeFSGCError, ServerError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.pipeline.partitions import REPOSITORY_TAG, gc_runs
@@ -51,8 +53,9 @@ def test_instance_of_the_working_directory_is_shared(tmp_path: Path, monkeypatch
         assert [run.job_name for run in instance.get_runs()] == ["gc_mark"]
 
 
-def test_an_interruption_leaves_the_spark_that_ran_before(spark: SparkSession) -> None:
+def test_an_interruption_leaves_the_spark_that_ran_before(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a notebook, or of a job on Databricks."""
+    monkeypatch.setattr(spark_session, "_started_here", threading.Event())
     with pytest.raises(KeyboardInterrupt), GCSession.open(Settings()):
         raise KeyboardInterrupt
     assert SparkContext._active_spark_context is spark.sparkContext

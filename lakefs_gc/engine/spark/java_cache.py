@@ -50,6 +50,8 @@ _ROOM_BYTES = 1024**3
 _BEGUN_LONG_AGO_SECONDS = 24 * 3600.0
 _part: Path | None = None
 """What the Java of this process writes when it ends."""
+_used: Path | None = None
+"""The cache that it uses."""
 _TIMEOUT_SECONDS = 900
 _START = "from lakefs_gc.engine.spark.session import start_spark; start_spark({}); "
 
@@ -101,7 +103,23 @@ def _kept(part: Path) -> Path:
     return part.with_suffix(_KEPT)
 
 
+def drop_used_cache() -> bool:
+    """Remove the cache with which Java was started, and return whether there was one.
+
+    Java compares the beginning of a cache with its jars, and nothing else: with a damaged one it crashes at each start.
+    """
+    global _used
+    damaged, _used = _used, None
+    if damaged is None:
+        return False
+    with suppress(OSError):
+        damaged.unlink()
+    return not damaged.exists()
+
+
 def _options(kind: Mapping[str, str], file: Path) -> list[str]:
+    global _used
+    _used = file if kind is _USE else None
     return [f"{kind[file.suffix]}{file}", *_QUIET[file.suffix]]
 
 
@@ -123,6 +141,10 @@ def _take(archive: Path) -> bool:
             else:
                 continue
             _kept(part).unlink()
+    for kept in archive.parent.glob(f"{archive.stem}.*{_PART}{_KEPT}"):
+        with suppress(FileNotFoundError):
+            if time.time() - kept.stat().st_mtime > _BEGUN_LONG_AGO_SECONDS:  # its Java was killed
+                kept.unlink()
     return archive.is_file()
 
 

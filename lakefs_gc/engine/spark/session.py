@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -10,18 +11,23 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.spark.compat import refuse_unsupported
 from lakefs_gc.engine.spark.java import ensure_java, java_for_start
-from lakefs_gc.engine.spark.java_cache import java_cache_options
+from lakefs_gc.engine.spark.java_cache import drop_used_cache, java_cache_options
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, may_be_small
 from lakefs_gc.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 
@@ -48,8 +54,8 @@ _SMALL_COLLECTOR = "-XX:+UseSerialGC"
 _STARTING = threading.RLock()
 """Held while Java and Spark start: two threads would start two of each."""
 
-_in_advance = threading.Event()
-"""Whether Spark was started for a command before the session of its run was opened."""
+_started_here = threading.Event()
+"""Whether lakefs-gc started the Spark of this process."""
 
 _MANY = 1_000_000
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -120,8 +126,6 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
     Java starts for a small run, which a second of waiting is a part of. For another one, another Java takes its place.
     ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
     """
-    if SparkContext._active_spark_context is None:
-        _in_advance.set()
     settings, guess = _checked(spark_config), may_be_small(spark_config)
     with _STARTING:
         if SparkContext._gateway is not None:
@@ -129,8 +133,7 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
                 start_spark(spark_config, small=small)
             return
         with java_for_start(ensure_java()):
-            conf = SparkConf().setAll(list(_resolved(settings, small=guess).items()))
-            gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
+            gateway: Any = _launched(lambda: launch_gateway(_conf(settings, small=guess)))  # type: ignore[no-untyped-call]
         small = is_small()
         if small == guess:
             SparkContext._ensure_initialized(gateway=gateway)
@@ -143,7 +146,7 @@ def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], 
 
 def is_spark_of_caller() -> bool:
     """Return whether the Spark of this process, if any, ran before lakefs-gc: in a notebook, or a job on Databricks."""
-    return SparkContext._active_spark_context is not None and not _in_advance.is_set()
+    return SparkContext._active_spark_context is not None and not _started_here.is_set()
 
 
 def _checked(spark_config: dict[str, Any]) -> dict[str, str]:
@@ -154,11 +157,31 @@ def _checked(spark_config: dict[str, Any]) -> dict[str, str]:
 
 
 def _start(settings: dict[str, str], *, small: bool) -> SparkSession:
-    builder: SparkSession.Builder = SparkSession.builder
-    for name, value in _resolved(settings, small=small).items():
-        builder = builder.config(name, value)
-    with _keep_interrupt_handler():
+    def start() -> SparkSession:
+        builder: SparkSession.Builder = SparkSession.builder
+        for name, value in _resolved(settings, small=small).items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
+
+    if SparkContext._active_spark_context is None:
+        _started_here.set()
+    with _keep_interrupt_handler():
+        return _launched(start)
+
+
+def _launched(launch: Callable[[], T]) -> T:
+    """Return ``launch()``. If Java ends at its start with a cache of classes, try again without it."""
+    try:
+        return launch()
+    except PySparkRuntimeError:
+        if not drop_used_cache():
+            raise
+        logger.warning("Java could not start with its cache of classes, so this was removed. Java starts without it")
+        return launch()
+
+
+def _conf(settings: dict[str, str], *, small: bool) -> SparkConf:
+    return SparkConf().setAll(list(_resolved(settings, small=small).items()))
 
 
 def _resolved(settings: dict[str, str], *, small: bool) -> dict[str, str]:

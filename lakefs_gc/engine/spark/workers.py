@@ -12,9 +12,10 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -26,6 +27,7 @@ from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
 P = ParamSpec("P")
+T = TypeVar("T")
 Batches = Iterator[pa.RecordBatch]
 
 _MARKER = "lakefs-gc-error:"
@@ -92,6 +94,19 @@ def driver_errors() -> Iterator[None]:
         if cause is None:
             raise _spark_failed(text) from error
         raise cause from None
+
+
+def interruptible(action: Callable[[], T]) -> T:
+    """Return the result of an action of Spark, which another thread calls. Raise its errors.
+
+    In the thread that handles signals, py4j does not let an interruption out before the action has ended: on its way,
+    PySpark sends another command through the connection that is waiting.
+    """
+    pool = ThreadPoolExecutor(1, "spark-action")
+    try:
+        return pool.submit(action).result()
+    finally:
+        pool.shutdown(wait=False)
 
 
 def _spark_failed(text: str) -> errors.SparkFailedError:

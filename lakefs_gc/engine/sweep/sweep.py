@@ -30,7 +30,7 @@ from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.spark.workers import driver_errors, interruptible
 from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
@@ -348,14 +348,15 @@ class _Passes:
         )
         with driver_errors(), self._stopped_unless_it_ends(sequence), RUN_PROGRESS.step("sweep_deletes"):
             RUN_PROGRESS.count("objects", self._done, total=self._total, running=plan.manifest.rows)
-            # The sums need every row of every task, so this action runs all deletes.
-            [row] = (
+            sums = (
                 plan.dataframe.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
                 .sortWithinPartitions("address")
                 .mapInArrow(delete_objects(task), PROGRESS)
                 .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
-                .collect()
             )
+            # The sums need every row of every task, so this action runs all deletes. Who interrupts it wants them to
+            # stop now.
+            [row] = interruptible(sums.collect)
         done, left = row["done"] or 0, row["left"] or 0
         self._done += done
         RUN_PROGRESS.count("objects", self._done, total=self._total)

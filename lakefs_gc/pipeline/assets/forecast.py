@@ -11,7 +11,7 @@ from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import RunContext, continue_run, refuse_another_repository
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.workspace import Dataset
-from lakefs_gc.errors import InputOrderError, MarkError
+from lakefs_gc.errors import InputOrderError, LakeFSGCError, MarkError
 from lakefs_gc.pipeline.failures import failures_shown
 from lakefs_gc.pipeline.metadata import stage_metadata
 from lakefs_gc.pipeline.partitions import gc_runs
@@ -80,5 +80,8 @@ def _add_curve_to_report(context: RunContext, run_key: str) -> None:
         marked = mark_of_run(run_key, "", context.server, context.settings, context.workspace)
     except MarkError as error:  # `lakefs-gc forecast` collects without a mark
         logger.info("the forecast of run %s is in no report: %s", run_key, error.message)
+        return
+    except LakeFSGCError as error:  # the forecast itself is stored
+        logger.warning("the forecast of run %s is in no report: %s", run_key, error.message)
         return
     rewrite_report(context.settings, marked)

@@ -182,8 +182,13 @@ def test_the_next_start_uses_the_archive(tmp_path: Path, monkeypatch: pytest.Mon
     assert archive.suffix == ".jsa"
     assert second.stdout.split()[-1:] == [str(archive)], second.stderr[-3000:]
     archive.chmod(0o600)
+    content = archive.read_bytes()
     archive.write_bytes(b"no archive")
     assert run_python(_ARCHIVE_OF, tmp_path).returncode == 0, "Java starts without it"
+    archive.write_bytes(content[: len(content) // 2])
+    healed = run_python(_ARCHIVE_OF, tmp_path)
+    assert healed.returncode == 0, "Java crashes with half of it, and starts again without it"
+    assert "so this was removed" in healed.stderr
 
 
 @pytest.mark.of_ci

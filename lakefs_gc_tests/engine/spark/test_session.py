@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyspark
@@ -12,6 +13,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.spark import session
 from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, is_small
 from lakefs_gc.engine.spark.session import (
@@ -107,7 +109,11 @@ def test_no_run_is_small_because_the_configuration_says_so(spark: SparkSession) 
     assert not is_small(resource.session)
 
 
-def test_a_spark_that_ran_before_is_of_the_caller(spark: SparkSession, spark_config: dict[str, str]) -> None:
+def test_a_spark_that_ran_before_is_of_the_caller(
+    spark: SparkSession, spark_config: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not is_spark_of_caller(), "these tests start it as a command does"
+    monkeypatch.setattr(session, "_started_here", threading.Event())
     start_spark_in_advance(spark_config, lambda: False)
     assert is_spark_of_caller()
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records import restore_log
@@ -57,6 +60,47 @@ def test_one_failed_task_stops_the_others(spark: SparkSession, in_s3: LakeReposi
     server.faults.clear()
     assert 0 < len(in_s3.objects() & set(keys)) < len(keys)
     assert counts(collector.sweep(mark, live=[])) == {"deleted": 60}, "the stop is one of the pass that failed"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, DagsterExecutionInterruptedError])
+def test_an_interruption_stops_the_workers_at_once(
+    kind: type[BaseException], spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+) -> None:
+    """Ctrl-C, and Dagster's Terminate: a signal in the middle of the deletes."""
+
+    def interrupt(*_: object) -> None:
+        raise kind
+
+    keys = put(in_s3, 60)
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    events: list[str] = []
+
+    def interrupt_at_the_fourth(request: Request) -> None:
+        if is_delete(request):
+            events.append("delete")
+            if events.count("delete") == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(_SECONDS)
+        elif request.operation == "PutObject" and request.keys[0].endswith(".stop"):
+            events.append("stop")
+
+    store_in_s3.server.faults.append(interrupt_at_the_fourth)
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(kind):
+            collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    time.sleep(5 * _SECONDS)
+    store_in_s3.server.faults.clear()
+    assert "stop" in events
+    assert events.count("delete") < len(keys) / 2
+    left = in_s3.objects() & set(keys)
+    assert len(left) > len(keys) / 2
+    time.sleep(5 * _SECONDS)
+    assert in_s3.objects() & set(keys) == left
+    assert counts(collector.sweep(mark, live=[])) == {"deleted": 60}
 
 
 def test_a_canceled_sweep_stops_its_workers(
