@@ -361,6 +361,15 @@ _RULES_1_TO_11 = (
     ),
     Mutant(
         9,
+        "a signal in the middle of the deletes stops them at once",
+        "engine/sweep/sweep.py",
+        "interruptible(sums.collect)",
+        "sums.collect()",
+        "engine/sweep/test_sweep_stopped.py",
+        "at_once",
+    ),
+    Mutant(
+        9,
         "workers look for the stop of their pass",
         "engine/records/restore_log.py",
         'return f"{folder}{sequence}{_STOP}" in keys or ',

@@ -44,7 +44,7 @@ _AOT, _ARCHIVE, _PART, _KEPT = ".aot", ".jsa", ".part", ".keep"
 _QUIET = {_AOT: ["-Xlog:aot*=error"], _ARCHIVE: ["-Xlog:disable", "-Xlog:all=error:stderr"]}
 _WRITE = {_AOT: "-XX:AOTCacheOutput=", _ARCHIVE: "-XX:ArchiveClassesAtExit="}
 _USE = {_AOT: "-XX:AOTCache=", _ARCHIVE: "-XX:SharedArchiveFile="}
-_CONFIGURED = ("-XX:AOT", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
+_CONFIGURED = ("-XX:AOTCache", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
 _ROOM_BYTES = 1024**3
 """Free space on the disk of the cache, below which no archive is written. It takes 170 MB."""
 _BEGUN_LONG_AGO_SECONDS = 24 * 3600.0
