@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from dagster import AssetCheckSeverity, AssetKey, AssetsDefinition, Config
+from dagster._core.storage.tags import SENSOR_NAME_TAG
 
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.pipeline.code_location import build_resources
@@ -46,7 +47,10 @@ class PlainCollector(AssetCollector):
                 partition_key=self.run_key,
                 log=_Log(),
                 instance=_EmptyInstance(),
-                run=SimpleNamespace(run_id=self.run_key, tags={}, parent_run_id=None, root_run_id=None),
+                # A run of a sensor, because this instance has no statuses of assets that a refused run could keep.
+                run=SimpleNamespace(
+                    run_id=self.run_key, tags={SENSOR_NAME_TAG: "histories"}, parent_run_id=None, root_run_id=None
+                ),
                 add_output_metadata=lambda metadata: None,
                 log_event=lambda event: None,
             ),
