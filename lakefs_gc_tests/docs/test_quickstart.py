@@ -37,7 +37,7 @@ def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_
     ended = subprocess.run(
         ["sh", "-c", script],
         cwd=home,
-        env=_environment(lake, home, spark_config),
+        env=environment_of_user(lake, home, spark_config),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
@@ -52,7 +52,9 @@ def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_
     assert set(repository.store.stat_many([live, garbage])) == {live}
 
 
-def _environment(lake: Lake, home: Path, spark_config: Mapping[str, str]) -> dict[str, str]:
+def environment_of_user(
+    lake: Lake, home: Path, spark_config: Mapping[str, str], safety: str = "", *, backup: bool = True
+) -> dict[str, str]:
     """A user's: the server and its keys by variables, the settings of this machine in a file, a new home."""
     programs = home / "bin"
     programs.mkdir()
@@ -63,11 +65,11 @@ def _environment(lake: Lake, home: Path, spark_config: Mapping[str, str]) -> dic
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     spark = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in spark_config.items())
+    backups = f'[backup]\nurl = "file://{home}/backups"\nrequired_before_sweep = true\n' if backup else ""
     (home / "settings.toml").write_text(
-        f'[backup]\nurl = "file://{home}/backups"\nrequired_before_sweep = true\n'
+        f'{backups}[mounts]\n"local://" = {json.dumps(lake.location.folder_url)}\n'
         # Nobody commits meanwhile: the sweep need not wait for 20 minutes.
-        f'[mounts]\n"local://" = {json.dumps(lake.location.folder_url)}\n'
-        f"[safety]\nlongest_commit_minutes = 0\n[spark]\n{spark}"
+        f"[safety]\nlongest_commit_minutes = 0\n{safety}[spark]\n{spark}"
     )
     return {
         **os.environ,
