@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import ListingSettings, SafetyParameters
-from lakefs_gc.engine.spark.scale import SMALL
+from lakefs_gc.engine.spark.scale import is_small
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc_tests.support.collector import Collector, Lake, counts, marked
@@ -55,7 +55,7 @@ def test_ranges_of_a_large_slice_are_listed_in_parallel(
         assert proxy.most_at_once >= 2, "they were listed at the same time"
         assert collector.addresses("store_listing") == one_by_one.addresses("store_listing") == garbage | {live}
         assert collector.manifest("store_listing").rows == len(garbage) + 1, "each once"
-        assert spark.conf.get(SMALL) == "false", "executors listed it"
+        assert not is_small(spark), "executors listed it"
         assert marked(repository, mark) == garbage
         assert counts(collector.sweep(mark)) == {"deleted": len(garbage)}
         assert repository.objects() == {live}
