@@ -38,7 +38,8 @@ def statuses_kept_if_refused(context: AssetExecutionContext, *, made: AssetKey |
 
     - if the partition has no data of ``made``: a new mark that fails must show. Default: the run is canceled in a new
       partition, too;
-    - if a sensor or a schedule started it, because nobody watches it: an approved sweep that is refused must show;
+    - if a sensor or a schedule started it: no person waits for its result, and an approved sweep that is refused must
+      show;
     - if an asset of the run has failed there before, because the refusal would hide that;
     - after a transient error, because Dagster may try again;
     - if it has assets that neither wait for this one nor are done, for example those of other people.

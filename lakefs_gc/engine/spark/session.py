@@ -123,7 +123,7 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
 def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], bool | None]) -> None:
     """Start Java at once, and Spark in it when ``is_small`` returns; None: end Java again.
 
-    Java starts for a small run, which a second of waiting is a part of. For another one, another Java takes its place.
+    Java starts with the options for a small run. If the run is not small, another Java takes its place.
     ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
     """
     settings, guess = _checked(spark_config), may_be_small(spark_config)

@@ -32,7 +32,7 @@ _OUTCOMES = ("_objects", "_bytes")
 def events_of_run(instance: DagsterInstance, run: DagsterRun, ended_at: datetime, names: Names) -> Iterator[Event]:
     """Yield the events of a run that has ended. A run that was interrupted, or that a person has ended, has none.
 
-    A refused run ends as canceled, too. It counts as failed, because nobody has canceled it.
+    A refused run ends as canceled, too. It counts as failed, because no person canceled it.
     """
     if run.status is DagsterRunStatus.CANCELED and not is_refused(run):
         return
