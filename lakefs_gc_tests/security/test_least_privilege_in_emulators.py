@@ -1,6 +1,7 @@
 """The permissions on the page are exactly those that requests to Azure's and Google's stores need.
 
-The requests are recorded before the emulators."""
+The requests are recorded before the emulators.
+"""
 
 from __future__ import annotations
 
