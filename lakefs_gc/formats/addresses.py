@@ -66,6 +66,7 @@ LOCAL_SCHEME, _LOCAL_STORE, _S3_SCHEME = "local://", "file://", "s3://"
 _HOST = re.compile(r"(?:[^/?]*@)?(?P<name>[^/?]*)")
 _AZURE_URL = re.compile(r"https?://", re.IGNORECASE)
 _AZURE_URL_RE2 = r"(?i)\Ahttps?://"
+_NOT_PLAIN_RE2 = r"\.\.|[:%\\]|//|\A/"
 _AZURE_DOMAIN = ".blob.core.windows.net/"
 _UNTIDY_PATH = re.compile(r"(?:\A|/)\.{0,2}/|/\.{0,2}\Z")
 _UNTIDY_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|\Z)")
@@ -304,6 +305,16 @@ def leaving_addresses(batch: pa.RecordBatch) -> list[str]:
     addresses = batch.column("address")
     leaving = pc.and_not(pc.match_substring(addresses, "../"), _are_full(batch, ("",)))
     return addresses.filter(leaving).unique().to_pylist() if pc.any(leaving, min_count=0).as_py() else []
+
+
+def are_plain(batch: pa.RecordBatch) -> bool:
+    """Return whether all addresses of a batch stay in their namespace, whatever namespace and store that is.
+
+    They are relative, and no program can read them as a URL or as a path out of the folder.
+    """
+    is_relative = pc.equal(batch.column("address_type"), AddressType.RELATIVE)
+    is_plain = pc.and_(is_relative, pc.invert(pc.match_substring_regex(batch.column("address"), _NOT_PLAIN_RE2)))
+    return bool(pc.all(is_plain, min_count=0).as_py())
 
 
 def _are_full(batch: pa.RecordBatch, folders: tuple[str, ...]) -> pa.BooleanArray:

@@ -7,6 +7,7 @@ It has every column that a stage may need, and it is verified like a file from t
 Layout, below the workspace: ``_range_cache/v1/packs/<pack>`` is a concatenation of about 32 MiB of files.
 ``index/<pack>`` (Parquet, ``INDEX_FILE``) has the position and the digest of each file. ``used/<pack>`` is an empty
 object whose modification time is the last use of the pack. A pack is written before its index and removed after it.
+``plain/`` is of ``plain_files.py``.
 
 The cache can only save work. A cached file is identified by its store, its name, and the SHA-256 over these and its
 content. A file that is missing, damaged, or from another store is read from its own store. Two runs may use the cache
@@ -73,8 +74,8 @@ _POSITION = StructType(
 )
 _KEY = ("store_url", "range_id")
 _INDEX = StructType([*(StructField(name, StringType()) for name in _KEY), *_POSITION.fields])
-_FOLDER = "_range_cache/v1/"
-_PACKS, _INDEXES, _USED = _FOLDER + "packs/", _FOLDER + "index/", _FOLDER + "used/"
+CACHE_FOLDER = "_range_cache/v1/"
+_PACKS, _INDEXES, _USED = (CACHE_FOLDER + name for name in ("packs/", "index/", "used/"))
 _PACK_BYTES = 32 * 1024**2
 _READS_AT_ONCE = 8  # of up to 20 MB each
 _TASKS_PER_CORE = 4

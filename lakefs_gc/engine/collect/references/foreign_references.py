@@ -27,11 +27,18 @@ from lakefs_gc.engine.collect.references.other_repositories import (
     content_of_history,
     probe,
 )
+from lakefs_gc.engine.collect.references.plain_files import (
+    FileName,
+    read_plain_files,
+    remember_plain_files,
+    without_plain_files,
+)
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import local_rows
+from lakefs_gc.engine.spark.compat import to_arrow
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import StageFiles
-from lakefs_gc.engine.spark.scale import in_arrow, spread
+from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, few_to_read, read_through
 from lakefs_gc.engine.workspace.workspace import StageOutput
@@ -41,6 +48,9 @@ from lakefs_gc.errors import (
     StorageError,
     StoreUnavailableError,
 )
+from lakefs_gc.formats.addresses import are_plain
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
+from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of
 from lakefs_gc.storage.location import StoreLocation
 
@@ -120,9 +130,17 @@ def foreign_references(
     if seen is not None:
         files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
-    located = cache.locate(spark, files, cores=cores)
-    read = _read_files(run.known_folders, _folders(readable), cache, cores, workspace.files_of(listed))
     few = listed.rows <= _MOST_LISTED
+    remembers = few and is_small(spark)
+    plain_names: Mapping[FileName, str] = {}
+    if remembers:
+        with driver_errors():
+            listed_here = to_arrow(files)
+        unknown, plain_names = without_plain_files(listed_here, read_plain_files(cache))
+        files = rows_of(spark, unknown, files.schema)
+    located = cache.locate(spark, files, cores=cores)
+    folders, list_files = _folders(readable), workspace.files_of(listed)
+    read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, remembers)
     found = in_arrow(located, read, _FOUND, few=few, fits=_few_to_read, tasks=cores * _TASKS_PER_CORE)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
@@ -226,15 +244,31 @@ def _list_files(batches: Batches) -> Batches:
 
 @worker
 def _read_files(
-    batches: Batches, known: KnownFolders, folders: Folders, cache: RangeCache, cores: int, listed: StageFiles
+    batches: Batches,
+    known: KnownFolders,
+    folders: Folders,
+    cache: RangeCache,
+    cores: int,
+    listed: StageFiles,
+    plain_names: Mapping[FileName, str],
+    remembers: bool,
 ) -> Batches:
-    named: dict[tuple[str, str], str] = {}
+    named = dict(plain_names)
+    plain: dict[FileName, list[str]] = {}
 
-    def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        name = f"{row['store_url']}{file}"
-        named.update({(row["store_url"], range_id): row["repository"] for range_id in named_ranges(data, name)})
-        of_other = folders[row["store_url"]]
-        return list(live_addresses(data, name, known.folders, None, of_other=of_other, explained_by=known))
+    def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
+        store_url, name = row["store_url"], f"{row['store_url']}{file}"
+        names, found, is_plain = [], pa.array([], pa.string()), True
+        kind = known_kind(read_properties(data, name), name)
+        if kind is TableKind.METARANGE:
+            names = list(named_ranges(data, name))
+            named.update(dict.fromkeys(((store_url, range_id) for range_id in names), row["repository"]))
+        elif kind is TableKind.RANGE:
+            batch = read_range(data, name)
+            found, is_plain = known.entries(batch, of_other=folders[store_url]).column("address"), are_plain(batch)
+        if is_plain:
+            plain[store_url, row["range_id"]] = names
+        return found
 
     repositories: dict[str, str] = {}
 
@@ -244,11 +278,12 @@ def _read_files(
             yield batch
 
     with _naming(repositories):
-        for row, decoded in read_through(remembered(), cache, cores, decode):
-            for rows in decoded:
-                if rows.num_rows:
-                    yield _references(rows.column("address"), row["repository"])
+        for row, addresses in read_through(remembered(), cache, cores, decode):
+            if len(addresses):
+                yield _references(addresses, row["repository"])
         yield from _not_listed(named, listed, known, folders)
+        if remembers:
+            remember_plain_files(cache, plain)
 
 
 def _not_listed(
