@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, ServerCredentials, Settings, SweepSettings
-from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE, store_listing
+from lakefs_gc.engine.collect.listing.listing_counts import FIRST_SLICE
+from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references

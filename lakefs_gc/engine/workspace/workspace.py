@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -224,9 +225,12 @@ class Workspace:
         """Return files of a stage, in a small run as rows of the driver. A missing or damaged file is an error."""
         names = sorted(names)
         if is_small(spark) and size_bytes <= _MOST_BYTES_HERE and not any("/" in name for name in names):
-            folder = f"{run_key}/{stage}/data/"
-            return rows_of(spark, read_table(self._store(), [folder + name for name in names], schema), schema)
+            return rows_of(spark, self.table_of_files(run_key, stage, schema, names), schema)
         return read_parquet(spark, schema, f"{self.folder(run_key, stage)}/data", names)
+
+    def table_of_files(self, run_key: str, stage: str, schema: StructType | str, names: Iterable[str]) -> pa.Table:
+        """Return files of a stage, in this process. A missing or damaged file is an error."""
+        return read_table(self._store(), [f"{run_key}/{stage}/data/{name}" for name in names], schema)
 
     def manifest(self, run_key: str, stage: str) -> DatasetManifest:
         """Return the manifest of a stage, without looking at its data. Raise ``InputOrderError`` if it has none."""

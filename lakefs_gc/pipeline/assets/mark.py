@@ -2,7 +2,7 @@
 
 from dagster import AssetExecutionContext, MaterializeResult, asset
 
-from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE
+from lakefs_gc.engine.collect.listing.listing_counts import FIRST_SLICE
 from lakefs_gc.engine.decide.check_numbers import check_numbers
 from lakefs_gc.engine.decide.checks import evaluate
 from lakefs_gc.engine.decide.evidence import gather_evidence

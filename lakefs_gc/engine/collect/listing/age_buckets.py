@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from lakefs_gc.units import EPOCH
 
 AGE_BUCKETS_DAYS: tuple[tuple[str, float, float], ...] = (
     ("under a day", 0, 1),
@@ -33,6 +37,22 @@ def age_measures(now: datetime, size: str | Column = "size", of: str = "") -> di
         of + _PREFIX + name: F.sum(F.when((age_days < until) & ((age_days >= since) if since else F.lit(True)), size))
         for name, since, until in AGE_BUCKETS_DAYS
     }
+
+
+def sizes_by_age(objects: pa.Table, now: datetime) -> dict[str, int]:
+    """Return the values of ``age_measures`` for a table with the columns ``size`` and ``last_modified``."""
+    written = objects["last_modified"].cast(pa.int64())
+    sums = {}
+    for name, since, until in AGE_BUCKETS_DAYS:
+        is_in = pc.greater(written, _microseconds(now, until)) if until != float("inf") else pa.scalar(True)
+        if since:
+            is_in = pc.and_(is_in, pc.less_equal(written, _microseconds(now, since)))
+        sums[_PREFIX + name] = pc.sum(pc.if_else(is_in, objects["size"], 0), min_count=0).as_py()
+    return sums
+
+
+def _microseconds(now: datetime, days: float) -> int:
+    return (now - EPOCH - timedelta(days=days)) // timedelta(microseconds=1)
 
 
 def bytes_by_age(facts: Mapping[str, Any], of: str = "") -> dict[str, int]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.listing.age_buckets import age_measures
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
+from lakefs_gc.engine.collect.listing.listing_counts import count_listing, listing_measures
 from lakefs_gc.engine.collect.listing.listing_rounds import Report, list_in_rounds
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.progress import RUN_PROGRESS
@@ -23,14 +22,13 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
+from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 
 _STAGE = "store_listing"
-FIRST_SLICE = "first_slice"
-"""Fact: the newest slice with an object older than the cutoff, as lakeFS's own client reports it; 0 without one."""
 
 
 def store_listing(context: RunContext, run: GCRun) -> StageOutput:
@@ -71,7 +69,7 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
     return StageOutput(
         dataframe=local_rows(context.spark, reports, PART),
         began_at=began_at,
-        facts=facts | _unrecognized(written) | _measured(context, run, written),
+        facts=facts | _unrecognized(written) | _counted(context, run, written),
         in_parts=True,
     )
 
@@ -108,7 +106,7 @@ def _optimized(
             "slices_taken_over": len(earlier.slices),
             **_unrecognized(written),  # every run lists the root
         },
-        measures={"size_bytes": F.sum("size"), **_measures(run)},
+        measures={"size_bytes": F.sum("size"), **listing_measures(run)},
     )
 
 
@@ -116,25 +114,14 @@ def _unrecognized(written: list[Report]) -> dict[str, int]:
     return {name: sum(row[name] for row in written) for name in (UNRECOGNIZED, UNRECOGNIZED_BYTES)}
 
 
-def _measures(run: GCRun) -> dict[str, Column]:
-    """Return the aggregates over a listing: the bytes by age, and ``FIRST_SLICE``.
-
-    Names of slices are time-reversed, so the newest sorts first. A slice is compared with its final slash, as stores
-    sort folders. An object directly below ``data/`` is in no slice.
-    """
-    address = F.col("address")
-    is_in_slice = address.startswith("data/") & (F.locate("/", address, len("data/") + 1) > 0)
-    folder = F.concat(F.substring_index(address, "/", 2), F.lit("/"))
-    first = F.min(F.when(is_in_slice & (F.col("last_modified") < F.lit(run.cutoff)), folder))
-    return {**age_measures(run.started_at), FIRST_SLICE: F.element_at(F.split(first, "/"), 2)}
-
-
-def _measured(context: RunContext, run: GCRun, written: list[Report]) -> dict[str, Any]:
-    """Return the values of ``_measures`` for the written files."""
-    measures = {name: column.alias(name) for name, column in _measures(run).items()}
-    if not written:
-        return dict.fromkeys(measures, 0)
-    names = [row["file"] for row in written]
-    rows = context.workspace.rows_of_files(context.spark, run.run_key, _STAGE, schemas.STORE_LISTING, names)
-    measured = rows.agg(*measures.values()).collect()[0].asDict()
-    return {name: value or 0 for name, value in measured.items()}
+def _counted(context: RunContext, run: GCRun, written: list[Report]) -> dict[str, Any]:
+    """Return the values of ``listing_measures`` for the written files."""
+    names, workspace = [row["file"] for row in written], context.workspace
+    if context.compute.is_small or not written:
+        counted = count_listing(workspace.table_of_files(run.run_key, _STAGE, schemas.STORE_LISTING, names), run)
+    else:
+        rows = workspace.rows_of_files(context.spark, run.run_key, _STAGE, schemas.STORE_LISTING, names)
+        with driver_errors():
+            [row] = rows.agg(*(column.alias(name) for name, column in listing_measures(run).items())).collect()
+        counted = row.asDict()
+    return {name: value or 0 for name, value in counted.items()}

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.spark.compat import to_arrow
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.scale import in_arrow, spread
-from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.spark.scale import in_arrow, is_small, spread
+from lakefs_gc.engine.spark.workers import Batches, driver_errors, worker, worker_store
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import entries_below
 from lakefs_gc.formats.ranges import read_metarange, read_range
@@ -74,7 +75,11 @@ def paths_in_commits(
         ranges = ranges.join(skipped.select("range_id"), "range_id", "left_anti").select(*ranges.columns)
     if most_ranges is not None:
         ranges = ranges.orderBy(F.xxhash64("range_id"), "range_id").limit(most_ranges)
-    entries = in_arrow(spread(ranges, cores * _TASKS_PER_CORE), _read_ranges(store, folders), COMMIT_PATHS)
+    few = None
+    if is_small(compute.session):
+        with driver_errors():
+            few = to_arrow(addresses.select("address"))["address"].combine_chunks()
+    entries = in_arrow(spread(ranges, cores * _TASKS_PER_CORE), _read_ranges(store, folders, few), COMMIT_PATHS)
     wanted = addresses.select("address", F.lit(True).alias("wanted")).distinct()
     return (
         entries.join(wanted, "address", "left")
@@ -97,9 +102,14 @@ def _read_metaranges(batches: Batches, store: StoreLocation) -> Batches:
 
 
 @worker
-def _read_ranges(batches: Batches, store: StoreLocation, folders: tuple[str, ...]) -> Batches:
+def _read_ranges(
+    batches: Batches, store: StoreLocation, folders: tuple[str, ...], few: pa.StringArray | None
+) -> Batches:
+    """``few``: the only addresses that matter, if they are few enough for the memory of a worker."""
+
     def entries_of(data: bytes, key: str) -> pa.RecordBatch:
-        return entries_below(read_range(data, key, keys=True), folders)
+        entries = entries_below(read_range(data, key, keys=True), folders)
+        return entries if few is None else entries.filter(pc.is_in(entries["address"], few))
 
     for batch in batches:
         commit_of = dict(zip(*(batch.column(c).to_pylist() for c in ("range_id", "commit_id")), strict=True))

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
+from lakefs_gc.engine.collect.listing.listing_counts import FIRST_SLICE
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
-from lakefs_gc.engine.collect.listing.store_listing import FIRST_SLICE, store_listing
+from lakefs_gc.engine.collect.listing.store_listing import store_listing
 from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.spark.parts import PartsFolder
 from lakefs_gc.engine.spark.session import start_spark
