@@ -84,7 +84,7 @@ def _active_ranges(spark: SparkSession, run: GCRun, place: Workspace, cores: int
     metaranges = read_active_commits(csv.read_bytes(), csv.name).column("metarange_id").to_pylist()
     named = spark.createDataFrame([(metarange_id,) for metarange_id in metaranges], "range_id string")
     located = place.range_cache.locate(spark, _files(named, run), cores=cores)
-    output = StageOutput(ranges_of(located, place.range_cache, cores), utc_now())
+    output = StageOutput(ranges_of(located, place.range_cache, cores, run.known_folders), utc_now())
     place.write(spark, run.run_key, "active_ranges", output)
     return place.read(spark, run.run_key, "active_ranges", schemas.ACTIVE_RANGES)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from pyspark.sql import Column, Observation, Row
 from pyspark.sql import functions as F
@@ -22,6 +22,7 @@ from lakefs_gc.engine.records.mark_facts import Amount, MarkedPaths, PathGroup
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.workspace.known_commits import read_commits
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.formats.gc_rules import GCRules, rules_from_record
@@ -80,13 +81,18 @@ def _read_paths(
 ) -> FoundPaths:
     server, repository = context.server, run.repository
     heads = dict(server.branch_heads(repository))
-    graph = CommitGraph(min(context.safety.max_commits, _MOST_COMMITS))
-    graph.add_history_of(server, repository, chain(heads.values(), dict(server.tags(repository)).values()))
+    known = read_commits(context.open_store(context.workspace.range_cache.location), run.store.folder_url)
+    graph = CommitGraph(min(context.safety.max_commits, _MOST_COMMITS), known)
+    refs = [*heads.values(), *dict(server.tags(repository)).values()]
+    graph.add_history_of(server, repository, refs)
     if not graph.complete:
         why = f"the repository has more than {graph.max_commits:,} commits"
         return _none(f"The paths were not looked up, because {why}.")
-    retained = retained_until(graph.commits.values(), heads, rules)
-    newest = sorted(_expired(graph, retained, run), key=lambda commit: (commit.creation_date, commit.id), reverse=True)
+    commits = graph.reached_from(refs)
+    retained = retained_until(commits.values(), heads, rules)
+    newest = sorted(
+        _expired(commits.values(), retained, run), key=lambda commit: (commit.creation_date, commit.id), reverse=True
+    )
     # The least number is the last commit.
     numbers: dict[str, str] = {}
     for number, commit in enumerate(newest):
@@ -145,7 +151,7 @@ def _read_paths(
                 size_bytes=row["size"],
                 example=of_folder[0]["last"]["path"],
                 committer=server.committer_of(repository, expired_by["commit_id"]),
-                committed_at=graph.commits[expired_by["commit_id"]].creation_date,
+                committed_at=commits[expired_by["commit_id"]].creation_date,
                 **expired_by,
             )
         )
@@ -173,10 +179,10 @@ def _of_all_folders(examples: Iterable[list[dict[str, str | int]]]) -> tuple[dic
     return tuple(each for turn in turns for each in turn if each)[:_MOST_EXAMPLES]
 
 
-def _expired(graph: CommitGraph, retained: dict[str, Retained], run: GCRun) -> list[Commit]:
+def _expired(commits: Iterable[Commit], retained: dict[str, Retained], run: GCRun) -> list[Commit]:
     return [
         commit
-        for commit in graph.commits.values()
+        for commit in commits
         if commit.meta_range_id and (commit.id not in retained or retained[commit.id].until <= run.started_at)
     ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -79,14 +80,15 @@ class History:
         index: HistoryIndex,
         max_commits: int,
         listed_commits: Collection[str] = (),
+        known_commits: Mapping[str, Commit] = MappingProxyType({}),
     ) -> History:
         """Read the commits and their metaranges.
 
         ``listed_commits`` are commits that the server listed as active for a run: those of deleted branches are in no
-        other list. Raises the errors of ``LakeFSClient`` and of the store.
+        other list. ``known_commits`` need not be read. Raises the errors of ``LakeFSClient`` and of the store.
         """
         heads, tags = dict(server.branch_heads(repository)), dict(server.tags(repository))
-        graph = CommitGraph(max_commits)
+        graph = CommitGraph(max_commits, dict(known_commits))
         graph.add_history_of(server, repository, chain(heads.values(), tags.values()))
         unread = []
         try:
@@ -96,14 +98,14 @@ class History:
         if not graph.complete:
             unread.append(f"all commits: there are more than safety.max_commits ({max_commits:,})")
         rules = server.retention_rules(repository)
-        history = cls(store, known, graph.commits, heads, tags, rules, index, unread)
+        commits = graph.reached_from([*heads.values(), *tags.values(), *listed_commits])
+        history = cls(store, known, commits, heads, tags, rules, index, unread)
         history._read_metaranges()
         return history
 
     def _read_metaranges(self) -> None:
         self._files = files = set(self._metadata_files())
         metaranges = {c.meta_range_id: c.id for c in self.commits.values() if c.meta_range_id}
-        number_of: dict[str, int] = {}
         missing = [(metarange, "it does not exist") for metarange in sorted(metaranges.keys() - files)]
         unknown = sorted(metaranges.keys() & files - self.index.ranges_of.keys())
         for metarange, ranges in self.each(unknown, _ranges_of, at_once=_METARANGES_AT_ONCE):
@@ -111,12 +113,13 @@ class History:
                 missing.append((metarange, ranges))
             else:
                 self.index.add_metarange(metarange, ranges)
-        for metarange in sorted(metaranges.keys() & files & self.index.ranges_of.keys()):
-            of_metarange = self.index.ranges_of[metarange]
-            numbers = [number_of.setdefault(range_id, len(number_of)) for range_id in of_metarange]
-            self._numbers_of[metarange] = np.array(numbers, np.int64)
-        self.ranges = list(number_of)
-        self.unreachable = sorted(files - number_of.keys() - metaranges.keys())
+        known = sorted(metaranges.keys() & files & self.index.ranges_of.keys())
+        named, lengths = _joined(self.index.ranges_of[metarange] for metarange in known)
+        used, numbers = np.unique(named, return_inverse=True)
+        names = self.index.ranges.names
+        self.ranges = [names[number] for number in used.tolist()]
+        self._numbers_of = dict(zip(known, np.split(numbers, np.cumsum(lengths)[:-1]), strict=False))
+        self.unreachable = sorted(files - set(self.ranges) - metaranges.keys())
         self.unread += [
             f"commit {metaranges[metarange]}: its metarange {METADATA_FOLDER}{metarange}: {why}"
             for metarange, why in missing
@@ -210,12 +213,14 @@ class History:
 
     def showing(self, range_ids: Collection[str]) -> dict[str, list[Commit]]:
         """Return, for each range, the commits that have it. Empty for a range that no known commit has."""
-        number_of = {range_id: number for number, range_id in enumerate(self.ranges) if range_id in set(range_ids)}
-        wanted = np.array(sorted(number_of.values()), np.int64)
-        ranges_of = {
-            metarange: {self.ranges[number] for number in np.intersect1d(numbers, wanted)}
-            for metarange, numbers in self._numbers_of.items()
-        }
+        asked = set(range_ids)
+        wanted = np.array([number for number, range_id in enumerate(self.ranges) if range_id in asked], np.int64)
+        numbers, lengths = _joined(self._numbers_of.values())
+        places = np.flatnonzero(np.isin(numbers, wanted))
+        metaranges, owners = list(self._numbers_of), np.repeat(np.arange(len(lengths)), lengths)
+        ranges_of: dict[str, set[str]] = {}
+        for owner, number in zip(owners[places].tolist(), numbers[places].tolist(), strict=True):
+            ranges_of.setdefault(metaranges[owner], set()).add(self.ranges[number])
         shown: dict[str, list[Commit]] = {range_id: [] for range_id in range_ids}
         for commit in self.commits.values():
             for range_id in ranges_of.get(commit.meta_range_id, ()):
@@ -265,6 +270,13 @@ class History:
         _, files = self.store.list_level(METADATA_FOLDER)
         names = (key.removeprefix(METADATA_FOLDER) for key in files.column("address").to_pylist())
         return (name for name in names if METADATA_ID.fullmatch(name))
+
+
+def _joined(each: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrays of numbers in one, and the length of each."""
+    arrays = list(each)
+    joined = np.concatenate([np.empty(0, np.int64), *arrays])
+    return joined, np.array([len(array) for array in arrays], np.int64)
 
 
 def _ranges_of(data: bytes, key: str) -> dict[str, Bounds]:

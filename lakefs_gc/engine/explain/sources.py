@@ -16,6 +16,7 @@ from lakefs_gc.engine.explain.history import History
 from lakefs_gc.engine.explain.last_run import LastRun
 from lakefs_gc.engine.records.stored_marks import open_namespace
 from lakefs_gc.engine.workspace.history_index import HistoryIndex
+from lakefs_gc.engine.workspace.known_commits import keep_commits, read_commits
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RepositoryNotFoundError, ServerError
 from lakefs_gc.formats.addresses import all_spellings, is_local
@@ -70,8 +71,10 @@ def open_sources(repository: str, server: LakeFSClient, settings: Settings, work
         not_looked_at.append(
             "commits of deleted branches: only a run lists them, and the workspace has no run of this repository"
         )
-    index = HistoryIndex.read(open_store(workspace.range_cache.location), known)
-    history = History.read(server, repository, store, known, index, settings.safety.max_commits, listed)
+    work_store = open_store(workspace.range_cache.location)
+    index, commits = HistoryIndex.read(work_store, known), read_commits(work_store, store.location.folder_url)
+    history = History.read(server, repository, store, known, index, settings.safety.max_commits, listed, commits)
+    keep_commits(work_store, store.location.folder_url, history.commits)
     looked_at = [
         f"{len(history.commits):,} commits of {_count(len(history.heads), 'branch', 'branches')} and "
         f"{_count(len(history.tags), 'tag', 'tags')}, with their {len(history.ranges):,} ranges",

@@ -16,6 +16,7 @@ from lakefs_gc.engine.workspace import history_index
 from lakefs_gc.engine.workspace.history_index import HistoryIndex, RunIndex, fingerprints
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.addresses import spellings
+from lakefs_gc.formats.ranges import METARANGE_SCHEMA
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
@@ -200,3 +201,43 @@ def test_a_task_adds_what_it_read_from_the_store_alone(index_store: ObjectStore,
     assert index.may_have("cached", fingerprints(pa.array(["other"])))
     assert not index.may_have("read", fingerprints(pa.array(["other"])))
     assert not index.may_have("metarange", fingerprints(pa.array([f"other-{number}" for number in range(9)])))
+
+
+def test_a_task_adds_metaranges_with_the_bounds_of_their_ranges(
+    index_store: ObjectStore, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = KnownFolders(repository.namespace, repository.location, (repository.namespace,), (), ())
+
+    def metarange(*ranges: tuple[str, bytes, bytes]) -> pa.RecordBatch:
+        rows = [
+            {"range_id": name, "min_key": first, "max_key": last, "entries": 1, "estimated_size": 1}
+            for name, first, last in ranges
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=METARANGE_SCHEMA)
+
+    monkeypatch.setattr(history_index, "_MOST_NAMES", 3)
+    task = RunIndex(RangeCache(index_store.location, 1), known)
+    task.add({"range_id": "b", "pack": None}, [])
+    task.add_metarange({"range_id": "cached", "pack": "p"}, metarange(("a", b"0", b"9")))
+    task.add_metarange({"range_id": "m1", "pack": None}, metarange(("b", b"1", b"2"), ("a", b"3", b"4")))
+    task.add_metarange({"range_id": "empty", "pack": None}, metarange())
+    task.add_metarange({"range_id": "m2", "pack": None}, metarange(("c", b"0", b"1"), ("b", b"1", b"5")))
+    task.add_metarange(
+        {"range_id": "m3", "pack": None},
+        metarange(
+            ("b", b"0", b"2"),
+        ),
+    )
+    task.write()
+    assert len(files_of(index_store)) == 2, "a task holds only so many names"
+    index = HistoryIndex.read(index_store, known)
+    named = {each: [index.ranges.names[number] for number in numbers] for each, numbers in index.ranges_of.items()}
+    assert named == {"m1": ["b", "a"], "empty": [], "m2": ["c", "b"], "m3": ["b"]}
+    assert index.bounds == {"a": (b"3", b"4"), "b": (b"0", b"5"), "c": (b"0", b"1")}, "the widest that any states"
+    assert index.prints.keys() == {"b"}
+    # Many files become one, without what the namespace no longer has.
+    monkeypatch.setattr(history_index, "_MOST_FILES", 1)
+    index.write({"m2", "b"})
+    merged = HistoryIndex.read(index_store, known)
+    assert [merged.ranges.names[number] for number in merged.ranges_of.pop("m2")] == ["c", "b"]
+    assert (merged.ranges_of, merged.bounds, merged.prints.keys()) == ({}, {"b": (b"0", b"5")}, {"b"})

@@ -24,15 +24,18 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.scale import in_arrow
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
+from lakefs_gc.engine.workspace.history_index import RunIndex
+from lakefs_gc.engine.workspace.known_commits import keep_commits
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER as METADATA_FOLDER
 from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.commits_csv import read_active_commits
 from lakefs_gc.formats.gc_rules import rules_to_record
-from lakefs_gc.formats.ranges import TableKind, read_metarange, table_kind
+from lakefs_gc.formats.ranges import METARANGE_SCHEMA, TableKind, read_metarange, table_kind
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.lakefs.protections import protected_since
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
@@ -81,6 +84,7 @@ def active_ranges(
         named = _metaranges_of_refs(run, server, graph)
         facts = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
+        _keep(context, run, graph)
         return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
     heads_before = dict(server.branch_heads(run.repository))
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
@@ -90,6 +94,7 @@ def active_ranges(
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
     listed = in_arrow(csv, _read_commits(run.store, heads), _COMMITS)
     own = own_active_commits(context, run, rules, listed, graph)
+    _keep(context, run, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
     facts["protections"] = protections
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
@@ -104,7 +109,14 @@ def active_ranges(
     once = once.withColumn("store_url", F.lit(run.store.folder_url))
     existing = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, once, cores=cores, existing=existing)
-    return StageOutput(ranges_of(located, cache, cores), began_at, facts, inputs=inputs)
+    return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
+
+
+def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
+    """Keep the commits for what is shown to people."""
+    if graph.complete:
+        store = context.open_store(context.workspace.range_cache.location)
+        keep_commits(store, run.store.folder_url, graph.commits)
 
 
 def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) -> dict[str, str]:
@@ -171,14 +183,14 @@ def some_metadata(store: ObjectStore) -> str:
     return next((name for name in names if METADATA_ID.fullmatch(name)), "")
 
 
-def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int) -> DataFrame:
+def ranges_of(metaranges: DataFrame, cache: RangeCache, cores: int, known: KnownFolders) -> DataFrame:
     """Return the ranges that metaranges name. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
     A file with ``only_recent`` (an optional column) may be of another kind, and then names no range.
     """
     # If metaranges disagree on the number of entries of a range, the greatest number makes reading the range fail.
     return (
-        in_files(metaranges, _read_metaranges(cache, cores), "range_id string, entries long", cores)
+        in_files(metaranges, _read_metaranges(cache, cores, known), "range_id string, entries long", cores)
         .groupBy("range_id")
         .agg(F.max("entries").alias("entries"))
     )
@@ -205,14 +217,19 @@ def _read_commits(batches: Batches, store: StoreLocation, heads: list[str]) -> B
 
 
 @worker
-def _read_metaranges(batches: Batches, cache: RangeCache, cores: int) -> Batches:
+def _read_metaranges(batches: Batches, cache: RangeCache, cores: int, known: KnownFolders) -> Batches:
+    index = RunIndex(cache, known)
+
     def decode(data: bytes, file: str, row: Row) -> pa.RecordBatch:
         if row.get("only_recent") and table_kind(read_properties(data, file)) is not TableKind.METARANGE:
             return pa.RecordBatch.from_pylist([], schema=_RANGE)  # not None: the file is cached for later readers
         return read_metarange(data, file)
 
-    for _, metarange in read_through(batches, cache, cores, decode):
+    for row, metarange in read_through(batches, cache, cores, decode):
+        if metarange.schema == METARANGE_SCHEMA:
+            index.add_metarange(row, metarange)
         yield pa.record_batch([metarange.column("range_id"), metarange.column("entries")], schema=_RANGE)
+    index.write()
 
 
 @worker

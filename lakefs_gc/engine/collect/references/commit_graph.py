@@ -36,6 +36,17 @@ class CommitGraph:
             ):
                 pass
 
+    def reached_from(self, starts: Iterable[str]) -> dict[str, Commit]:
+        """Return the known commits in the history of ``starts``."""
+        reached: dict[str, Commit] = {}
+        waiting = list(starts)
+        while waiting:
+            commit = self.commits.get(waiting.pop())
+            if commit is not None and commit.id not in reached:
+                reached[commit.id] = commit
+                waiting += commit.parents
+        return reached
+
     def _walk(self, server: LakeFSClient, repository: str, start: str) -> None:
         """Read the log of a commit page by page, newest first, until the rest of it is known."""
         after, amount = "", _FIRST_PAGE
