@@ -145,10 +145,13 @@ def made_by_us(store: ObjectStore, mark_id: str) -> bool:
 
 
 def list_marks(store: ObjectStore) -> Iterator[str]:
-    """Yield the ids of the complete marks of a namespace in the current layout, newest first, as run ids sort."""
-    for mark_id in mark_folders(store):
-        if store.stat_many([MarkPaths.of(mark_id).summary]):
-            yield mark_id
+    """Return the ids of the complete marks of a namespace in the current layout, newest first, as run ids sort."""
+    return (mark_id for mark_id in mark_folders(store) if is_complete(store, mark_id))
+
+
+def is_complete(store: ObjectStore, mark_id: str) -> bool:
+    """Return whether a mark has its summary, which is written last."""
+    return bool(store.stat_many([MarkPaths.of(mark_id).summary]))
 
 
 def mark_folders(store: ObjectStore) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from lakefs_gc.engine.records import mark_history
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.check import Answer, Check, Severity
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
@@ -128,14 +130,30 @@ def test_before_and_during_a_sweep(history: History) -> None:
     assert history.state() == "swept"
 
 
-def test_a_mark_before_a_newer_one_is_superseded(history: History) -> None:
-    folders = ["m1", "m2"]  # ids of newer marks sort first
-    for mark_id in folders:
+def put_marks(store: ObjectStore, mark_ids: Iterable[str]) -> None:
+    for mark_id in mark_ids:
         mark = replace(parted(), mark_id=mark_id, run=MARK.run, folder=MarkPaths.of(mark_id).report.folder).sealed()
         paths = MarkPaths.of(mark_id)
         summary = Summary(mark_id, True, "", NOW, NOW, mark.candidates, "lakefs-gc")
-        history.store.put(paths.manifest, mark.to_json())
-        history.store.put(paths.summary, summary.to_json())
+        store.put(paths.manifest, mark.to_json())
+        store.put(paths.summary, summary.to_json())
+
+
+def test_many_marks_are_in_their_order(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mark_history, "_MARKS_AT_ONCE", 3)
+    mark_ids = [f"m{number}" for number in range(8)]  # ids of newer marks sort first
+    put_marks(history.store, mark_ids)
+    history.store.delete_many([MarkPaths.of(mark_id).summary for mark_id in ("m0", "m4")])  # not complete
+    complete = [mark_id for mark_id in mark_ids if mark_id not in ("m0", "m4")]
+    rows = history_of(history.store, "lake", MARK.namespace)
+    assert [row["mark_id"] for row in rows] == complete
+    assert [row["state"] for row in rows] == ["marked", *["superseded"] * 5]
+    for limit in range(7):
+        assert history_of(history.store, "lake", MARK.namespace, limit) == rows[:limit]
+
+
+def test_a_mark_before_a_newer_one_is_superseded(history: History) -> None:
+    put_marks(history.store, ["m1", "m2"])
     rows = history_of(history.store, "lake", MARK.namespace)
     assert [(row["mark_id"], row["state"]) for row in rows] == [("m1", "marked"), ("m2", "superseded")]
     history.store.put(MarkPaths.of("m2").sweep_summary, b"not JSON")
