@@ -1,4 +1,4 @@
-"""Mounts between URLs of Azure: marks and sweeps go where the mount leads."""
+"""Mounts between URLs of Azure, and between URLs of Google's store: marks and sweeps go where the mount leads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.errors import ObjectNotFoundError
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite
 from lakefs_gc.sandbox.context import SandboxOptions
+from lakefs_gc.sandbox.fake_gcs import FakeGCS
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
+from lakefs_gc.storage.open import open_store
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below
+from lakefs_gc_tests.support.emulators import lead
+from lakefs_gc_tests.support.store_proxy import StoreAnswer, StoreProxy, before_fake_gcs
 
+_BUCKET, _OTHER_NAME = "lakefs-gc-tests", "lakefs-gc-mount"
 _SAFETY = SafetyParameters(min_age_hours=0, allow_min_age_below_grace=True, longest_commit_minutes=0)
 _GARBAGE = {"data/s/garbage", "data/s/é +%"}
 
@@ -60,3 +66,61 @@ def test_the_private_link_of_an_account(
         assert counts(collector.sweep(mark)) == {"deleted": len(_GARBAGE)}
         assert repository.objects() == live
         assert repository.read("live") == b"live"
+
+
+class TwoNames(StoreProxy):
+    """A stand-in for a store where a bucket has another name, too. Both names are of the same length."""
+
+    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> StoreAnswer:
+        """See ``StoreProxy``. The body of a batch has paths, too."""
+        path = path.replace(f"/b/{_OTHER_NAME}/", f"/b/{_BUCKET}/")
+        body = body.replace(f"/b/{_OTHER_NAME}/".encode(), f"/b/{_BUCKET}/".encode())
+        return super().answer(method, path, headers, body)
+
+
+def test_another_name_of_a_bucket_of_google(
+    spark: SparkSession,
+    fake_gcs: FakeGCS,
+    gcs_namespace: StoreLocation,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """All reads and deletes use the other name. An object that is staged by it is live, too."""
+    with before_fake_gcs(fake_gcs) as (proxy, _), TwoNames(proxy.endpoint) as two_names:
+        lead(request, {"STORAGE_EMULATOR_HOST": two_names.endpoint})
+        with Lake(tmp_path / "lake", gcs_namespace, SandboxOptions(grace_period_seconds=0)) as lake:
+            repository = lake.repository()
+            live = filled(repository)
+            other = repository.namespace.replace(f"gs://{_BUCKET}/", f"gs://{_OTHER_NAME}/")
+            assert other != repository.namespace
+            live.add(repository.put_stray("data/s/linked"))
+            repository.stage("linked", f"{other}data/s/linked", size_bytes=5)
+            repository.commit()
+            collector = mounted(spark, repository, {f"gs://{_BUCKET}/": f"gs://{_OTHER_NAME}/"})
+            mark = collector.collect_and_mark()
+            assert collector.run.store.url == other
+            assert collector.addresses("candidates") == _GARBAGE
+            assert counts(collector.sweep(mark)) == {"deleted": len(_GARBAGE)}
+            assert repository.objects() == live
+            assert repository.read("live") == b"live"
+
+
+def test_a_copy_in_google_that_the_server_does_not_write(
+    spark: SparkSession,
+    gcs_namespace: StoreLocation,
+    fake_gcs: FakeGCS,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The server writes the list of its commits to the namespace. Where a mount leads elsewhere, the run ends."""
+    lead(request, fake_gcs.environment)
+    with Lake(tmp_path / "lake", gcs_namespace, SandboxOptions(grace_period_seconds=0)) as lake:
+        repository = lake.repository()
+        live = filled(repository)
+        copy = open_store(StoreLocation(gcs_namespace.url.replace("/repository", "/copy")))
+        for key in keys_below(repository.store, ""):
+            repository.store.copy_to(key, copy, key)
+        collector = mounted(spark, repository, {repository.namespace: copy.location.folder_url})
+        with pytest.raises(ObjectNotFoundError, match=r"copy/_lakefs/.*commits\.csv"):
+            collector.collect(until="active_ranges")
+        assert repository.objects() == {*live, *_GARBAGE}
