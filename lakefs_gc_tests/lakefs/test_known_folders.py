@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import lakefs_sdk
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.addresses import server_spellings, spellings
+from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.lakefs.client import LakeFSClient
-from lakefs_gc.lakefs.known_folders import KnownFolders, learn_folders
+from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of, learn_folders
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
@@ -250,6 +252,15 @@ def test_an_empty_folder_does_not_prove_that_a_file_is_another_one(
     )  # an object of another repository, and deleted
     (mounted / "lake" / KEY).write_text("another")
     assert known.key_or_outside(f"local:///mnt/alias/lake/{KEY}") is None
+
+
+@pytest.mark.parametrize("of_other", [(), folders_of("local://other", "file:///mnt/other")], ids=["own", "of another"])
+def test_a_relative_address_may_climb_to_the_root_of_the_servers_disk(
+    known: KnownFolders, of_other: tuple[str, ...]
+) -> None:
+    address = f"data/../../../../srv/lakefs/lake/{KEY}"
+    batch = pa.record_batch({"address": [address], "address_type": pa.array([AddressType.RELATIVE], pa.int8())})
+    assert known.entries(batch, of_other=of_other)["address"].to_pylist() == [KEY]
 
 
 def test_another_prefix_of_a_bucket_is_outside() -> None:

@@ -440,7 +440,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/known_folders.py",
         "bases_of_other = {*of_other, *self._on_servers_disk(of_other)}",
         "bases_of_other = {*of_other}",
-        "engine/collect/references/test_untidy_addresses.py",
-        "lead_out",
+        "lakefs/test_known_folders.py",
+        "climb_to_the_root",
     ),
 )
