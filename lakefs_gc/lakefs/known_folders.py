@@ -9,6 +9,7 @@ may be live.
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -185,18 +186,14 @@ class KnownFolders:
         for reading in readings:
             if path := self._path_here(reading):
                 return self._key_of_file(path, alike)
-        raise NamespaceError(
-            f"{url} is in an unknown folder, and may be an object of {self.namespace} under another name. Then a live "
-            "object could be deleted",
-            remedy="Find out which folder this is, and add it to `mounts` in lakefs-gc.toml, for example "
-            'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}. Then start a new run',
-        )
+        raise self._unknown_folder(url)
 
     def entries(self, batch: pa.RecordBatch, *, of_other: Collection[str] = ()) -> pa.RecordBatch:
         """Return the rows of a batch of entries with an address in the namespace (``entries_below``).
 
         ``of_other``: the folders of the repository that the entries are of, if it is another one (``folders_of``).
-        Raises ``NamespaceError`` as ``key_or_outside`` does.
+        Raises ``NamespaceError`` as ``key_or_outside`` does, and for a relative address that leaves the folder of a
+        server that does not reveal its path.
         """
         urls = local_addresses_elsewhere(batch, self.folders)
         elsewhere = {url: {key} for url in urls if (key := self.key_or_outside(url)) is not None}
@@ -207,7 +204,28 @@ class KnownFolders:
                 bases = ((base, own) for base in bases_of_other for own in (self.store.folder_url, *self.folders))
                 keys = {key_as_path(address, base, own) for base, own in bases}
                 elsewhere.setdefault(address, set()).update(key for key in keys if key is not None)
+        if is_local(self.namespace) and not any(
+            folder.startswith(LOCAL_SCHEME + "/") for folder in self.server_folders
+        ):
+            self._refuse_unknown_root(leaving_addresses(batch), of_other or self.folders)
         return entries_below(batch, self.folders, full_only=bool(of_other), elsewhere=elsewhere)
+
+    def _refuse_unknown_root(self, addresses: Iterable[str], bases: Collection[str]) -> None:
+        """Raise ``NamespaceError`` if a relative address leaves the server's folder, whose path is unknown."""
+        relative = [base.removeprefix(LOCAL_SCHEME) for base in bases if base.startswith(LOCAL_SCHEME)]
+        for address in addresses:
+            leaves = any(posixpath.normpath(base + address).startswith("../") for base in relative)
+            pairs = ((base, own) for base in bases for own in (self.store.folder_url, *self.folders))
+            if leaves and all(key_as_path(address, base, own) is None for base, own in pairs):
+                raise self._unknown_folder(address)
+
+    def _unknown_folder(self, address: str) -> NamespaceError:
+        return NamespaceError(
+            f"{address} is in an unknown folder, and may be an object of {self.namespace} under another name. Then a "
+            "live object could be deleted",
+            remedy="Find out which folder this is, and add it to `mounts` in lakefs-gc.toml, for example "
+            'mounts = {"local:///srv/lakefs/" = "file:///mnt/lakefs/"}. Then start a new run',
+        )
 
     def _on_servers_disk(self, namespaces: Iterable[str]) -> Iterator[str]:
         """Yield where local namespaces are on the server's disk, as the server spells the folder of this one."""

@@ -261,6 +261,13 @@ def test_a_relative_address_may_climb_to_the_root_of_the_servers_disk(
     address = f"data/../../../../srv/lakefs/lake/{KEY}"
     batch = pa.record_batch({"address": [address], "address_type": pa.array([AddressType.RELATIVE], pa.int8())})
     assert known.entries(batch, of_other=of_other)["address"].to_pylist() == [KEY]
+    # A server that does not reveal its folder may have it anywhere.
+    unknown = replace(known, folders=known.folders[:2], server_folders=("local://lake/",))
+    with pytest.raises(NamespaceError, match="is in an unknown folder"):
+        unknown.entries(batch, of_other=of_other)
+    # But it resolves a path within its folder.
+    batch = batch.set_column(0, "address", pa.array([f"data/../../lake/{KEY}"]))
+    assert unknown.entries(batch, of_other=of_other)["address"].to_pylist() == [KEY]
 
 
 def test_another_prefix_of_a_bucket_is_outside() -> None:

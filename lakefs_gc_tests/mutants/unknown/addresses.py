@@ -443,4 +443,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "lakefs/test_known_folders.py",
         "climb_to_the_root",
     ),
+    Mutant(
+        5,
+        "a relative address that leaves the folder of a server whose path is unknown ends the run",
+        "lakefs/known_folders.py",
+        "            self._refuse_unknown_root(",
+        "            zip(",
+        "lakefs/test_known_folders.py",
+        "climb_to_the_root",
+    ),
 )
