@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,11 +13,12 @@ import pytest
 from lakefs_gc.errors import StorageError, StoreUnavailableError
 from lakefs_gc.storage.gcs.client import Answer
 from lakefs_gc.storage.gcs.errors import IncompleteAnswerError
-from lakefs_gc.storage.gcs.listing import parse_page
+from lakefs_gc.storage.gcs.listing import Parts, parse_page, read_carefully, read_quickly
 from lakefs_gc.storage.gcs.store import GCSStore
 from lakefs_gc.storage.listing.key_ranges import KeyRange
 from lakefs_gc.storage.listing.range_listing import ListingLimits, RangeLister
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc_tests.fuzz.mutation import mutant
 from lakefs_gc_tests.support.gcs_stand_in import GCSStandIn, Reply
 
 
@@ -35,6 +37,51 @@ def test_a_page() -> None:
     assert read.objects["size"].to_pylist() == [7, 7, 7]
     assert read.objects["last_modified"][0].as_py() == datetime(2026, 11, 24, 17, 18, 56, 123000, UTC)
     assert (read.sub_prefixes, read.next_token, read.last_name) == (["d/"], "more", "ns/😀")
+
+
+def test_both_readers_read_a_page_alike() -> None:
+    names = ["ns/", 'ns/"\\/\b', "ns/a", "ns/é\x00", "ns/\uffff", "ns/😀", "ns/😀/"]
+    many = page(*(item(f"ns/{number:06}") for number in range(1000)), nextPageToken="more")
+    pages = [page(*map(item, names), prefixes=["ns/é/"]), page(), page(prefixes=["ns/a/"], nextPageToken="more"), many]
+    pages += [Answer(200, {}, json.dumps(json.loads(answer.body), indent=2).encode()) for answer in pages]
+    for answer in pages:
+        quick = read_quickly(answer.body)
+        assert quick is not None
+        assert texts(quick) == texts(read_carefully(answer))
+
+
+def texts(parts: Parts) -> list[Any]:
+    return [*(array.to_pylist() for array in (parts.names, parts.sizes, parts.times)), list(parts.levels), parts.token]
+
+
+def test_a_damaged_page_that_is_read_quickly_is_one_that_is_read_carefully() -> None:
+    seeds = [
+        page(item("ns/a"), item('ns/"\\é😀'), prefixes=["ns/d/"], nextPageToken="more").body,
+        page(item("ns/b"), nextPageToken="more").body,
+        page(item("ns/c")).body,
+    ]
+    rng, accepted = random.Random(26), 0
+    for _ in range(2000):
+        body = mutant(rng.choice(seeds), rng.choice(seeds), rng)
+        if (quick := read_quickly(body)) is not None:
+            accepted += 1
+            assert texts(quick) == texts(read_carefully(Answer(200, {}, body))), body
+    assert accepted > 50
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        page(item("ns/a"), other="field").body,
+        page(item("ns/a", id="field")).body,
+        page(item("ns/null")).body,
+        page(item("ns/a")).body.replace(b'"size"', b'"name": "ns/b", "size"'),
+        page(item("ns/a")).body.replace(b'"items"', b'"items": [], "items"'),
+    ],
+)
+def test_a_page_in_another_form_is_read_carefully(body: bytes) -> None:
+    assert read_quickly(body) is None
+    assert parse_page(Answer(200, {}, body), "ns/", "").objects["size"].to_pylist() == [7]
 
 
 def test_times_of_each_precision() -> None:
@@ -58,6 +105,18 @@ def test_times_of_each_precision() -> None:
         page(item("ns/a", updated="yesterday")),
         page(item("ns/\ud800")),
         page(item("ns/a"), nextPageToken=5),
+        page(item("ns/a"), nextPageToken=None),
+        page(item("ns/a"), prefixes=None),
+        page(item("ns/a"), prefixes=[None]),
+        page(item("ns/a"), prefixes="ns/d/"),
+        page(item("ns/a"), items=None),
+        page(item("ns/a"), items={}),
+        page({**item("ns/a"), "name": None}),
+        page(item("ns/a", size=None)),
+        page(item("ns/a", updated=7)),
+        Answer(200, {}, page(item("ns/a")).body + page(item("ns/b")).body),
+        Answer(200, {}, page(item("ns/a")).body + b"\n" + page(item("ns/b")).body),
+        Answer(200, {}, page(item("ns/a")).body.replace(b"ns/a", b"ns/\xff")),
     ],
 )
 def test_a_page_that_is_not_complete(answer: Answer) -> None:
