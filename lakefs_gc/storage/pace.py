@@ -11,6 +11,8 @@ _FIRST = 4
 _GAIN = 1.1
 """Twice as many parallel requests must be at least 10 % faster; otherwise they only wait for each other."""
 _SHORTEST_ROUND_SECONDS = 0.25
+_ROUNDS_OF_TRIAL = 2
+"""A limit is only given up after so many rounds: the first one opens connections, and may fall into a busy moment."""
 _ROUNDS_BEFORE_NEXT_DOUBLING = 20
 
 
@@ -18,8 +20,8 @@ class Pace:
     """Permits at most ``limit`` parallel requests, and adapts ``limit`` between 1 and ``ceiling``.
 
     After each round (a few requests per slot) it compares the work per second with that of the previous round. A limit
-    that was doubled and was faster is doubled again; one that was not faster is restored. A SlowDown halves the limit,
-    which then grows by one each round. ``clock`` is in seconds.
+    that was doubled and was faster is doubled again; one that was not faster in two rounds is restored. A SlowDown
+    halves the limit, which then grows by one each round. ``clock`` is in seconds.
     """
 
     def __init__(self, ceiling: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +36,7 @@ class Pace:
         self._slow_downs = 0
         self._rate_before = 0.0
         self._limit_before = 0
-        self._rounds_to_wait = 0
+        self._rounds_not_faster = self._rounds_to_wait = 0
         self._careful = False
 
     @contextmanager
@@ -96,12 +98,14 @@ class Pace:
         if self._careful:
             self._change(min(self._ceiling, self.limit + 1))
         elif self._limit_before and rate < self._rate_before * _GAIN:
-            self._change(self._limit_before)  # not faster
-            self._limit_before, self._rounds_to_wait = 0, _ROUNDS_BEFORE_NEXT_DOUBLING
+            self._rounds_not_faster += 1
+            if self._rounds_not_faster == _ROUNDS_OF_TRIAL:
+                self._change(self._limit_before)
+                self._limit_before, self._rounds_to_wait = 0, _ROUNDS_BEFORE_NEXT_DOUBLING
         elif self._rounds_to_wait:
             self._rounds_to_wait -= 1
         elif self.limit < self._ceiling:
-            self._limit_before, self._rate_before = self.limit, rate
+            self._limit_before, self._rate_before, self._rounds_not_faster = self.limit, rate, 0
             self._change(min(self._ceiling, 2 * self.limit))
 
     def _begin_round(self) -> None:

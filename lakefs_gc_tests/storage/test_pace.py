@@ -37,6 +37,18 @@ def test_grows_while_it_gains() -> None:
     assert max(limits) == 32, "never above the ceiling"
 
 
+def test_one_slow_round_does_not_end_the_growth() -> None:
+    """Each new limit begins slowly, because its connections are opened."""
+    clock, since = Clock(), dict[int, float]()
+
+    def keys_per_second(limit: int) -> float:
+        is_new = limit > 4 and clock.seconds - since.setdefault(limit, clock.seconds) < 0.24
+        return 30_000 if is_new else 30_000 * limit
+
+    limits = run(Pace(32, clock), clock, keys_per_second, 4)
+    assert limits[-1] == 32
+
+
 def test_stays_where_more_gains_nothing() -> None:
     clock = Clock()
     limits = run(Pace(64, clock), clock, lambda limit: 30_000.0 * min(limit, 8), 60)
