@@ -16,7 +16,6 @@ from lakefs_gc.component import LakeFSGCComponent, build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.pipeline.code_location import build_definitions
-from lakefs_gc.pipeline.partitions import READS_ONLY
 from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS, specs
 from lakefs_gc_tests.support.users_project import users_definitions
 
@@ -68,9 +67,6 @@ def test_every_name_is_below_the_prefix_and_nothing_applies_to_the_rest() -> Non
         "a__b__sweep_after_mark": "a__b__gc_sweep",
         "a__b__forecast_after_mark": "a__b__gc_forecast",
     }
-    forecast = embedded.resolve_job_def("a__b__gc_forecast")
-    tags = forecast.get_tags_for_partition_key("lake/first", None)
-    assert READS_ONLY.items() <= tags.items(), "it blocks no other run"
     assert [schedule.job_name for schedule in repository.schedule_defs] == ["a__b__gc_mark"]
 
 

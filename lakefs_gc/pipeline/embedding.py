@@ -82,10 +82,9 @@ def _embedded_job(
     return define_asset_job(
         names.name(job.name),
         AssetSelection.assets(*keys),
-        config=repository_config(names, job.tags),
+        config=repository_config(names),
         executor_def=job.executor_def,
         description=job.description,
-        tags=job.tags,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import AssetSelection, define_asset_job, in_process_executor
 
 from lakefs_gc.pipeline.names import OWN
-from lakefs_gc.pipeline.partitions import READS_ONLY, repository_config
+from lakefs_gc.pipeline.partitions import repository_config
 
 gc_mark = define_asset_job(
     "gc_mark",
@@ -26,8 +26,7 @@ gc_approve = define_asset_job(
 gc_forecast = define_asset_job(
     "gc_forecast",
     AssetSelection.assets("forecast"),
-    config=repository_config(OWN, READS_ONLY),
-    tags=READS_ONLY,
+    config=repository_config(OWN),
     executor_def=in_process_executor,
     description="Compute what other retention rules would free, and what each branch holds, from the data of a run.",
 )

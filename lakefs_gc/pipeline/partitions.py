@@ -14,9 +14,6 @@ gc_runs = OWN.runs
 REPOSITORY_TAG = "lakefs_gc/repository"
 """Tag of a Dagster run. ``dagster.yaml`` limits runs to one at a time for each of its values."""
 
-READS_ONLY = {"lakefs_gc/reads_only": "true"}
-"""Tag of a run that writes no mark and deletes nothing. It blocks no other run of its repository."""
-
 
 def repository_tags(run_key: str) -> Mapping[str, str]:
     """Return the tags of a run of this partition."""
@@ -39,12 +36,10 @@ def add_own_partition(context: AssetExecutionContext, names: Names) -> None:
         context.instance.add_dynamic_partitions(partitions, [context.partition_key])
 
 
-def repository_config(
-    names: Names, more_tags: Mapping[str, str] | None = None
-) -> PartitionedConfig[PartitionsDefinition[str]]:
-    """Return an empty run configuration. It adds the repository's tag, and ``more_tags``, to each run of a job."""
+def repository_config(names: Names) -> PartitionedConfig[PartitionsDefinition[str]]:
+    """Return an empty run configuration. It adds the repository's tag to each run of a job."""
     return PartitionedConfig(
         partitions_def=names.runs,
         run_config_for_partition_key_fn=lambda _: {},
-        tags_for_partition_key_fn=lambda run_key: {**repository_tags(run_key), **(more_tags or {})},
+        tags_for_partition_key_fn=repository_tags,
     )

@@ -6,16 +6,13 @@ decided, deleted or copied anything. It does not for a canceled run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dagster import (
     AssetExecutionContext,
     AssetKey,
-    AssetRecordsFilter,
     AssetSelection,
-    DagsterEventType,
-    DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
     RunsFilter,
@@ -23,6 +20,7 @@ from dagster import (
 from dagster._core.storage.tags import SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
 
 from lakefs_gc.errors import LakeFSGCError
+from lakefs_gc.pipeline.run_records import materialized_by, materialized_until, planned
 
 REFUSED_TAG = "lakefs_gc/refused"
 """Tag of a run that was canceled because it was refused. Its value is the run's id: a run that is executed again has
@@ -69,37 +67,18 @@ def _is_as_it_was(context: AssetExecutionContext, made: AssetKey | None) -> bool
     instance, own = context.instance, context.run
     if own.tags.keys() & {SENSOR_NAME_TAG, SCHEDULE_NAME_TAG}:
         return False
-    if made and not _materialized_until(instance, made, context.partition_key):
+    if made and not materialized_until(instance, made, context.partition_key):
         return False
-    planned = _planned(instance, own.run_id)
+    will_make = planned(instance, own.run_id)
     begun_here = AssetSelection.assets(*context.assets_def.keys).downstream()
     waiting = begun_here.resolve(context.job_def.asset_layer.asset_graph)
-    if not planned.keys() <= waiting | _materialized_by(instance, own.run_id):
+    if not will_make.keys() <= waiting | materialized_by(instance, own.run_id):
         return False
     failed = instance.get_runs(
         RunsFilter(statuses=[DagsterRunStatus.FAILURE], tags={_PARTITION_TAG: context.partition_key})
     )
     return not any(
-        key in planned and storage_id > _materialized_until(instance, key, context.partition_key)
+        key in will_make and storage_id > materialized_until(instance, key, context.partition_key)
         for run in failed
-        for key, storage_id in _planned(instance, run.run_id).items()
+        for key, storage_id in planned(instance, run.run_id).items()
     )
-
-
-def _planned(instance: DagsterInstance, run_id: str) -> Mapping[AssetKey, int]:
-    """Return the assets that a run would materialize, with the storage ids of the records that say so."""
-    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION_PLANNED).records
-    return {record.asset_key: record.storage_id for record in records if record.asset_key}
-
-
-def _materialized_by(instance: DagsterInstance, run_id: str) -> set[AssetKey]:
-    """Return the assets that a run has materialized."""
-    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION).records
-    return {record.asset_key for record in records if record.asset_key}
-
-
-def _materialized_until(instance: DagsterInstance, key: AssetKey, partition: str) -> int:
-    """Return the storage id of the newest materialization of an asset in a partition. 0 if there is none."""
-    wanted = AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
-    records = instance.fetch_materializations(wanted, limit=1).records
-    return records[0].storage_id if records else 0

@@ -8,15 +8,16 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from dagster import AssetExecutionContext, DagsterRunStatus, RunRecord, RunsFilter
+from dagster import AssetExecutionContext, DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.errors import RunInProgressError
-from lakefs_gc.pipeline.partitions import READS_ONLY
+from lakefs_gc.pipeline.run_records import planned
 
 _PARTITION_TAG = "dagster/partition"
 _PROCESS_TAG = "lakefs_gc/process"
 _PROCESS = re.compile(r"(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<boot>\d+:[0-9a-f-]+))?")
+_READING = "forecast"  # the asset that writes no mark and deletes nothing
 _START_AFTER_NAME = 19  # the 22nd field, counted from the one that follows the name
 
 
@@ -24,7 +25,7 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
     """Raise ``RunInProgressError`` if another run of the same repository is in progress in this Dagster instance.
 
     Of two runs, the one that started first continues, by the clocks of their machines. While the start time of one is
-    unknown, the one that was stored first continues. A forecast, which only reads, does not count.
+    unknown, the one that was stored first continues. A run that makes only a forecast does not count.
     """
     repository = repository_of(context.partition_key)
     own = context.instance.get_run_record_by_id(context.run.run_id)
@@ -36,7 +37,7 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
         partition = run.tags.get(_PARTITION_TAG, "")
         if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
             continue
-        if READS_ONLY.items() <= run.tags.items():
+        if _only_reads(context.instance, run.run_id):
             continue
         if _process_is_gone(run.tags):
             context.instance.report_run_failed(run, "the process of the run was killed")
@@ -48,6 +49,13 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
                 "machine was killed, it does not end by itself: terminate it with `Force termination immediately`, "
                 f"or run `dagster run delete {run.run_id}`",
             )
+
+
+def _only_reads(instance: DagsterInstance, run_id: str) -> bool:
+    """Return whether a run is recorded to materialize forecasts and nothing else. Its tags do not count: anyone may
+    add them. False without such records."""
+    keys = planned(instance, run_id)
+    return bool(keys) and all(key.path[-1] == _READING for key in keys)
 
 
 def _was_first(record: RunRecord, own: RunRecord) -> bool:

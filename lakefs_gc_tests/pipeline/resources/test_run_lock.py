@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from dagster import (
     AssetExecutionContext,
+    AssetKey,
     DagsterEvent,
     DagsterEventType,
     DagsterInstance,
@@ -19,10 +20,15 @@ from dagster import (
     Definitions,
     DynamicPartitionsDefinition,
     ExecuteInProcessResult,
+    JobDefinition,
     asset,
     materialize,
 )
+from dagster import (
+    job as op_job,
+)
 
+from lakefs_gc.component import build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
 from lakefs_gc.errors import RunInProgressError
 from lakefs_gc.pipeline.code_location import build_definitions
@@ -79,15 +85,54 @@ def test_second_run_of_a_repository_is_refused(
     assert "terminate it in the UI" in refused.value.remedy
 
 
-def test_a_forecast_blocks_no_run(instance: DagsterInstance) -> None:
+def started(instance: DagsterInstance, job: JobDefinition, assets: Collection[str] = (), **more_tags: str) -> None:
+    """A run of a job, or of some assets of it, that is in progress elsewhere."""
+    tags = {**job.get_tags_for_partition_key("lake/other", None), **more_tags}
+    selected = {AssetKey(name) for name in assets} or None
+    instance.create_run_for_job(job, tags=tags, asset_selection=selected, status=DagsterRunStatus.STARTED)
+
+
+@pytest.mark.parametrize("prefix", ["", "gc__"])
+def test_a_forecast_blocks_no_run(instance: DagsterInstance, prefix: str) -> None:
     """It starts by itself after a mark, which a person may sweep at once."""
-    definitions = build_definitions(Settings())
+    embedded = build_lakefs_gc_definitions(key_prefix="gc", settings={})
+    definitions = embedded if prefix else build_definitions(Settings())
     for job, blocks in (("gc_forecast", False), ("gc_backup", True)):
-        resolved = definitions.resolve_job_def(job)
-        tags = dict(resolved.get_tags_for_partition_key("lake/other", None))
-        instance.create_run_for_job(resolved, tags=tags, status=DagsterRunStatus.STARTED)
+        started(instance, definitions.resolve_job_def(prefix + job))
         with pytest.raises(RunInProgressError) if blocks else nullcontext():
             assert run(instance, "lake/one").success
+
+
+@pytest.mark.parametrize("job", ["gc_mark", "gc_backup", "gc_sweep", "gc_restore"])
+def test_no_tag_takes_a_run_out_of_the_check(instance: DagsterInstance, job: str) -> None:
+    """A person may add tags to a run, or copy those of a forecast."""
+    forecast = build_definitions(Settings()).resolve_job_def("gc_forecast")
+    copied = {**forecast.tags, **forecast.get_tags_for_partition_key("lake/other", None)}
+    by_hand = {**copied, "lakefs_gc/reads_only": "true"}
+    started(instance, build_definitions(Settings()).resolve_job_def(job), **by_hand)
+    with pytest.raises(RunInProgressError):
+        run(instance, "lake/one")
+
+
+@pytest.mark.parametrize("more", ["store_listing", "sweep"])
+def test_a_run_that_makes_more_than_a_forecast_is_respected(instance: DagsterInstance, more: str) -> None:
+    everything = build_definitions(Settings()).resolve_implicit_global_asset_job_def()
+    started(instance, everything, ["forecast"])
+    assert run(instance, "lake/one").success
+    started(instance, everything, ["forecast", more])
+    with pytest.raises(RunInProgressError):
+        run(instance, "lake/one")
+
+
+def test_a_run_of_which_nothing_is_recorded_is_respected(instance: DagsterInstance) -> None:
+    """It may do anything."""
+
+    @op_job(partitions_def=RUNS)
+    def theirs() -> None: ...
+
+    started(instance, theirs, **{"dagster/partition": "lake/other"})
+    with pytest.raises(RunInProgressError):
+        run(instance, "lake/one")
 
 
 def test_a_run_whose_process_was_killed_is_in_nobodys_way(instance: DagsterInstance) -> None:
