@@ -21,6 +21,8 @@ class LakeFSGCError(Exception):
     exit_code = 1
     transient = False
     default_remedy = ""
+    is_refusal = False
+    """Whether a run had deleted and copied nothing when it was raised. Set by ``pipeline.refusals``."""
 
     def __init__(self, message: str, *, remedy: str = "", **facts: Any) -> None:
         super().__init__(message)

@@ -144,8 +144,15 @@ class Reporter:
     def report_error(self, error: LakeFSGCError) -> None:
         """Report why the job failed, so that Dagster shows the same error as for a run in its own process."""
         facts = json.loads(json.dumps(error.facts, default=str))
-        failure = {"error": type(error).__name__, "message": error.message, "remedy": error.remedy, "facts": facts}
-        self._pipes.report_custom_message({"failure": {**failure, "metadata": pipes_metadata(self._failure_metadata)}})
+        failure = {
+            "error": type(error).__name__,
+            "message": error.message,
+            "remedy": error.remedy,
+            "facts": facts,
+            "is_refusal": error.is_refusal,
+            "metadata": pipes_metadata(self._failure_metadata),
+        }
+        self._pipes.report_custom_message({"failure": failure})
 
 
 def _failure_metadata(event: DagsterEvent) -> Mapping[str, MetadataValue[Any]]:

@@ -45,16 +45,26 @@ def statuses_kept_if_refused(context: AssetExecutionContext, *, made: AssetKey |
     try:
         yield
     except LakeFSGCError as error:
-        if not error.transient and _is_as_it_was(context, made):
-            instance, run = context.instance, context.run
-            instance.add_run_tags(run.run_id, {REFUSED_TAG: run.run_id})
-            # Dagster ends a run that is canceling as canceled when a step has failed.
-            instance.report_run_canceling(
-                run,
-                f"This run was refused: {error.message}. It deleted and copied nothing, so it ends as canceled, and "
-                f"the assets of {context.partition_key} keep their statuses",
-            )
+        error.is_refusal = True
+        keep_statuses(context, error, made=made)
         raise
+
+
+def keep_statuses(context: AssetExecutionContext, error: LakeFSGCError, *, made: AssetKey | None = None) -> None:
+    """Have Dagster cancel the run that ``error`` refuses, with the exceptions of ``statuses_kept_if_refused``.
+
+    The caller raises the error.
+    """
+    if error.transient or not _is_as_it_was(context, made):
+        return
+    instance, run = context.instance, context.run
+    instance.add_run_tags(run.run_id, {REFUSED_TAG: run.run_id})
+    # Dagster ends a run that is canceling as canceled when a step has failed.
+    instance.report_run_canceling(
+        run,
+        f"This run was refused: {error.message}. It deleted and copied nothing, so it ends as canceled, and the assets "
+        f"of {context.partition_key} keep their statuses",
+    )
 
 
 def is_refused(run: DagsterRun) -> bool:

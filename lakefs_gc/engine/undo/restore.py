@@ -38,8 +38,8 @@ from lakefs_gc.engine.undo.backup_contents import backed_up_objects
 from lakefs_gc.engine.undo.restore_source import RestoreSource
 from lakefs_gc.engine.undo.same_content import checksum_of, recorded_content, same_content
 from lakefs_gc.engine.workspace.workspace import StageOutput
-from lakefs_gc.errors import BackupError, LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
-from lakefs_gc.formats.addresses import all_spellings, is_candidate_address, normalize_namespace
+from lakefs_gc.errors import LakeFSGCError, RestoreIncompleteError, StoreUnavailableError
+from lakefs_gc.formats.addresses import all_spellings, is_candidate_address
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
@@ -147,25 +147,17 @@ def restore(
     either is restored. The datasets in the workspace are removed at the end. A sweep of the mark that is in progress
     stops, and its approval becomes void.
 
-    Raises ``BackupError`` if the repository now has another namespace, and ``RestoreIncompleteError`` if a delete of a
-    sweep that seemed dead ended during the restore.
+    Raises ``RestoreIncompleteError`` if a delete of a sweep that seemed dead ended during the restore.
     """
     backup, location, store = source.backup, source.location, source.store
     server, workspace = context.server, context.workspace
-    namespace = normalize_namespace(server.repository(backup.repository).storage_namespace)
-    if namespace != backup.namespace:
-        raise BackupError(
-            f"The backup is of repository {backup.repository} in the namespace {backup.namespace}, but the repository "
-            f"is at {namespace}",
-            remedy="Copy the folder objects/ of the backup manually",
-        )
     spark, cores = context.spark, context.cores
     began_at = context.clock()
     run_key = f"{new_run_key(backup.repository, began_at)}-restore"
     records, dead = begin_restore(context.open_store(store), backup.mark_id, prefix, began_at, sleep)
     contents = backed_up_objects(spark, backup, location)
     copies = contents.where(F.col("outcome") == COPIED).select("address", "size", "checksum")
-    folders = all_spellings(namespace, store.url, source.server_folders)
+    folders = all_spellings(backup.namespace, store.url, source.server_folders)
     commits_showing = paths_in_commits(context.compute, store, folders, commits_of(server, backup.repository), copies)
     located = workspace.keep(spark, run_key, "restore_shown", StageOutput(commits_showing, began_at)).dataframe
     where_shown = located.where(F.col("address").isNotNull())

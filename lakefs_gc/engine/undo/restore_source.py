@@ -12,9 +12,10 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.records.backup_location import find_backup, open_backup_location
 from lakefs_gc.engine.records.backup_manifest import Backup
 from lakefs_gc.engine.records.stored_marks import open_namespace
-from lakefs_gc.errors import NamespaceError
+from lakefs_gc.errors import BackupError, NamespaceError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.known_folders import learn_folders
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 
@@ -36,15 +37,37 @@ def find_restore_source(
 ) -> RestoreSource:
     """Return what a restore of the backup of a mark needs. ``repository`` may be empty if only one has such a backup.
 
-    Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup, and
-    ``NamespaceError`` if a prefix is given and the server's name for the namespace is unknown.
+    Raises ``ConfigurationError`` without a backup location, ``BackupError`` without a complete backup or if the
+    repository now has another namespace, and ``NamespaceError`` if a prefix is given and the server's name for the
+    namespace is unknown. A restore that is refused later has already stopped the sweep and made the approval void.
     """
     location = open_backup_location(settings, server)
     backup = find_backup(open_store(location), mark_id, repository)
-    store = open_namespace(backup.repository, server, settings).store.location
+    namespace = open_namespace(backup.repository, server, settings)
+    if namespace.url != backup.namespace:
+        raise BackupError(
+            f"The backup is of repository {backup.repository} in the namespace {backup.namespace}, but the repository "
+            f"is at {namespace.url}",
+            remedy="Copy the folder objects/ of the backup manually",
+        )
+    _refuse_lost_contents(open_store(location), backup)
+    store = namespace.store.location
     return RestoreSource(
         backup, location, store, _server_folders(server, settings, backup.repository, store, has_prefix=bool(prefix))
     )
+
+
+def _refuse_lost_contents(store: ObjectStore, backup: Backup) -> None:
+    """Raise ``BackupError`` if a file that lists objects of the backup does not exist. The restore compares digests."""
+    found = store.stat_many([part.key for part in backup.parts])
+    lost = [part.key for part in backup.parts if part.key not in found]
+    if lost:
+        raise BackupError(
+            f"{len(lost):,} of the {len(backup.parts):,} files that list the objects of the backup of mark "
+            f"{backup.mark_id} are missing, for example {lost[0]}",
+            remedy="Bring them back from an earlier version of the backup location, or copy the folder objects/ of the "
+            "backup manually",
+        )
 
 
 def _server_folders(

@@ -5,6 +5,7 @@ from typing import Any
 
 from dagster import (
     AssetExecutionContext,
+    AssetKey,
     AssetsDefinition,
     Config,
     MaterializeResult,
@@ -18,7 +19,7 @@ from lakefs_gc.engine.records.stored_marks import mark_of_run
 from lakefs_gc.engine.run import repository_of
 from lakefs_gc.engine.sweep.preconditions import approve_if_needed
 from lakefs_gc.engine.workspace.workspace import utc_now
-from lakefs_gc.errors import LakeFSGCError, RemoteJobError
+from lakefs_gc.errors import ConfigurationError, LakeFSGCError, RemoteJobError, RunInProgressError
 from lakefs_gc.pipeline.assets.backup import BackupConfig
 from lakefs_gc.pipeline.assets.forecast import ForecastConfig
 from lakefs_gc.pipeline.assets.restore import RestoreConfig
@@ -30,7 +31,7 @@ from lakefs_gc.pipeline.jobs import gc_backup, gc_forecast, gc_mark, gc_restore,
 from lakefs_gc.pipeline.launches import refuse_backup_of_same_launch
 from lakefs_gc.pipeline.names import OWN
 from lakefs_gc.pipeline.partitions import add_own_partition, gc_runs
-from lakefs_gc.pipeline.refusals import statuses_kept_if_refused
+from lakefs_gc.pipeline.refusals import keep_statuses, statuses_kept_if_refused
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
 from lakefs_gc.pipeline.resources.lakefs import LakeFSResource
 from lakefs_gc.pipeline.resources.run_lock import refuse_second_run
@@ -69,10 +70,11 @@ def _mark(assets: Sequence[AssetsDefinition]) -> AssetsDefinition:
     @multi_asset(name="store_listing", **_shared(assets))
     def mark_on_emr(context: AssetExecutionContext, config: ListingConfig, settings: SettingsResource) -> Iterator[Any]:
         with failures_shown():
-            with statuses_kept_if_refused(context, made=OWN.key("store_listing")):
+            made = OWN.key("store_listing")
+            with statuses_kept_if_refused(context, made=made):
                 refuse_second_run(context)
             add_own_partition(context, OWN)
-            yield from _results(context, gc_mark.name, config, settings)
+            yield from _results(context, gc_mark.name, config, settings, made=made)
 
     return mark_on_emr
 
@@ -83,7 +85,8 @@ def _forecast(asset: AssetsDefinition) -> AssetsDefinition:
         context: AssetExecutionContext, config: ForecastConfig, settings: SettingsResource
     ) -> Iterator[Any]:
         with failures_shown():
-            refuse_second_run(context)
+            with statuses_kept_if_refused(context):
+                refuse_second_run(context)
             yield from _results(context, gc_forecast.name, config, settings)
 
     return forecast_on_emr
@@ -150,21 +153,36 @@ def _sweep(asset: AssetsDefinition) -> AssetsDefinition:
     return sweep_on_emr
 
 
-def _results(context: AssetExecutionContext, job: str, config: Config, settings: SettingsResource) -> Iterator[Any]:
-    """Run a job, and yield what it reported, even if it failed. Then raise the error that it failed with."""
+def _results(
+    context: AssetExecutionContext,
+    job: str,
+    config: Config,
+    settings: SettingsResource,
+    *,
+    made: AssetKey | None = None,
+) -> Iterator[Any]:
+    """Run a job, and yield what it reported, even if it failed. Then raise the error that it failed with.
+
+    A run that was refused, here or in the job, keeps the statuses of its assets: see ``statuses_kept_if_refused``.
+    """
     configured = settings.get()
     if configured.emr is None:
-        raise errors.ConfigurationError("the settings have no section emr", remedy="reload the code location")
+        raise ConfigurationError("the settings have no section emr", remedy="reload the code location")
     jobs = RemoteJobs(configured, configured.emr)
     failed: RemoteJobError | None = None
     try:
         invocation = jobs.run(context, job, repository_of(context.partition_key), config.model_dump(mode="json"))
         results = invocation.get_results(implicit_materializations=False)
+    except (ConfigurationError, RunInProgressError) as error:  # no job was started
+        keep_statuses(context, error, made=made)
+        raise
     except RemoteJobError as error:
         failed, results = error, jobs.reader.handler.get_reported_results() if jobs.reader.handler else ()
     yield from results
     for message in jobs.reader.handler.get_custom_messages() if jobs.reader.handler else ():
         cause = _reported_error(message["failure"])
+        if cause.is_refusal:
+            keep_statuses(context, cause, made=made)
         raise failure_of(cause, dict(metadata_map_from_external(message["failure"]["metadata"]))) from cause
     if failed:
         raise failed
@@ -185,4 +203,5 @@ def _reported_error(failure: Mapping[str, Any]) -> LakeFSGCError:
         kind = RemoteJobError
     error = kind.__new__(kind)  # some constructors build the message themselves
     LakeFSGCError.__init__(error, failure["message"], remedy=failure["remedy"], **failure["facts"])
+    error.is_refusal = failure.get("is_refusal") is True  # an archive of an earlier version does not report it
     return error

@@ -14,21 +14,22 @@ import pytest
 from lakefs_sdk.exceptions import ApiException
 from pyspark.sql import SparkSession
 
+from lakefs_gc.config import BackupSettings
 from lakefs_gc.engine.collect.references.commit_paths import commits_of
 from lakefs_gc.engine.records.backup_location import find_backup
 from lakefs_gc.engine.records.backup_manifest import Backup, BackupPaths
 from lakefs_gc.engine.records.mark import Mark
+from lakefs_gc.engine.records.restore_log import notes
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.undo.backup import _copy_one, _Planned
 from lakefs_gc.engine.undo.restore import (
-    OUTCOMES,
     RestoreResult,
     _Copy,
     _restore_objects,
     _restore_one,
     restore,
 )
-from lakefs_gc.engine.undo.restore_source import RestoreSource
+from lakefs_gc.engine.undo.restore_source import RestoreSource, find_restore_source
 from lakefs_gc.errors import BackupError, CorruptFileError, RestoreIncompleteError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -89,6 +90,11 @@ class Swept:
 
     def copy_of(self, path: str) -> str:
         return BackupPaths("lake", self.mark.mark_id).objects + self.keys[path]
+
+    def found(self, lake: Lake) -> RestoreSource:
+        """Return what a run or the command line finds before it restores."""
+        settings = lake.settings.model_copy(update={"backup": BackupSettings(url=self.place.location.url)})
+        return find_restore_source(settings, self.collector.server, self.mark.mark_id, "lake", "")
 
     def restore(self, prefix: str = "", server: LakeFSClient | None = None) -> RestoreResult:
         return restore(
@@ -343,8 +349,16 @@ def test_a_repository_that_is_somewhere_else_now(swept: Swept, lake: Lake) -> No
         lakefs_sdk.RepositoryCreation(name="lake", storage_namespace="local://lake-2", default_branch="main")
     )
     with pytest.raises(BackupError, match="the repository is at local://lake-2/"):
-        swept.restore()
-    assert OUTCOMES[0] == "restored"
+        swept.found(lake)
+
+
+def test_lost_contents_are_found_before_the_approval_is_void(swept: Swept, lake: Lake) -> None:
+    assert swept.found(lake).backup == swept.backup
+    (part,) = swept.backup.parts
+    swept.place.store.delete_many([part.key])
+    with pytest.raises(BackupError, match=f"1 of the 1 files .* for example {part.key}"):
+        swept.found(lake)
+    assert not notes(swept.repository.store, swept.mark.mark_id)
 
 
 def test_commits_of_all_branches_tags_and_parents(repository: LakeRepository, lake: Lake) -> None:

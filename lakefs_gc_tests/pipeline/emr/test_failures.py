@@ -9,10 +9,10 @@ from typing import Any
 
 import boto3
 import pytest
-from dagster import DagsterInstance, ExecuteInProcessResult
+from dagster import AssetMaterialization, DagsterInstance, DagsterRunStatus, ExecuteInProcessResult
 from dagster._core.pipes import utils
 
-from lakefs_gc_tests.support.code_location import CodeLocation, materialized
+from lakefs_gc_tests.support.code_location import CodeLocation, failure_of, materialized, refusal_of
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.emr import EMR, INSTANCES, ROLE, failure
 
@@ -27,6 +27,16 @@ with open_dagster_pipes(context_loader=PipesS3ContextLoader(s3), message_writer=
     pipes.report_asset_materialization(asset_key="store_listing", metadata={"dagster/row_count": 5})
 sys.exit(7)
 """
+_REPORTS_AN_ERROR = """
+import boto3, sys
+from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
+s3 = boto3.client("s3")
+failure = {{"error": "MarkError", "message": "the mark was changed", "remedy": "", "facts": {{}}, "metadata": {{}}}}
+with open_dagster_pipes(context_loader=PipesS3ContextLoader(s3), message_writer=PipesS3MessageWriter(s3)) as pipes:
+    pipes.report_custom_message({{"failure": failure | {}}})
+sys.exit(3)
+"""
+JOBS = {"gc_backup": "backup", "gc_sweep": "sweep", "gc_restore": "restore", "gc_forecast": "forecast"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +49,12 @@ def no_late_messages(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_spark(emr: EMR) -> None:
     """None of these jobs comes so far."""
     emr.without_java = True
+
+
+def status(instance: DagsterInstance, result: ExecuteInProcessResult) -> DagsterRunStatus:
+    ended = instance.get_run_by_id(result.run_id)
+    assert ended is not None
+    return ended.status
 
 
 def said(result: ExecuteInProcessResult) -> dict[str, Any]:
@@ -108,6 +124,54 @@ def test_no_second_job_of_a_repository(emr: EMR, lake: Lake, instance: DagsterIn
     result = CodeLocation.of(emr.settings(lake, kind), instance).run("gc_mark", RUN)
     assert said(result)["error"] == "RunInProgressError"
     assert len(emr.states) == 1, "nothing was started"
+
+
+def test_a_refusal_of_a_second_job_leaves_no_red_asset(emr: EMR, lake: Lake, instance: DagsterInstance) -> None:
+    emr.stop()
+    aws: Any = boto3.client("emr-serverless")
+    aws.start_job_run(name="lakefs-gc lake", applicationId=emr.application_id, executionRoleArn=ROLE)
+    location = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance)
+    for job, asset in JOBS.items():
+        shown = refusal_of(location.run(job, RUN), instance, asset)
+        assert shown["error"] == "RunInProgressError"
+    assert len(emr.states) == 1, "nothing was started"
+
+
+def test_a_refusal_in_the_job_leaves_no_red_asset(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
+) -> None:
+    """The partition has no mark, which only the job looks up. Nobody watches the runs of a sensor."""
+    location = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance)
+    shown = refusal_of(location.run("gc_sweep", RUN), instance, "sweep")
+    assert shown["error"] == "InputOrderError", emr.jobs[-1].output[-3000:]
+    assert shown["what_to_do"]
+    automatic = location.materialize(RUN, "sweep", tags={"dagster/sensor_name": "sweep_after_mark"})
+    assert failure_of(automatic, "sweep")["error"] == "InputOrderError"
+    assert status(instance, automatic) is DagsterRunStatus.FAILURE
+    assert emr.states == ["FAILED"] * 2
+
+
+def test_a_mark_that_its_job_refuses_leaves_a_complete_partition_as_it_was(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
+) -> None:
+    location = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance)
+    assert status(instance, location.run("gc_mark", "other/new")) is DagsterRunStatus.FAILURE
+    instance.report_runless_asset_event(AssetMaterialization("store_listing", partition="other/complete"))
+    refused = location.run("gc_mark", "other/complete")
+    assert said(refused)["error"] == "RepositoryNotFoundError", emr.jobs[-1].output[-3000:]
+    assert status(instance, refused) is DagsterRunStatus.CANCELED
+
+
+@pytest.mark.parametrize("refused", [True, False, None])
+def test_a_job_that_had_begun_fails_the_run(
+    emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance, refused: bool | None
+) -> None:
+    """So does one of an earlier version, which does not report whether it was refused."""
+    emr.entry_point.write_text(_REPORTS_AN_ERROR.format({} if refused is None else {"is_refusal": refused}))
+    result = CodeLocation.of(emr.settings(lake, "emr-serverless"), instance).run("gc_sweep", RUN)
+    assert said(result)["message"] == "the mark was changed", emr.jobs[-1].output[-3000:]
+    ended = DagsterRunStatus.CANCELED if refused else DagsterRunStatus.FAILURE
+    assert status(instance, result) is ended
 
 
 @KINDS
