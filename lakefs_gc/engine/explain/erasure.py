@@ -1,7 +1,8 @@
 """Proves that the content at paths is erased: every object that was ever there, and every copy of it.
 
 The objects are those that any readable metadata file has at the paths, also files of commits that no branch reaches,
-and those that branches show there now. For each, the store is asked whether it exists.
+and those that branches show there now, and those that a mark recorded there. For each, the store is asked whether it
+exists.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lakefs_gc import __version__
 from lakefs_gc.engine.explain.answers import Explanation, State, as_json
 from lakefs_gc.engine.explain.explain import Facts
 from lakefs_gc.engine.explain.keepers import day
-from lakefs_gc.engine.explain.mark_records import Outcome
+from lakefs_gc.engine.explain.mark_records import Outcome, recorded_paths
 from lakefs_gc.engine.explain.sources import Asked, Sources, shown_at
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError, RepositoryNotFoundError
@@ -29,6 +30,8 @@ _MOST_SHOWN = 1000
 LIMITS = (
     "Objects that were uploaded to these paths and were overwritten or deleted before a commit are in no commit, and "
     "ledgers record no paths. Such objects are garbage: each sweep deletes those that are old enough.",
+    "Objects of metadata files that no longer exist are in no commit that can be read. Only those are found whose "
+    "path a mark recorded: up to ten objects of each mark.",
     "Copies that users made at other paths, in other repositories or outside lakeFS are other objects. Name their "
     "paths to prove that they are erased.",
     "Replicas and snapshots of the store that its API does not show, and caches, are not covered.",
@@ -111,6 +114,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
         )
     for address, places in _shown_now(sources, paths, unread).items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
+    _add_recorded(sources, paths, paths_of, unread)
     facts = Facts(sources, sorted(paths_of))
     unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
     unread += [
@@ -171,6 +175,22 @@ def _shown_now(sources: Sources, paths: Collection[str], unread: list[str]) -> d
             unread.append(f"{prefix} on branch {branch}: staged objects behind the first {_MOST_SHOWN:,} paths")
         places += [(branch, path) for path in shown]
     return shown_at(sources, places)
+
+
+def _add_recorded(sources: Sources, paths: Collection[str], paths_of: dict[str, set[str]], unread: list[str]) -> None:
+    """Add the objects that marks recorded at ``paths``. One that nothing else shows means that files are gone."""
+    recorded, not_read = recorded_paths(sources.store)
+    unread += not_read
+    sources.looked_at.append(f"{len(recorded):,} paths that marks recorded")
+    for each in recorded:
+        if any(_is_at(each.path, path) for path in paths):
+            found = paths_of.setdefault(each.address, set())
+            if each.path not in found:
+                unread.append(
+                    f"{each.path}: mark {each.mark_id} recorded an object there, and the metadata file that had it is "
+                    "gone. Such files may have had more objects there"
+                )
+            found.add(each.path)
 
 
 def _erased(explanation: Explanation) -> ErasedObject:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.approval import Approval
 from lakefs_gc.engine.records.mark import Mark, MarkPart, MarkPaths
+from lakefs_gc.engine.records.mark_facts import MarkFacts, facts_key
 from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.restore_log import RESTORED
 from lakefs_gc.engine.records.stored_marks import mark_folders, read_mark
@@ -108,6 +109,42 @@ def find_markings(store: ObjectStore, repository: str, namespace: str, addresses
     if folders or files.num_rows:
         unread.append(f"marks of lakeFS's Spark client before 0.10 ({_EARLIER_MARKS}): they have no ledger")
     return Markings(of, tuple(marks), tuple(unread))
+
+
+@dataclass(frozen=True)
+class RecordedPath:
+    """The path that a mark recorded for one of its objects."""
+
+    path: str
+    address: str
+    mark_id: str
+
+
+def recorded_paths(store: ObjectStore) -> tuple[list[RecordedPath], list[str]]:
+    """Return the paths in the samples of all marks of a namespace, and what could not be read.
+
+    A mark records the paths of up to ten of its objects. They stay when the metadata files are gone.
+    """
+    found: list[RecordedPath] = []
+    unread: list[str] = []
+
+    def read(mark_id: str) -> MarkFacts | str | None:
+        key = facts_key(mark_id)
+        try:
+            return MarkFacts.from_json(store.read(key), key)
+        except ObjectNotFoundError:  # a mark of an earlier version or of lakeFS's own client
+            return None
+        except CorruptFileError as error:
+            return f"the paths that mark {mark_id} recorded: {error.message}"
+
+    for mark_id, facts in map_unordered(read, mark_folders(store), _READS_AT_ONCE):
+        if isinstance(facts, str):
+            unread.append(facts)
+        elif facts:
+            found += [
+                RecordedPath(str(row["path"]), str(row["address"]), mark_id) for row in facts.sample if row.get("path")
+            ]
+    return sorted(found, key=lambda each: (each.path, each.address, each.mark_id)), sorted(unread)
 
 
 def _reasons(store: ObjectStore, mark: Mark, wanted: pa.StringArray) -> dict[str, str | None]:

@@ -8,12 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Protections, SafetyParameters, Settings
-from lakefs_gc.engine.decide.gather_facts import gather_facts, lowered_settings
-from lakefs_gc.engine.decide.marked_paths import marked_paths
-from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts, write_facts
-from lakefs_gc.engine.records.mark_parts import overview
+from lakefs_gc.engine.decide.gather_facts import lowered_settings
+from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts, facts_key, read_facts
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc_tests.support.collector import OLD_HOURS, Collector, LakeRepository
+from lakefs_gc_tests.support.mark_facts import write_facts_of
 
 
 def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scope.all) -> MarkFacts:
@@ -22,18 +21,7 @@ def facts_of(spark: SparkSession, repository: LakeRepository, only: Scope = Scop
     collector = Collector(spark, repository, safety=safety)
     collector.only = only
     mark = collector.collect_and_mark()
-    candidates, context = collector.dataset("candidates"), collector.context
-    facts = gather_facts(
-        context,
-        collector.run,
-        mark,
-        overview(repository.store, mark),
-        listing=collector.dataset("store_listing"),
-        kept=collector.dataset("kept"),
-        candidates=candidates,
-        found=marked_paths(context, collector.run, candidates, collector.dataset("active_ranges")),
-    )
-    write_facts(repository.store, facts)
+    facts = write_facts_of(collector, mark)
     assert read_facts(repository.store, mark) == facts
     return facts
 

@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakefs_gc.config import BackupSettings, Settings
 from lakefs_gc.engine.explain.erasure import ErasureProof, Verdict, prove_erased
 from lakefs_gc.engine.explain.sources import open_sources
+from lakefs_gc.engine.records.mark_facts import facts_key
 from lakefs_gc.engine.workspace.workspace import Workspace
 from lakefs_gc.errors import ConfigurationError, ErasureUnknownError, NotErasedError
 from lakefs_gc.formats.durable_record import digest_of
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.report.erasure_page import erasure_page
-from lakefs_gc_tests.support.collector import Lake, LakeRepository
+from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, keys_below
 from lakefs_gc_tests.support.known_history import KnownHistory
+from lakefs_gc_tests.support.mark_facts import write_facts_of
 
 Prove = Callable[..., ErasureProof]
 
@@ -120,6 +123,46 @@ def test_what_is_no_proof(small: LakeRepository) -> None:
     for wrong in ("", "lakefs://lake/main/x"):
         with pytest.raises(ConfigurationError):
             prove(wrong)
+
+
+@pytest.mark.long(40)
+def test_a_path_that_only_a_mark_recorded(spark: SparkSession, small: LakeRepository) -> None:
+    """Its commit expired, its object was swept, and then its metadata files were deleted."""
+    prove = prover(small, small.lake.settings)
+    address = small.put("people/anna.csv")
+    commit = small.commit(age_days=30)
+    before = {key for key in keys_below(small.store, "_lakefs/") if "/retention/" not in key}
+    small.delete("people/anna.csv")
+    small.put("live")
+    small.commit(age_days=20)
+    small.keep_days(10)
+    collector = Collector(spark, small)
+    mark = collector.collect_and_mark()
+    facts = write_facts_of(collector, mark)
+    assert [row["path"] for row in facts.sample] == ["people/anna.csv"]
+    collector.sweep(mark, live=[])
+    swept = prove("people/", no_backups=True)
+    assert (swept.verdict, verdicts(swept)) == (Verdict.ERASED, {address: Verdict.ERASED})
+
+    gone = [key for key in before if key != "_lakefs/dummy"]
+    assert small.metadata_file(small.metarange_of(commit)) in gone
+    small.store.delete_many(gone)
+    for path in ("people/", "people/anna.csv"):
+        proof = prove(path, no_backups=True)
+        assert verdicts(proof) == {address: Verdict.ERASED}
+        (deleted_by,) = proof.objects[0].deleted_by
+        assert deleted_by.startswith(f"sweep of mark {mark.mark_id}")
+        assert deleted_by.endswith("the store confirmed the delete")
+        assert proof.objects[0].explanation.asked == "people/anna.csv"
+        # The same files may have had another object there.
+        assert proof.verdict is Verdict.UNKNOWN
+        assert any("recorded an object there" in each for each in proof.not_looked_at)
+    assert not prove("people", no_backups=True).objects
+
+    key = facts_key(mark.mark_id)
+    small.store.put(key, small.store.read(key)[:-9])
+    damaged = prove("live", no_backups=True)
+    assert any(each.startswith("the paths that mark") for each in damaged.not_looked_at)
 
 
 def test_a_misspelt_path_beside_one_that_begins_with_it(small: LakeRepository) -> None:
