@@ -9,16 +9,20 @@ from lakefs_gc.cli.mark_reports import find_mark, read_json
 from lakefs_gc.config import Settings, load_server_credentials
 from lakefs_gc.engine.records.approval import VIA_COMMAND_LINE, VIA_SWEEP_COMMAND, is_approved
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
+from lakefs_gc.engine.records.mark_facts import REPORT_FILE
 from lakefs_gc.engine.records.stored_marks import Marked, open_mark
-from lakefs_gc.engine.run import new_run_key
+from lakefs_gc.engine.run import new_run_key, repository_of
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.workspace.workspace import Workspace, utc_now
-from lakefs_gc.errors import ApprovalError, SweepIncompleteError
+from lakefs_gc.errors import ApprovalError, InterruptedRunError, LakeFSGCError, SweepIncompleteError
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.pipeline.assets.forecast import ForecastConfig
 from lakefs_gc.pipeline.assets.sweep import SweepConfig
 from lakefs_gc.pipeline.assets.sweep_approval import ApprovalConfig
 from lakefs_gc.pipeline.automation.approval_sensor import INTERVAL_SECONDS
+from lakefs_gc.pipeline.jobs import gc_forecast
 from lakefs_gc.pipeline.session import GCSession
+from lakefs_gc.report.next_step import forecast_note
 from lakefs_gc.terminal.output import Output
 
 Outcomes = dict[str, dict[str, int]]
@@ -35,6 +39,18 @@ class Swept:
     incomplete: SweepIncompleteError | None = None
 
 
+@dataclass(frozen=True)
+class Made:
+    """A mark as stored. ``forecast`` says where its forecast is, or how to get one.
+
+    ``incomplete`` is the error to raise after its output: the forecast failed.
+    """
+
+    mark: Mark
+    forecast: str
+    incomplete: LakeFSGCError | None = None
+
+
 def mark(
     settings: Settings,
     out: Output,
@@ -42,14 +58,33 @@ def mark(
     min_age_hours: float | None,
     unsafe_min_age: bool,
     only: Scope = Scope.all,
-) -> Mark:
-    """Make a mark of a repository, of all candidates or of one part, and return it as stored."""
+    *,
+    with_forecast: bool = False,
+) -> Made:
+    """Make a mark of a repository, of all candidates or of one part, and its forecast if that is requested."""
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     server.repository(repository)  # a wrong name fails before Spark starts
     run_key = new_run_key(repository, utc_now())
-    with GCSession.open(settings) as session, out.progress(f"marking {repository}"):
-        facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
-    return open_mark(repository, facts["mark_id"], server, settings).mark
+    with GCSession.open(settings) as session:
+        with out.progress(f"marking {repository}"):
+            facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
+        failed = _forecast(session, out, run_key) if with_forecast else None
+    made = open_mark(repository, facts["mark_id"], server, settings).mark
+    if with_forecast and failed is None:
+        return Made(made, f"The report beside the mark has its forecast: {made.location}{REPORT_FILE}")
+    return Made(made, forecast_note(made), failed)
+
+
+def _forecast(session: GCSession, out: Output, run_key: str) -> LakeFSGCError | None:
+    """Compute the forecast of a run in its session, and return why it failed: the mark is complete all the same."""
+    try:
+        with out.progress(f"forecasting {repository_of(run_key)}"):
+            session.materialize(gc_forecast.name, run_key, {"forecast": ForecastConfig()})
+    except InterruptedRunError:
+        raise
+    except LakeFSGCError as error:
+        return error
+    return None
 
 
 def approve(

@@ -13,7 +13,7 @@ from lakefs_gc.engine.records.mark_facts import Amount, Funnel, MarkFacts
 from lakefs_gc.engine.records.mark_parts import Overview
 from lakefs_gc.formats.gc_rules import rules_from_record
 from lakefs_gc.report.meanings import MEANINGS
-from lakefs_gc.report.next_step import BackupState, Standing, next_step, why_empty
+from lakefs_gc.report.next_step import BackupState, Standing, forecast_note, next_step, why_empty
 from lakefs_gc.report.page import (
     BACKUP,
     AgeRow,
@@ -23,6 +23,7 @@ from lakefs_gc.report.page import (
     Fact,
     FunnelStep,
     MarkPage,
+    NextState,
     OutcomeRow,
     RunRow,
 )
@@ -37,6 +38,17 @@ _KEPT = {
     "shielded": "could not be looked up, so they are kept unverified",
     "protected_path": "a commit has them under a protected path",
 }
+_BEFORE_SWEEP = frozenset(
+    {
+        NextState.empty,
+        NextState.blocked,
+        NextState.backup_missing,
+        NextState.ready_later,
+        NextState.ready,
+        NextState.policy,
+    }
+)
+"""After a sweep, and of a mark that is not the newest, no forecast can be computed."""
 NO_OVERVIEW = Overview((), ())
 
 
@@ -60,12 +72,14 @@ def mark_page(
     standing = standing or Standing(mark.created_at)
     extras = extras or Extras()
     checks = [_check_row(check) for check in mark.checks]
+    following = next_step(mark, facts, standing)
+    may_have_forecast = mark.is_ours and following.state in _BEFORE_SWEEP
     funnel = facts.funnel if facts else None
     return MarkPage(
         mark_id=mark.mark_id,
         repository=mark.repository,
         digest=mark.digest,
-        next=next_step(mark, facts, standing),
+        next=following,
         marked=None if mark.candidate_bytes is None else Amount(mark.candidates, mark.candidate_bytes),
         objects=mark.candidates,
         why_empty=why_empty(mark, facts),
@@ -95,6 +109,7 @@ def mark_page(
         outcomes=tuple(OutcomeRow(name, Amount(o["objects"], o["size_bytes"])) for name, o in extras.outcomes.items()),
         last_runs=tuple(extras.last_runs),
         forecast=tuple(extras.forecast),
+        forecast_note=forecast_note(mark) if may_have_forecast and not extras.forecast else "",
     )
 
 

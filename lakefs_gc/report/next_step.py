@@ -96,6 +96,15 @@ def _before_approval(mark: Mark, facts: MarkFacts | None, standing: Standing) ->
     return NextStep(NextState.ready, "Ready for approval", reviewed, (approve,))
 
 
+def forecast_note(mark: Mark) -> str:
+    """Return how the report of a mark gets its forecast."""
+    return (
+        "The report of this mark has no forecast yet. Where Dagster's daemon runs, the sensor forecast_after_mark adds "
+        f"it. Otherwise `lakefs-gc forecast {mark.repository}` adds it, or, if the data of the run are not kept (no "
+        f"DAGSTER_HOME and no work_url), `lakefs-gc mark {mark.repository} --forecast` makes a mark with it."
+    )
+
+
 def _from(facts: MarkFacts | None, now: datetime) -> str:
     waits = facts is not None and facts.ready_at is not None and facts.ready_at > now
     return f" It deletes from {at(facts.ready_at)} at the earliest." if waits and facts and facts.ready_at else ""

@@ -167,6 +167,8 @@ class MarkPage:
     outcomes: tuple[OutcomeRow, ...] = ()
     last_runs: tuple[RunRow, ...] = ()
     forecast: tuple[CurvePoint, ...] = field(default=())
+    forecast_note: str = ""
+    """How to add the forecast, if there is none and the mark waits for its sweep."""
 
     @property
     def explain_command(self) -> str:

@@ -52,6 +52,33 @@ def test_forecast_and_branches(run: Run, lake: Storyteller, tmp_path: Path) -> N
         assert text in again.out
 
 
+@pytest.mark.long(90)
+def test_a_mark_with_its_forecast(run: Run, lake: Storyteller, tmp_path: Path) -> None:
+    """Without a workspace that lasts, nobody can compute it later."""
+    config = tmp_path / "lakefs-gc.toml"
+    config.write_text(config.read_text().replace("[safety]", "[safety]\nmin_age_hours = 0.0003"))
+    alone = run("mark", REPOSITORY)
+    assert alone.exit_code == 0, alone.err
+    assert f"`lakefs-gc mark {REPOSITORY} --forecast`" in alone.out.splitlines()[-1]
+    (of_alone,) = (tmp_path / "objects").rglob("report.html")
+    assert f"lakefs-gc forecast {REPOSITORY}" in of_alone.read_text()
+    assert "<polyline" not in of_alone.read_text()
+
+    with_it = run("mark", REPOSITORY, "--forecast")
+    assert with_it.exit_code == 0, with_it.err
+    said, _, url = with_it.out.splitlines()[-1].partition(": ")
+    assert said == "The report beside the mark has its forecast"
+    report = (tmp_path / "objects" / url.removeprefix("local://")).read_text()
+    assert "<polyline" in report
+    assert f"lakefs-gc forecast {REPOSITORY}" not in report
+
+    config.write_text(config.read_text().replace("[safety]", "[safety]\nmax_commits = 1"))
+    failed = run("mark", REPOSITORY, "--forecast", "--json")
+    assert failed.exit_code == 3, failed.err
+    assert failed.json()["mark_id"], "the mark is complete all the same"
+    assert "max_commits" in failed.err
+
+
 @pytest.mark.parametrize(
     ("text", "rules"),
     [("", None), ("default=30", GCRules(30)), ("main=14, default=0", GCRules(0, {"main": 14}))],

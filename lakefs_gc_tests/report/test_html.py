@@ -9,9 +9,10 @@ from html.parser import HTMLParser
 
 from lakefs_gc.report.build import Extras, mark_page
 from lakefs_gc.report.html import as_html
+from lakefs_gc.report.next_step import Standing
 from lakefs_gc.report.page import CurvePoint, MarkPage, RunRow
 from lakefs_gc.report.tables import tables
-from lakefs_gc_tests.support.sample_mark import MARK
+from lakefs_gc_tests.support.sample_mark import MARK, NOW
 from lakefs_gc_tests.support.sample_page import FACTS, HOSTILE, OVERVIEW, SAMPLE, with_failed
 
 EXTRAS = Extras(
@@ -97,4 +98,10 @@ def test_the_report_has_everything_of_the_page() -> None:
     for expected in (page.next.headline, *page.consequences, "What another retention would free", *page.next.commands):
         assert " ".join(expected.split()) in text
     assert all(row.name in text for row in page.ages)
-    assert "What another retention" not in as_html(mark_page(SAMPLE, FACTS, OVERVIEW)), "no forecast, no curve"
+    without = as_html(mark_page(SAMPLE, FACTS, OVERVIEW))
+    assert f"Otherwise `lakefs-gc forecast {SAMPLE.repository}` adds it" in without
+    assert "<polyline" not in without
+    flat = as_html(mark_page(SAMPLE, FACTS, OVERVIEW, extras=Extras(forecast=[CurvePoint(0, 1024)])))
+    assert "Every retention frees the same: 1.0 KiB." in flat
+    swept = mark_page(SAMPLE, FACTS, OVERVIEW, Standing(NOW, "swept"))
+    assert "What another retention" not in as_html(swept), "it is too late for a forecast"

@@ -23,6 +23,10 @@ def mark(
     min_age: MinAge = "",
     unsafe_min_age: UnsafeMinAge = False,
     only: Only = None,
+    with_forecast: Annotated[
+        bool,
+        typer.Option("--forecast", help="Also compute what other retention rules would free, for the report."),
+    ] = False,
     json: AsJSON = False,
 ) -> None:
     """Decide which objects may be deleted, and write the mark. Deletes nothing."""
@@ -33,8 +37,15 @@ def mark(
 
     from lakefs_gc.cli import mark_pages, mark_reports, mark_runs
 
-    marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only))
-    out.result(mark_reports.mark_facts(marked), lambda: out.say(mark_pages.text(settings, marked)))
+    made = mark_runs.mark(
+        settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only), with_forecast=with_forecast
+    )
+    out.result(
+        mark_reports.mark_facts(made.mark),
+        lambda: out.say(f"{mark_pages.text(settings, made.mark)}\n\n{made.forecast}"),
+    )
+    if made.incomplete is not None:
+        raise made.incomplete
 
 
 def approve(
@@ -131,7 +142,7 @@ def run(
 
     from lakefs_gc.cli import backup_runs, mark_pages, mark_reports, mark_runs
 
-    marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only))
+    marked = mark_runs.mark(settings, out, repository, min_age_hours, unsafe_min_age, scope_of(only)).mark
     out.say(mark_pages.text(settings, marked))
     not_swept = {**mark_reports.mark_facts(marked), "swept": False}
     if not marked.candidates:
