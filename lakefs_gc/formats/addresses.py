@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakefs_gc.errors import NamespaceError
 from lakefs_gc.formats.entry import AddressType
 
-ADDRESS_READING = "5"
+ADDRESS_READING = "6"
 """Raised with each change of which objects an address may name: ranges that were read otherwise are read again."""
 ADDRESSES_READ_AS = "address_reading"
 """The name of ``ADDRESS_READING`` among the versions that a mark records."""

@@ -21,11 +21,13 @@ from lakefs_gc.engine.forecast.commit_holds import LISTED, PROTECTED, Hold
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import Batches, worker, worker_store
+from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.range_cache import METADATA_FOLDER, RangeCache, Row, read_through
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptFileError
 from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange
 from lakefs_gc.formats.sstable.reader import read_properties
+from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.location import StoreLocation
 
 SEVERAL = (-1, 2**31 - 1)
@@ -91,7 +93,7 @@ def held_files(
 
     def read(files: DataFrame) -> DataFrame:
         located = cache.locate(spark, files.withColumn("store_url", F.lit(run.store.folder_url)), cores=cores)
-        return located.mapInArrow(_read_files(cache, cores, hold_columns(classes)), schema)
+        return located.mapInArrow(_read_files(cache, cores, hold_columns(classes), run.known_folders), schema)
 
     existing = metaranges.join(metadata.select("range_id", "last_modified"), "range_id")
     if protected_since is not None:
@@ -157,7 +159,7 @@ def _list_metadata(batches: Batches, store: StoreLocation) -> Batches:
 
 
 @worker
-def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence[str]) -> Batches:
+def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence[str], known: KnownFolders) -> Batches:
     """Yield each file itself, and each range that it names. ``names`` are the columns that say what keeps it."""
     schema = pa.schema(
         [
@@ -168,6 +170,7 @@ def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence
         ]
     )
     unreadable: list[Row] = []
+    index = RunIndex(cache, known)
 
     def decode(data: bytes, file: str, row: Row) -> tuple[TableKind, pa.RecordBatch | None] | None:
         try:
@@ -184,7 +187,9 @@ def _read_files(batches: Batches, cache: RangeCache, cores: int, names: Sequence
             holds = [row[name] for name in names]
             yield _batch([row["range_id"]], [None], int(kind is TableKind.RANGE), holds, schema)
             if metarange is not None:
+                index.add_metarange(row, metarange)
                 yield _batch(metarange["range_id"], metarange["entries"], 1, holds, schema)
+        index.write()
         for row in unreadable:
             holds = [1 if name == "unreadable" else row[name] for name in names]
             yield _batch([row["range_id"]], [None], 0, holds, schema)

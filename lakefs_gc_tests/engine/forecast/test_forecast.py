@@ -13,8 +13,10 @@ from lakefs_gc.engine.forecast.forecast import forecast
 from lakefs_gc.engine.forecast.outlook import Forecast, Total, only_heads, only_this_branch, outlook
 from lakefs_gc.engine.forecast.stored_runs import STAGE, forecast_of
 from lakefs_gc.engine.spark.compat import to_arrow
+from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.errors import SafetyError
 from lakefs_gc.formats.gc_rules import GCRules
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector, LakeRepository
 
 INPUTS = ("store_listing", "uncommitted", "foreign_references", "unmatched", "kept")
@@ -85,6 +87,24 @@ def test_the_forecast_of_rules_is_the_mark_after_they_are_set(spark: SparkSessio
     assert [branch.idle_days for branch in made.branches] == [25, 1]
     assert [branch.shown for branch in made.branches] == [Total(2, 202), Total(1, 5)]
     assert only_this_branch(made) == {0: Total(2, 202), 1: Total(1, 5)}
+
+
+def test_a_question_need_not_read_what_a_forecast_read(spark: SparkSession, repository: LakeRepository) -> None:
+    for age_days in (100, 50, 1):
+        repository.put("path", str(age_days))
+        repository.commit(age_days=age_days)
+    repository.keep_days(10)
+    collector = Collector(spark, repository)
+    collector.collect(until="kept")
+
+    def indexed() -> set[str]:
+        store = open_store(collector.workspace.range_cache.location)
+        return set(HistoryIndex.read(store, collector.run.known_folders).ranges_of)
+
+    log = collector.server.log_page(repository.name, "main", after="", amount=100).commits
+    assert len(indexed()) == 2, "the head, and its parent, which expires 10 days after it"
+    forecast_with(collector)
+    assert indexed() == {commit.meta_range_id for commit in log} - {""}
 
 
 @pytest.mark.long(40)

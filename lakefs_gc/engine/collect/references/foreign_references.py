@@ -29,8 +29,8 @@ from lakefs_gc.engine.collect.references.other_repositories import (
 )
 from lakefs_gc.engine.collect.references.plain_files import (
     FileName,
+    PlainFiles,
     read_plain_files,
-    remember_plain_files,
     without_plain_files,
 )
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -131,17 +131,19 @@ def foreign_references(
         files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
     few = listed.rows <= _MOST_LISTED
-    remembers = few and is_small(spark)
-    plain_names: Mapping[FileName, str] = {}
-    if remembers:
+    tasks = cores * _TASKS_PER_CORE
+    plain, plain_names = None, dict[FileName, str]()
+    if few and is_small(spark):
+        known_files = read_plain_files(cache)
         with driver_errors():
             listed_here = to_arrow(files)
-        unknown, plain_names = without_plain_files(listed_here, read_plain_files(cache))
+        unknown, plain_names = without_plain_files(listed_here, known_files)
         files = rows_of(spark, unknown, files.schema)
+        plain = PlainFiles(cache, known_files, tasks)
     located = cache.locate(spark, files, cores=cores)
     folders, list_files = _folders(readable), workspace.files_of(listed)
-    read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, remembers)
-    found = in_arrow(located, read, _FOUND, few=few, fits=_few_to_read, tasks=cores * _TASKS_PER_CORE)
+    read = _read_files(run.known_folders, folders, cache, cores, list_files, plain_names, plain)
+    found = in_arrow(located, read, _FOUND, few=few, fits=_few_to_read, tasks=tasks)
     output = StageOutput(found.distinct(), began_at, measures={"lost": F.count("lost")})
     results = workspace.keep(spark, run.run_key, f"{name}_found", output, _FOUND)
     if results.manifest.facts["lost"]:
@@ -251,10 +253,9 @@ def _read_files(
     cores: int,
     listed: StageFiles,
     plain_names: Mapping[FileName, str],
-    remembers: bool,
+    plain: PlainFiles | None,
 ) -> Batches:
     named = dict(plain_names)
-    plain: dict[FileName, list[str]] = {}
 
     def decode(data: bytes, file: str, row: Row) -> pa.StringArray:
         store_url, name = row["store_url"], f"{row['store_url']}{file}"
@@ -266,8 +267,8 @@ def _read_files(
         elif kind is TableKind.RANGE:
             batch = read_range(data, name)
             found, is_plain = known.entries(batch, of_other=folders[store_url]).column("address"), are_plain(batch)
-        if is_plain:
-            plain[store_url, row["range_id"]] = names
+        if plain is not None and is_plain:
+            plain.add((store_url, row["range_id"]), names)
         return found
 
     repositories: dict[str, str] = {}
@@ -282,8 +283,8 @@ def _read_files(
             if len(addresses):
                 yield _references(addresses, row["repository"])
         yield from _not_listed(named, listed, known, folders)
-        if remembers:
-            remember_plain_files(cache, plain)
+        if plain is not None:
+            plain.write()
 
 
 def _not_listed(

@@ -4,22 +4,25 @@ Nearly all of them do: their entries have only relative addresses, without a ``.
 content alone, and a file of this name never has another content. So a small run need not look through it again,
 whatever repository it collects. It still lists the files, and still looks for the ranges that a metarange names.
 
-Layout, beside the range cache (``range_cache.py``): ``_range_cache/v1/plain/<SHA-256 of its content>`` (Parquet,
-``PLAIN_FILE``). Like the range cache, this can only save work: what is missing or damaged is not remembered.
+Layout, beside the range cache (``range_cache.py``): ``_range_cache/v1/plain-<how addresses are read>/<SHA-256 of its
+content>`` (Parquet, ``PLAIN_FILE``). Like the range cache, this can only save work: what is missing or damaged is not
+remembered.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakefs_gc.engine.workspace.range_cache import CACHE_FOLDER, RangeCache
-from lakefs_gc.errors import CorruptFileError, StorageError
-from lakefs_gc.formats.parquet import parquet_bytes, read_columns
+from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
+from lakefs_gc.formats.addresses import ADDRESS_READING
+from lakefs_gc.formats.parquet import read_columns
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 
@@ -37,41 +40,60 @@ PLAIN_FILE = pa.schema(
 )
 """Columns: a file, and the ranges that it names if it is a metarange."""
 
-_FOLDER = CACHE_FOLDER + "plain/"
+_FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}/"
+"""A version that reads addresses otherwise looks through all files again."""
 _MOST_OBJECTS = 8
 _MOST_FILES = 300_000
 _MOST_NAMES = 1_000_000
-"""The most files that are remembered, and ranges that they name; with more, all are forgotten. Looking through a file
-again takes 0.4 ms."""
+"""The most files that are remembered, and ranges that they name: 150 MB. Looking through a file again takes 0.4 ms."""
 
 
 def read_plain_files(cache: RangeCache) -> pa.Table:
-    """Return what earlier runs remembered. Columns: ``PLAIN_FILE``."""
+    """Return what earlier runs remembered, each file once. Columns: ``PLAIN_FILE``. At most ``_MOST_FILES`` and names.
+
+    What cannot be read is not remembered.
+    """
     if not cache.max_bytes:
         return PLAIN_FILE.empty_table()
     store = open_store(cache.location)
-    keys = [key for batch in store.list(_FOLDER) for key in batch.column("address").to_pylist()]
-    tables = [_read(store, key) for key in keys]
-    table = pa.concat_tables([PLAIN_FILE.empty_table(), *tables])
-    names = pc.sum(pc.list_value_length(table["names"]), min_count=0).as_py()
-    is_too_much = table.num_rows > _MOST_FILES or names > _MOST_NAMES
-    if is_too_much or len(keys) > _MOST_OBJECTS:
-        if not is_too_much:
+    try:
+        keys = [key for batch in store.list(_FOLDER) for key in batch.column("address").to_pylist()]
+        table = _distinct(pa.concat_tables([PLAIN_FILE.empty_table(), *_read_all(store, sorted(keys))]))
+        if len(keys) > _MOST_OBJECTS:
             _write(store, table)
-        store.delete_many(keys)
+            store.delete_many([key for key in keys if key != _key_of(table)])
+    except StorageError as error:
+        logger.warning("range cache: what was found in other repositories cannot be read: %s", error)
+        return PLAIN_FILE.empty_table()
     return table
 
 
-def remember_plain_files(cache: RangeCache, found: Mapping[FileName, Iterable[str]]) -> None:
-    """Remember files, each with the ranges that it names."""
-    if not (found and cache.max_bytes):
-        return
-    columns = zip(*((*file, list(names)) for file, names in found.items()), strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, PLAIN_FILE, strict=True)]
-    try:
-        _write(open_store(cache.location), pa.table(arrays, schema=PLAIN_FILE))
-    except StorageError as error:
-        logger.warning("range cache: what was found in other repositories cannot be remembered: %s", error)
+class PlainFiles:
+    """Collects, in a task, files that are plain. Remembers no more than there is room for."""
+
+    def __init__(self, cache: RangeCache, known: pa.Table, tasks: int) -> None:
+        self._cache = cache
+        self._files = max(0, _MOST_FILES - known.num_rows) // tasks
+        self._names = max(0, _MOST_NAMES - _count_names(known)) // tasks
+        self._found: dict[FileName, list[str]] = {}
+
+    def add(self, file: FileName, names: list[str]) -> None:
+        """Remember a file, and the ranges that it names."""
+        if self._files and len(names) <= self._names and self._cache.max_bytes:
+            self._files -= 1
+            self._names -= len(names)
+            self._found[file] = names
+
+    def write(self) -> None:
+        """Write what was added. A failure is only logged: the next run looks through these files again."""
+        if not self._found:
+            return
+        columns = zip(*((*file, names) for file, names in self._found.items()), strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, PLAIN_FILE, strict=True)]
+        try:
+            _write(open_store(self._cache.location), pa.table(arrays, schema=PLAIN_FILE))
+        except StorageError as error:
+            logger.warning("range cache: what was found in other repositories cannot be remembered: %s", error)
 
 
 def without_plain_files(files: pa.Table, plain: pa.Table) -> tuple[pa.Table, dict[FileName, str]]:
@@ -95,19 +117,49 @@ def _names_of(files: pa.Table) -> Iterable[FileName]:
     return zip(files["store_url"].to_pylist(), files["range_id"].to_pylist(), strict=True)
 
 
-def _read(store: ObjectStore, key: str) -> pa.Table:
-    try:
-        data = store.read(key)
-        if key.removeprefix(_FOLDER) == hashlib.sha256(data).hexdigest():
-            return read_columns(data, PLAIN_FILE, key)
-    except (StorageError, CorruptFileError) as error:
-        logger.warning("range cache: what was found in other repositories cannot be read: %s", error)
-        return PLAIN_FILE.empty_table()
-    logger.warning("range cache: %s is damaged, so files of other repositories are read again", key)
-    store.delete_many([key])
-    return PLAIN_FILE.empty_table()
+def _read_all(store: ObjectStore, keys: Iterable[str]) -> Iterator[pa.Table]:
+    """Yield what objects hold, as long as it is not too much. Removes what is damaged."""
+    files = names = 0
+    for key in keys:
+        try:
+            data = store.read(key)
+        except ObjectNotFoundError:  # another run has merged it with others
+            continue
+        try:
+            if key.removeprefix(_FOLDER) != hashlib.sha256(data).hexdigest():
+                raise CorruptFileError(key, "it has another content than it was written with")
+            metadata = pq.read_metadata(pa.BufferReader(data))
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            files, names = files + metadata.num_rows, names + sum(group.column(2).num_values for group in groups)
+            if files > _MOST_FILES or names > _MOST_NAMES + _MOST_FILES:  # a file without names counts as one value
+                logger.info("range cache: more is remembered of other repositories than fits, and %s is not read", key)
+                return
+            yield read_columns(data, PLAIN_FILE, key)
+        except CorruptFileError as error:
+            logger.warning("range cache: files of other repositories are read again: %s", error)
+            store.delete_many([key])
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    """Return each file once: runs that merge the same objects at once write the same rows."""
+    row_of = {file: row for row, file in enumerate(_names_of(table))}
+    return table if len(row_of) == table.num_rows else table.take(pa.array(sorted(row_of.values()), pa.int64()))
+
+
+def _count_names(table: pa.Table) -> int:
+    return int(pc.sum(pc.list_value_length(table["names"]), min_count=0).as_py())
 
 
 def _write(store: ObjectStore, table: pa.Table) -> None:
-    data = parquet_bytes(table.combine_chunks().to_batches()[0])
-    store.put(_FOLDER + hashlib.sha256(data).hexdigest(), data)
+    store.put(_key_of(table), _bytes_of(table))
+
+
+def _key_of(table: pa.Table) -> str:
+    return _FOLDER + hashlib.sha256(_bytes_of(table)).hexdigest()
+
+
+def _bytes_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.combine_chunks(), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

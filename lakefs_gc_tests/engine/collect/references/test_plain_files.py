@@ -15,17 +15,19 @@ from lakefs_gc.engine.collect.references import foreign_references, plain_files
 from lakefs_gc.engine.collect.references.plain_files import (
     PLAIN_FILE,
     FileName,
+    PlainFiles,
     read_plain_files,
-    remember_plain_files,
     without_plain_files,
 )
 from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.engine.workspace.range_cache import RangeCache
-from lakefs_gc.formats.addresses import are_plain, spellings
+from lakefs_gc.errors import AccessDeniedError
+from lakefs_gc.formats.addresses import ADDRESS_READING, are_plain, spellings
 from lakefs_gc.formats.entry import AddressType
 from lakefs_gc.formats.ranges import RANGE_SCHEMA, read_metarange
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.known_folders import KnownFolders
+from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.addresses import CANDIDATES, OTHERS
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
@@ -40,22 +42,32 @@ def cache(tmp_path: Path) -> RangeCache:
 
 
 def remembered(cache: RangeCache) -> dict[FileName, list[str]]:
-    return {(row["store_url"], row["range_id"]): row["names"] for row in read_plain_files(cache).to_pylist()}
+    table = read_plain_files(cache)
+    rows = {(row["store_url"], row["range_id"]): row["names"] for row in table.to_pylist()}
+    assert len(rows) == table.num_rows
+    return rows
+
+
+def remember(cache: RangeCache, found: dict[FileName, list[str]], tasks: int = 1) -> None:
+    plain = PlainFiles(cache, read_plain_files(cache), tasks)
+    for file, names in found.items():
+        plain.add(file, names)
+    plain.write()
 
 
 def objects(cache: RangeCache) -> list[Path]:
-    return sorted(Path(cache.location.url.removeprefix("file://"), "_range_cache/v1/plain").glob("*"))
+    return sorted(Path(cache.location.url.removeprefix("file://")).glob("_range_cache/v1/plain*/*"))
 
 
 def test_what_is_remembered_is_there_in_the_next_run(cache: RangeCache) -> None:
     found: dict[FileName, list[str]] = {(URL, "range"): [], (URL, "metarange"): ["a", "b"]}
-    remember_plain_files(cache, found)
-    remember_plain_files(cache, {})
+    remember(cache, found)
+    remember(cache, {})
     assert remembered(cache) == found
     assert len(objects(cache)) == 1
     for number in range(plain_files._MOST_OBJECTS):
         found[URL, str(number)] = []
-        remember_plain_files(cache, {(URL, str(number)): []})
+        remember(cache, {(URL, str(number)): [], (URL, "range"): []})
     assert remembered(cache) == found
     assert len(objects(cache)) == 1, "many objects become one"
     assert remembered(cache) == found
@@ -67,32 +79,65 @@ def flip(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [flip, lambda data: data[:40], lambda data: b""], ids=["a bit", "cut", "empty"])
 def test_what_is_damaged_is_not_remembered(cache: RangeCache, damage: Callable[[bytes], bytes]) -> None:
-    remember_plain_files(cache, {(URL, "one"): []})
+    remember(cache, {(URL, "one"): []})
     [file] = objects(cache)
     file.write_bytes(damage(file.read_bytes()))
-    remember_plain_files(cache, {(URL, "two"): []})
+    remember(cache, {(URL, "two"): []})
     assert remembered(cache) == {(URL, "two"): []}
     assert file not in objects(cache)
 
 
-def test_nothing_is_remembered_without_a_cache_or_a_place(
+def test_only_damaged_objects_are_nothing(cache: RangeCache) -> None:
+    for number in range(plain_files._MOST_OBJECTS + 1):
+        PlainFiles(cache, PLAIN_FILE.empty_table(), 1).write()
+        remember(cache, {(URL, str(number)): []})
+    for file in objects(cache):
+        file.write_bytes(b"")
+    assert remembered(cache) == remembered(cache) == {}
+
+
+def test_what_cannot_be_read_or_written_is_not_remembered(
     cache: RangeCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     off = RangeCache(cache.location, 0)
-    remember_plain_files(off, {(URL, "one"): []})
+    remember(off, {(URL, "one"): []})
     assert remembered(off) == remembered(cache) == {}
     (tmp_path / "work/_range_cache").write_text("a file where the folder belongs")
-    remember_plain_files(cache, {(URL, "one"): []})
+    remember(cache, {(URL, "one"): []})
     (tmp_path / "work/_range_cache").unlink()
+    for number in range(plain_files._MOST_OBJECTS + 1):
+        remember(cache, {(URL, str(number)): []})
+    put = plain_files._write
+
+    def refused(store: ObjectStore, table: pa.Table) -> None:
+        raise AccessDeniedError("another user's folder", remedy="")
+
+    monkeypatch.setattr(plain_files, "_write", refused)
+    assert remembered(cache) == {}
+    monkeypatch.setattr(plain_files, "_write", put)
+    assert len(remembered(cache)) == plain_files._MOST_OBJECTS + 1
+
+
+def test_no_more_is_remembered_than_fits(cache: RangeCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_files, "_MOST_FILES", 4)
+    monkeypatch.setattr(plain_files, "_MOST_NAMES", 4)
+    remember(cache, {(URL, "large"): ["a", "b", "c"], (URL, "small"): ["d"]}, tasks=2)
+    assert remembered(cache) == {(URL, "small"): ["d"]}, "a task has its share"
+    remember(cache, {(URL, "large"): ["a", "b", "c"], (URL, "more"): ["e"]})
+    remember(cache, {(URL, str(number)): [] for number in range(9)})
+    assert remembered(cache).keys() == {(URL, name) for name in ("small", "large", "0", "1")}
+    # Of more than fits, by another version, a part is read.
     monkeypatch.setattr(plain_files, "_MOST_FILES", 2)
-    for number in range(3):
-        remember_plain_files(cache, {(URL, str(number)): []})
-    assert len(remembered(cache)) == 3
-    assert remembered(cache) == {}, "there were too many"
-    monkeypatch.setattr(plain_files, "_MOST_NAMES", 2)
-    remember_plain_files(cache, {(URL, "metarange"): ["a", "b", "c"]})
-    assert len(remembered(cache)) == 1
-    assert remembered(cache) == {}, "they named too many ranges"
+    assert len(remembered(cache)) <= 2
+
+
+def test_another_version_that_reads_addresses_otherwise_looks_again(
+    cache: RangeCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember(cache, {(URL, "one"): []})
+    assert f"plain-{ADDRESS_READING}/" in str(objects(cache)[0])
+    monkeypatch.setattr(plain_files, "_FOLDER", plain_files._FOLDER.replace(f"plain-{ADDRESS_READING}", "plain-next"))
+    assert remembered(cache) == {}
 
 
 def test_files_of_another_store_or_name_are_not_remembered() -> None:
