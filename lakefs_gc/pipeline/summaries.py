@@ -185,7 +185,7 @@ def forecast_metadata(forecast: Forecast) -> Metadata:
         ),
         **freed,
         "freed_by_a_rule_of_n_days": MetadataValue.md(
-            bar_chart({f"{step['days']} days": step["size_bytes"] for step in sampled(steps)}, human_bytes)
+            bar_chart({_days(step["days"]): step["size_bytes"] for step in sampled(steps)}, human_bytes)
         ),
         "only_heads": table(
             [
@@ -208,8 +208,12 @@ def forecast_metadata(forecast: Forecast) -> Metadata:
 
 
 def _freed_row(rule: str, total: Mapping[str, int], days: int) -> dict[str, str | int]:
-    when = f"in {days} days" if days else "now"
+    when = f"in {_days(days)}" if days else "now"
     return {"when": when, "rule": rule, "objects": total["objects"], "size": human_bytes(total["size_bytes"])}
+
+
+def _days(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"
 
 
 def approval_metadata(approval: Approval) -> Metadata:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dagster import TableMetadataValue
 
 from lakefs_gc.engine.forecast.commit_holds import DEFAULT
@@ -65,6 +67,8 @@ def test_the_ui_plots_the_numbers_and_shows_what_was_not_read() -> None:
     assert isinstance(shown["only_heads"], TableMetadataValue)
     assert {record.data["branch"] for record in shown["only_heads"].records} == {"several", "exp"}
     assert "11 days" in shown["freed_by_a_rule_of_n_days"].value
+    rows = [Row(NONE, None, (age_days,), -1, False, Total(1, 10)) for age_days in (0, 40)]
+    assert "1 day " in forecast_metadata(replace(FORECAST, rows=rows))["freed_by_a_rule_of_n_days"].value
 
 
 def test_a_long_curve_keeps_its_greatest_steps() -> None:
