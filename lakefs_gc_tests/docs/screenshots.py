@@ -45,18 +45,18 @@ _PLACE = {"repositoryLocationName": "lakefs_gc", "repositoryName": "__repository
 def take(folder: Path, *, narrow: bool) -> None:
     """Write the pictures to a folder."""
     with tempfile.TemporaryDirectory() as place, _demo(Path(place)) as partition:
-        # The demo restores on the command line, and forecasts nothing.
-        for asset in ("forecast", "restore"):
-            _run(asset, partition)
+        _wait_for("forecast", partition)  # of the sensor forecast_after_mark
+        _run("restore", partition)  # the demo restores on the command line, and only a part
         ui = f"http://127.0.0.1:{_PORT}/assets/"
         of_partition = f"view=partitions&partition={quote(partition, safe='')}"
+        # Heights end before the rows with paths of the temporary folder.
         pages = {
             "mark-page": (f"{ui}mark?{of_partition}", 1900),
             "mark-checks": (f"{ui}mark?view=checks&checkDetail=share_of_objects", 950),
-            "sweep-page": (f"{ui}sweep?{of_partition}", 1500),
-            "restore-page": (f"{ui}restore?{of_partition}", 1500),
-            "forecast-page": (f"{ui}forecast?{of_partition}", 1900),
-            "mark-report": (min(_reports(Path(place)), key=lambda file: file.stat().st_mtime).as_uri(), 1900),
+            "sweep-page": (f"{ui}sweep?{of_partition}", 1375),
+            "restore-page": (f"{ui}restore?{of_partition}", 991),
+            "forecast-page": (f"{ui}forecast?{of_partition}", 1655),
+            "mark-report": (_report_of_newest_mark(Path(place)).as_uri(), 1900),
         }
         for name, (url, height) in pages.items():
             for suffix, width in (_UI_WIDTHS if url.startswith(ui) else _REPORT_WIDTHS).items():
@@ -74,8 +74,9 @@ def picture(url: str, file: Path, width: int, height: int) -> None:
     subprocess.run([chromium, *options, url], check=True, capture_output=True, timeout=180)
 
 
-def _reports(place: Path) -> Iterator[Path]:
-    return place.glob("lakefs-gc-demo-*/objects/**/lakefs-gc/report.html")
+def _report_of_newest_mark(place: Path) -> Path:
+    """Return the report that waits for an approval. IDs of newer marks sort first."""
+    return min(place.glob("lakefs-gc-demo-*/objects/**/lakefs-gc/report.html"))
 
 
 @contextmanager
@@ -107,10 +108,14 @@ def _run(asset: str, partition: str) -> None:
     launched = _ask(_LAUNCH, run=run)["launchRun"]
     if launched["__typename"] != "LaunchRunSuccess":
         raise SystemExit(f"{job} cannot be launched: {launched}")
+    _wait_for(asset, partition)
+
+
+def _wait_for(asset: str, partition: str) -> None:
     until = time.monotonic() + _PATIENCE_SECONDS
     while partition not in _partitions(asset):
         if time.monotonic() > until:
-            raise SystemExit(f"{job} did not end")
+            raise SystemExit(f"{asset} was not materialized")
         time.sleep(2)
 
 
