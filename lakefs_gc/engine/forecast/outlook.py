@@ -134,7 +134,8 @@ def outlook(forecast: Forecast, rules: GCRules | None, days: int = 0) -> Outlook
             freed[rule] += row.total
         else:
             kept[outcome] += row.total
-    return Outlook(days, dict(freed), dict(kept), unknown)
+    # By name: the order of the rows is that of Spark's tasks.
+    return Outlook(days, dict(sorted(freed.items())), dict(sorted(kept.items())), unknown)
 
 
 def only_heads(forecast: Forecast, rules: GCRules | None, days: int = 0) -> dict[int | None, Total]:

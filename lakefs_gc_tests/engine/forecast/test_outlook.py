@@ -135,6 +135,7 @@ def test_what_frees_later_and_by_which_rule() -> None:
     now = outlook(made, rules)
     assert now.freed == {"default": Total(1, 1), NEVER_COMMITTED: Total(1, 100)}
     assert now.kept == {RULES: Total(1, 10), NEW: Total(1, 1000), HEADS: Total(1, 10_000), "staged": Total(1, 100_000)}
+    assert [list(now.freed), list(now.kept)] == [sorted(now.freed), sorted(now.kept)], "not in the order of the rows"
     assert outlook(made, rules, 3).kept[NEW] == Total(1, 1000), "it is three days and some hours newer than the cutoff"
     later = outlook(made, rules, 10)
     assert later.freed == {"default": Total(2, 11), NEVER_COMMITTED: Total(2, 1100)}
