@@ -1,4 +1,4 @@
-"""The component as people use it: a project of ``create-dagster``, scaffolded, checked and listed by ``dg``."""
+"""The component as people use it: a project of ``create-dagster``, scaffolded, checked, listed and run by ``dg``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dagster import AssetKey, DagsterInstance
 
 from lakefs_gc_tests.docs.generate import DOCS
 from lakefs_gc_tests.docs.pages import blocks
 from lakefs_gc_tests.support.asset_graph import GRAPH, JOBS
+from lakefs_gc_tests.support.collector import Lake
+from lakefs_gc_tests.support.lake_fixtures import lake_of_environment
+from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, with_garbage
 
+__all__ = ["lake_of_environment"]
+
+COMPONENT = "lakefs_gc.component.LakeFSGCComponent"
+PAGE = DOCS / "guides" / "embedding.md"
 PROGRAMS = Path(sys.executable).parent
 TIMEOUT_SECONDS = 900
 
@@ -69,17 +77,21 @@ class Project:
         )
 
 
+def documented_command(name: str) -> list[str]:
+    """Return the arguments of a command of ``dg``, as the page has it."""
+    (line,) = [line for block in blocks(PAGE, "sh") for line in block.splitlines() if line.startswith(f"dg {name} ")]
+    return line.split()[1:]
+
+
 @pytest.mark.long(60)
 def test_a_project_of_dg(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    assert "lakefs_gc.component.LakeFSGCComponent" in project.dg("list", "components")
-    page = DOCS / "guides" / "embedding.md"
-    (scaffold,) = [line for block in blocks(page, "sh") for line in block.splitlines() if "scaffold" in line]
-    project.dg(*scaffold.split()[1:])
-    assert yaml.safe_load(project.yaml.read_text())["type"] == "lakefs_gc.component.LakeFSGCComponent"
+    assert COMPONENT in project.dg("list", "components")
+    project.dg(*documented_command("scaffold"))
+    assert yaml.safe_load(project.yaml.read_text())["type"] == COMPONENT
 
     # What the page has.
-    (documented,) = [block for block in blocks(page, "yaml") if block.startswith("type:")]
+    (documented,) = [block for block in blocks(PAGE, "yaml") if block.startswith("type:")]
     project.yaml.write_text(documented)
     project.dg("check", "yaml")
     project.dg("check", "defs")
@@ -91,3 +103,21 @@ def test_a_project_of_dg(tmp_path: Path) -> None:
     assert "'repositoriez' was unexpected" in project.refusal("check", "yaml")
     project.yaml.write_text(documented.replace("required_before", "required_befor"))
     assert "backup.required_befor_sweep: Unknown setting" in project.refusal("check", "defs")
+
+
+@pytest.mark.long(60)
+def test_a_mark_by_dg_launch(lake: Lake, tmp_path: Path, spark_config: dict[str, str]) -> None:
+    repository, partition = with_garbage(lake.repository("sales")), "sales/first"
+    project = Project(tmp_path)
+    project.dg(*documented_command("scaffold"))
+    settings = {"work_url": lake.settings.work_url, "mounts": lake.settings.mounts, "spark": spark_config}
+    attributes = {"repositories": [repository.name], "settings": settings}
+    project.yaml.write_text(yaml.safe_dump({"type": COMPONENT, "attributes": attributes}))
+    with DagsterInstance.from_config(str(project.home)) as instance:
+        instance.add_dynamic_partitions("lakefs_gc__gc_runs", [partition])
+        project.dg(*documented_command("launch"))
+        made = instance.get_latest_materialization_event(AssetKey(["lakefs_gc", "mark"]))
+    assert made is not None
+    assert made.asset_materialization is not None
+    assert made.asset_materialization.partition == partition
+    assert made.asset_materialization.metadata["dagster/row_count"].value == GARBAGE
