@@ -29,6 +29,8 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row, in_files, re
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import CorruptRangeError
 from lakefs_gc.formats.addresses import is_local
+from lakefs_gc.formats.ranges import TableKind, known_kind
+from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.known_folders import KnownFolders
 
 logger = logging.getLogger(__name__)
@@ -109,6 +111,9 @@ def _read_inactive(batches: Batches, known: KnownFolders, cache: RangeCache, cor
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch] | None:
         try:
+            if known_kind(read_properties(data, file), file) is TableKind.METARANGE:
+                index.read_metarange(row, data, file)
+                return []
             return list(live_addresses(data, file, known.folders, None))
         except CorruptRangeError as error:
             # No live object depends on this file. Objects that it alone refers to count as never committed.

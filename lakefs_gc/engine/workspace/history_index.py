@@ -30,6 +30,7 @@ from lakefs_gc.engine.workspace.range_cache import RangeCache, Row
 from lakefs_gc.errors import StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
 from lakefs_gc.formats.parquet import parquet_bytes
+from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.known_folders import KnownFolders
 from lakefs_gc.storage.base import ObjectStore
 
@@ -226,6 +227,11 @@ class RunIndex:
         if self._is_new(row):
             found = [fingerprints(rows.column("address")) for rows in entries]
             self._rows.prints[row["range_id"]] = np.concatenate(found) if found else np.empty(0, np.uint32)
+
+    def read_metarange(self, row: Row, data: bytes, file: str) -> None:
+        """Read a metarange of ``read_through`` and add it. Raise ``CorruptRangeError``."""
+        if self._is_new(row):
+            self.add_metarange(row, read_metarange(data, file))
 
     def add_metarange(self, row: Row, metarange: pa.RecordBatch) -> None:
         """Add a metarange of ``read_through``; ``metarange`` has the columns ``METARANGE_SCHEMA``."""

@@ -15,10 +15,12 @@ from lakefs_gc.engine.decide import missing as missing_stage
 from lakefs_gc.engine.decide import unmatched as unmatched_stage
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
+from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
 from lakefs_gc.errors import InputOrderError, SafetyError
 from lakefs_gc.formats.commits_csv import write_active_commits
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import STAGES, Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
@@ -54,6 +56,10 @@ def test_what_nobody_refers_to(spark: SparkSession, repository: LakeRepository) 
     assert facts["size_bytes"] == sum(row["size"] for row in rows)
     assert (facts["expired"], facts["expired_bytes"]) == (1, len("expired"))
     assert facts["cutoff"] == collector.run.cutoff.isoformat()
+    # A question about one of them need not read what the run read.
+    index = HistoryIndex.read(open_store(collector.workspace.range_cache.location), collector.run.known_folders)
+    log = collector.server.log_page(repository.name, "main", after="", amount=100).commits
+    assert {commit.meta_range_id for commit in log} - {""} == index.ranges_of.keys()
 
 
 def test_an_object_committed_while_the_run_is_under_way_stays(spark: SparkSession, repository: LakeRepository) -> None:
