@@ -136,13 +136,15 @@ def test_the_forecast_after_a_mark_adds_the_curve_to_its_report(
     repository.commit(age_days=20)
     repository.keep_days(10)
     mark = values(materialized(location.run("gc_mark", RUN))["mark"])
-    report, curve = Path(mark["report_file"]), "What another retention would free"
+    report, curve = Path(mark["report_file"]), "Bytes that a retention of so many days frees"
     assert curve not in report.read_text("utf-8")
+    assert "has no forecast yet" in report.read_text("utf-8")
     (request,) = forecasts_due(location.instance, datetime.now(UTC).timestamp())
     assert request.partition_key == RUN
     forecast = values(materialized(location.run("gc_forecast", RUN))["forecast"])
     assert forecast["freed_bytes_in_0_days"] == mark["bytes"]
     assert curve in report.read_text("utf-8")
+    assert "has no forecast yet" not in report.read_text("utf-8")
     assert not list(forecasts_due(location.instance, datetime.now(UTC).timestamp()))
     # What follows writes the report again.
     assert location.approve(RUN).success
