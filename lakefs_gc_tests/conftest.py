@@ -45,9 +45,10 @@ def _leave_the_disk_to_the_kernel(connection: object, _: object) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: begun last, one would run on when there is nothing left for the other processes.
 
-    What is ``of_ci`` says nothing that others do not say, of what is unsafe: it would be a tenth of everybody's time.
+    What is ``of_ci`` says nothing that others do not say, of what is unsafe, or says it again for each emulator. It
+    would be a fifth of everybody's time.
     """
-    not_here = pytest.mark.skip(reason="for CI: most of a minute in all of twenty; set CI=1 to run it")
+    not_here = pytest.mark.skip(reason="for CI: it takes a minute or more; set CI=1 to run it")
     for item in items:
         if item.get_closest_marker("of_ci") and not os.environ.get("CI"):
             item.add_marker(not_here)

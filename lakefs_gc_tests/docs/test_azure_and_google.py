@@ -20,6 +20,7 @@ _GUIDE = DOCS / "guides" / "azure-and-google.md"
 _MIN_AGE_SECONDS = 2
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(110)
 @pytest.mark.parametrize("kind", ["azure", "gcs"])
 def test_the_guide_runs_as_it_is_written_with_the_permissions_of_the_page(

@@ -207,6 +207,7 @@ EMULATOR_FAULTS: dict[str, dict[str, Callable[[], StoreAnswer]]] = {
 _HEALED_BY_A_RETRY = ("503", "429")
 
 
+@pytest.mark.of_ci
 @pytest.mark.parametrize("kind", EMULATOR_FAULTS)
 def test_each_call_of_azure_and_of_google(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ _TIMEOUT_SECONDS = 120
 
 @pytest.mark.long(40)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc")
-@pytest.mark.parametrize("kind", ["local", "azure", "gcs"])
+@pytest.mark.parametrize("kind", ["local", *(pytest.param(kind, marks=pytest.mark.of_ci) for kind in ("azure", "gcs"))])
 def test_a_sweep_goes_on_where_it_was_killed(
     kind: str,
     spark: SparkSession,
