@@ -126,7 +126,7 @@ def test_no_more_is_remembered_than_fits(cache: RangeCache, monkeypatch: pytest.
     remember(cache, {(URL, "large"): ["a", "b", "c"], (URL, "more"): ["e"]})
     remember(cache, {(URL, str(number)): [] for number in range(9)})
     assert remembered(cache).keys() == {(URL, name) for name in ("small", "large", "0", "1")}
-    # Of more than fits, by another version, a part is read.
+    # If another version remembered more than fits, only a part of it is read.
     monkeypatch.setattr(plain_files, "_MOST_FILES", 2)
     assert len(remembered(cache)) <= 2
 
