@@ -87,8 +87,12 @@ def _write_ranges(
     index = RunIndex(cache, known)
 
     def decode(data: bytes, file: str, row: Row) -> list[pa.RecordBatch]:
-        if row["entries"] is None:
-            named.update(named_ranges(data, file))
+        if row["entries"] is None and known_kind(read_properties(data, file), file) is TableKind.METARANGE:
+            metarange = read_metarange(data, file)
+            names, sizes = (metarange.column(name).to_pylist() for name in ("range_id", "entries"))
+            named.update(zip(names, sizes, strict=True))
+            index.add_metarange(row, metarange)
+            return []
         return list(live_addresses(data, file, known.folders, row["entries"], explained_by=known))
 
     entries = 0
@@ -107,14 +111,6 @@ def _write_ranges(
     for report in write_parts(without_repeats(addresses()), folder):
         yield report.append_column("entries", pa.array([entries]))
         entries = 0
-
-
-def named_ranges(data: bytes, file: str) -> dict[str, int]:
-    """Return range id to number of entries for a metarange. Empty for a file of another kind."""
-    if known_kind(read_properties(data, file), file) is not TableKind.METARANGE:
-        return {}
-    ranges = read_metarange(data, file)
-    return dict(zip(ranges.column("range_id").to_pylist(), ranges.column("entries").to_pylist(), strict=True))
 
 
 def _not_listed(named: dict[str, int], listed: StageFiles, run: GCRun) -> Batches:

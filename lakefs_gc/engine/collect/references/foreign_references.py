@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, metadata_sizes
-from lakefs_gc.engine.collect.references.committed import live_addresses, named_ranges
+from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.other_repositories import (
     EXEMPT,
     AcceptedUnknown,
@@ -49,7 +49,7 @@ from lakefs_gc.errors import (
     StoreUnavailableError,
 )
 from lakefs_gc.formats.addresses import are_plain
-from lakefs_gc.formats.ranges import TableKind, known_kind, read_range
+from lakefs_gc.formats.ranges import TableKind, known_kind, read_metarange, read_range
 from lakefs_gc.formats.sstable.reader import read_properties
 from lakefs_gc.lakefs.known_folders import KnownFolders, folders_of
 from lakefs_gc.storage.location import StoreLocation
@@ -262,7 +262,7 @@ def _read_files(
         names, found, is_plain = [], pa.array([], pa.string()), True
         kind = known_kind(read_properties(data, name), name)
         if kind is TableKind.METARANGE:
-            names = list(named_ranges(data, name))
+            names = read_metarange(data, name).column("range_id").to_pylist()
             named.update(dict.fromkeys(((store_url, range_id) for range_id in names), row["repository"]))
         elif kind is TableKind.RANGE:
             batch = read_range(data, name)

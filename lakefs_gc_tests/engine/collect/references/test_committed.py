@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lakefs_gc.engine.workspace.history_index import HistoryIndex
 from lakefs_gc.errors import CorruptRangeError, LakeFSGCError, ObjectNotFoundError
 from lakefs_gc.formats.ranges import read_metarange, read_range
 from lakefs_gc.formats.sstable.table_writer import WrittenTable, write_metarange
+from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 
@@ -123,15 +125,18 @@ def test_without_rules_every_object_ever_committed_is_live(spark: SparkSession, 
     first = repository.commit(age_days=900)
     repository.delete("a")
     keys.add(repository.put("b"))
-    repository.commit(age_days=800)
+    commits = [first, repository.commit(age_days=800)]
     repository.branch("gone")
     keys.add(repository.put("c", branch="gone"))
-    repository.commit(branch="gone", age_days=700)
+    commits.append(repository.commit(branch="gone", age_days=700))
     repository.delete_branch("gone")
     collector = Collector(spark, repository)
     collector.collect(until="committed")
     assert collector.addresses("committed") == keys
     assert collector.manifest("committed").facts["mode"] == "all_commits"
+    # A question about one of them need not read what the run read.
+    index = HistoryIndex.read(open_store(collector.workspace.range_cache.location), collector.run.known_folders)
+    assert {repository.metarange_of(commit) for commit in commits} <= index.ranges_of.keys()
     # A missing range is noticed, because its metarange still names it.
     metarange = repository.metadata_file(repository.metarange_of(first))
     [range_id] = read_metarange(repository.store.read(metarange), metarange).column("range_id").to_pylist()
