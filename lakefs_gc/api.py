@@ -71,9 +71,12 @@ class Marks:
                 table[column] = pd.to_datetime(table[column], utc=True)
         return table
 
-    def explain(self, *objects: str) -> list[Explanation]:
-        """Explain objects: addresses, relative or whole, or ``lakefs://repo/ref/path``. One read for all of them."""
-        return explain(sources_of(self.settings, self.repository), objects)
+    def explain(self, *objects: str, thorough: bool = False) -> list[Explanation]:
+        """Explain objects: addresses, relative or whole, or ``lakefs://repo/ref/path``. One read for all of them.
+
+        ``thorough`` looks at everything that was staged since the last run, however much it is.
+        """
+        return explain(sources_of(self.settings, self.repository), objects, thorough=thorough)
 
     def prove_erased(self, *paths: str, no_backups: bool = False) -> ErasureProof:
         """Report whether every object that was ever at these paths is erased, as ``lakefs-gc prove-erased`` does.

@@ -24,6 +24,12 @@ def explain(
     file: Annotated[
         Path | None, typer.Option(help="Read more addresses from this file, one a line; - reads stdin.")
     ] = None,
+    thorough: Annotated[
+        bool,
+        typer.Option(
+            "--thorough", help="Look at everything that was staged since the last run. Otherwise only if it is quick."
+        ),
+    ] = False,
     json: AsJSON = False,
 ) -> None:
     """Say why objects are kept, and until when, or why they are garbage, or which sweep deleted them."""
@@ -35,7 +41,7 @@ def explain(
     if not words:
         raise ConfigurationError("No object to explain", remedy="Pass an address, lakefs://REPO/REF/PATH, or --file")
     with out.progress(f"reading the commits of {repository}"):
-        answers = explained(sources_of(OPTIONS.settings(), repository), words)
+        answers = explained(sources_of(OPTIONS.settings(), repository), words, thorough=thorough)
 
     def show() -> None:
         for answer in answers:

@@ -115,7 +115,7 @@ def prove_erased(sources: Sources, paths: Sequence[str], *, no_backups: bool = F
     for address, places in _shown_now(sources, paths, unread).items():
         paths_of.setdefault(address, set()).update(path for _, path in places)
     _add_recorded(sources, paths, paths_of, unread)
-    facts = Facts(sources, sorted(paths_of))
+    facts = Facts(sources, sorted(paths_of), thorough=True)
     unread += [each for each in facts.unread if not (no_backups and each.startswith("backups: no backup location"))]
     unread += [
         f"{path}: {url} is outside the namespace, so lakefs-gc neither deletes nor checks it"

@@ -30,15 +30,18 @@ from lakefs_gc.units import human_duration
 Found = dict[str, list[Place]]
 
 
-def explain(sources: Sources, words: Iterable[str]) -> list[Explanation]:
+def explain(sources: Sources, words: Iterable[str], *, thorough: bool = False) -> list[Explanation]:
     """Return an explanation of each object that a user names (``resolve``), in their order.
 
-    An address that may mean several objects has an explanation of each. Raises ``ConfigurationError`` for what names no
-    object of the repository, and the errors of the server and the store.
+    An address that may mean several objects has an explanation of each. Without ``thorough``, staged objects and hidden
+    twins since the last run are looked up only if they are few; an explanation says if they were not.
+
+    Raises ``ConfigurationError`` for what names no object of the repository, and the errors of the server and the
+    store.
     """
     asked = [resolve(sources, each) for each in words]
     addresses = sorted({address for one in asked for address in one.addresses})
-    facts = Facts(sources, addresses)
+    facts = Facts(sources, addresses, thorough=thorough)
     explanations = []
     for one in asked:
         explanations += [facts.explanation(one, address) for address in one.addresses]
@@ -61,7 +64,7 @@ def _is_key(address: str) -> bool:
 class Facts:
     """Everything that was found out about the objects that are asked about."""
 
-    def __init__(self, sources: Sources, addresses: Sequence[str]) -> None:
+    def __init__(self, sources: Sources, addresses: Sequence[str], *, thorough: bool) -> None:
         self.sources = sources
         history, store = sources.history, sources.store
         self.commits = Commits(history, sources.settings.safety.protect, sources.now)
@@ -79,12 +82,13 @@ class Facts:
         self.unread = (*history.unread, *self.markings.unread, *versions.unread, *backups.unread)
         sources.not_looked_at += self.unread
         self.copies = {address: (*versions.of[address], *backups.of[address]) for address in addresses}
-        self._look_beside_commits(addresses)
+        self._look_beside_commits(addresses, thorough)
 
-    def _look_beside_commits(self, addresses: Sequence[str]) -> None:
+    def _look_beside_commits(self, addresses: Sequence[str], thorough: bool) -> None:
         """Look up staged objects, hidden twins, and what the last run found in other repositories."""
         sources, self.twins = self.sources, Found()
-        found = staged(sources, {info.size_bytes for info in self.stored.values()}) if self.stored else {}
+        sizes = {info.size_bytes for info in self.stored.values()}
+        found = staged(sources, sizes, thorough=thorough) if self.stored else {}
         self.staged = found or {}
         kept_forever = {
             address
@@ -93,7 +97,7 @@ class Facts:
         }
         alone = {info.size_bytes for address, info in self.stored.items() if address not in kept_forever}
         if alone:
-            self.twins = twins(sources, alone)
+            self.twins = twins(sources, alone, thorough=thorough)
         self.foreign = of_last_run(sources, "foreign_references", "repository", addresses, "other repositories")
         self.kept = of_last_run(
             sources, "kept", "why", addresses, "hidden twins, and objects that were kept unverified"

@@ -188,28 +188,25 @@ class History:
         self.outside = [(path, url) for url, path in sorted(outside)]
         return found
 
-    def paths_with_sizes(self, sizes: Collection[int], limit: int) -> dict[str, list[str]] | None:
-        """Return branch to the paths at its head whose entries have one of ``sizes``; None if they exceed ``limit``."""
-        wanted = pa.array(sorted(sizes), pa.int64())
+    def branches_of_ranges(self) -> dict[str, set[str]]:
+        """Return the ranges of the heads, and the branches that have each."""
         branches_of: dict[str, set[str]] = {}
         for branch, head in self.heads.items():
             for number in self._numbers_of.get(self.commits[head].meta_range_id, ()):
                 branches_of.setdefault(self.ranges[number], set()).add(branch)
+        return branches_of
+
+    def paths_with_sizes(
+        self, range_ids: Collection[str], sizes: Collection[int]
+    ) -> Iterator[tuple[str, list[str] | str]]:
+        """Yield for each range the paths whose entries have one of ``sizes``, or why it could not be read."""
+        wanted = pa.array(sorted(sizes), pa.int64())
 
         def paths_of(data: bytes, key: str) -> list[str]:
             entries = read_range(data, key, keys=True)
             return texts(entries.filter(pc.is_in(entries.column("size"), wanted)).column("key"))
 
-        found: dict[str, list[str]] = {branch: [] for branch in self.heads}
-        count = 0
-        for file_id, paths in self.each(list(branches_of), paths_of):
-            branches = branches_of[file_id]
-            count += len(paths) * len(branches)
-            if isinstance(paths, str) or count > limit:
-                return None
-            for branch in branches:
-                found[branch] += paths
-        return found
+        return self.each(range_ids, paths_of)
 
     def showing(self, range_ids: Collection[str]) -> dict[str, list[Commit]]:
         """Return, for each range, the commits that have it. Empty for a range that no known commit has."""

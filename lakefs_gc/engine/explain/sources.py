@@ -29,9 +29,12 @@ from lakefs_gc.storage.open import open_store
 
 _CALLS_AT_ONCE = 16
 _MAX_CHANGES = 20_000
-"""The most staged changes that are listed for an answer: 20 calls of a second or less."""
+"""The most staged changes that are listed for an answer that is not thorough: 20 calls of a second or less."""
 _MAX_LOOKUPS = 500
-"""The most paths that are looked up through the API for an answer."""
+"""The most paths that are looked up through the API for an answer that is not thorough."""
+_MAX_HEAD_RANGES = 500
+"""The most ranges of heads that are read for an answer that is not thorough: two or three seconds."""
+_THOROUGH = "`--thorough` looks at all of them"
 _GONE = 410
 
 Place = tuple[str, str]
@@ -162,42 +165,70 @@ def shown_url(sources: Sources, ref: str, path: str) -> str:
         return ""
 
 
-def staged(sources: Sources, sizes: Collection[int]) -> dict[str, list[Place]] | None:
-    """Return where branches show staged objects that have one of ``sizes``, by address; None if they are too many."""
-    listed: list[tuple[str, str, int]] = []
-    for branch, changes in map_unordered(lambda b: _changes(sources, b), sources.history.heads, _CALLS_AT_ONCE):
-        listed += [(branch, change.path, change.size_bytes) for change in changes]
-        if len(listed) > _MAX_CHANGES:
-            break
-    places = [(branch, path) for branch, path, size_bytes in listed if size_bytes in sizes]
-    if len(listed) > _MAX_CHANGES or len(places) > _MAX_LOOKUPS:
-        sources.not_looked_at.append(
-            f"staged objects since the last run: there are more than {min(len(listed), _MAX_CHANGES):,} changes"
-        )
+def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) -> dict[str, list[Place]] | None:
+    """Return where branches show staged objects that have one of ``sizes``, by address.
+
+    None if they are too many to look at, and the answer is not ``thorough``.
+    """
+    too_many = _too_many_changes(sources.last_run.facts("uncommitted").get("listed") or 0, 0)
+    listed, places = 0, list[Place]()
+    if thorough or not too_many:
+        limit = None if thorough else _MAX_CHANGES + 1
+        by_branch = map_unordered(lambda b: _changes(sources, b, limit), sources.history.heads, _CALLS_AT_ONCE)
+        for branch, changes in by_branch:
+            listed += len(changes)
+            places += [(branch, change.path) for change in changes if change.size_bytes in sizes]
+            too_many = _too_many_changes(listed, len(places))
+            if too_many and not thorough:
+                break
+    if too_many and not thorough:
+        sources.not_looked_at.append(f"staged objects since the last run: {too_many}. {_THOROUGH}")
         return None
     sources.looked_at.append(
-        f"{_count(len(listed), 'staged change', 'staged changes')} of "
+        f"{_count(listed, 'staged change', 'staged changes')} of "
         f"{_count(len(sources.history.heads), 'branch', 'branches')}"
     )
     return shown_at(sources, places)
 
 
-def _changes(sources: Sources, branch: str) -> list[Change]:
+def _too_many_changes(listed: int, places: int) -> str:
+    """Return why these are too many changes to look at, of which ``places`` have the size of an object."""
+    if listed > _MAX_CHANGES:
+        return f"there are more than {_MAX_CHANGES:,} changes"
+    if places > _MAX_LOOKUPS:
+        return f"more than {_MAX_LOOKUPS} changes have the same size"
+    return ""
+
+
+def _changes(sources: Sources, branch: str, limit: int | None) -> list[Change]:
     try:
-        return list(islice(sources.server.changes(sources.repository, branch), _MAX_CHANGES + 1))
+        return list(islice(sources.server.changes(sources.repository, branch), limit))
     except RepositoryNotFoundError:  # the branch was deleted meanwhile
         return []
 
 
-def twins(sources: Sources, sizes: Collection[int]) -> dict[str, list[Place]]:
-    """Return where branches show objects at paths whose committed entry has one of ``sizes``, by address."""
-    by_branch = sources.history.paths_with_sizes(sizes, _MAX_LOOKUPS)
-    if by_branch is None:
-        sources.not_looked_at.append(
-            f"hidden twins since the last run: more than {_MAX_LOOKUPS} paths have an entry of the same size"
-        )
+def twins(sources: Sources, sizes: Collection[int], *, thorough: bool = False) -> dict[str, list[Place]]:
+    """Return where branches show objects at paths whose committed entry has one of ``sizes``, by address.
+
+    Empty if they are too many to look at, and the answer is not ``thorough``.
+    """
+    branches_of = sources.history.branches_of_ranges()
+    places: list[Place] = []
+    not_looked_at = ""
+    if len(branches_of) > _MAX_HEAD_RANGES and not thorough:
+        not_looked_at = f"the branches have {len(branches_of):,} ranges. {_THOROUGH}"
+    else:
+        for range_id, paths in sources.history.paths_with_sizes(branches_of, sizes):
+            if isinstance(paths, str):
+                not_looked_at = f"range {range_id}: {paths}"
+                break
+            places += [(branch, path) for branch in branches_of[range_id] for path in paths]
+            if len(places) > _MAX_LOOKUPS and not thorough:
+                not_looked_at = f"more than {_MAX_LOOKUPS} paths have an entry of the same size. {_THOROUGH}"
+                break
+    if not_looked_at:
+        sources.not_looked_at.append(f"hidden twins since the last run: {not_looked_at}")
         return {}
-    places = [(branch, path) for branch, paths in by_branch.items() for path in paths]
     sources.looked_at.append(f"{_count(len(places), 'path', 'paths')} that may show a hidden twin")
     return shown_at(sources, places)
 

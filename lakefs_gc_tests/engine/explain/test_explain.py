@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lakefs_gc.config import BackupSettings, Protections, SafetyParameters, Settings
+from lakefs_gc.engine.explain import sources
 from lakefs_gc.engine.explain.answers import Explanation, KeptBy, State
 from lakefs_gc.engine.explain.explain import explain
 from lakefs_gc.engine.explain.sources import Sources, open_sources
@@ -192,6 +193,24 @@ def test_the_ways_to_name_an_object(history: KnownHistory, open_: Open) -> None:
         with pytest.raises(ConfigurationError):
             explain(open_(), [wrong])
     assert explain(open_(), ["data/../x"])[0].state is State.NOT_IN_STORE
+
+
+@pytest.mark.parametrize("limit", ["_MAX_CHANGES", "_MAX_LOOKUPS", "_MAX_HEAD_RANGES"])
+def test_what_takes_long_is_looked_up_if_that_is_asked_for(
+    history: KnownHistory, open_: Open, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(sources, limit, 0)
+    keys = [history.keys[name] for name in ("staged", "twin")]
+    quick, thorough = (explain(open_(), keys, thorough=thorough) for thorough in (False, True))
+    left = {"_MAX_CHANGES": {"staged objects"}, "_MAX_HEAD_RANGES": {"hidden twins"}}.get(
+        limit, {"staged objects", "hidden twins"}
+    )
+    named = [each for each in quick[0].not_looked_at if each.endswith("`--thorough` looks at all of them")]
+    assert {each.partition(" since the last run: ")[0] for each in named} == left
+    assert not any("since the last run" in each for each in thorough[0].not_looked_at)
+    assert [each.kept_by[0].by for each in thorough] == [KeptBy.STAGED, KeptBy.HIDDEN_TWIN]
+    # What the last run saw is an answer, too.
+    assert [each.kept_by[0].by for each in quick] == [KeptBy.STAGED, KeptBy.HIDDEN_TWIN]
 
 
 def test_settings_protect(history: KnownHistory, open_: Open) -> None:
