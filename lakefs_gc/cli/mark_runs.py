@@ -43,7 +43,7 @@ class Swept:
 class Made:
     """A mark as stored. ``forecast`` says where its forecast is, or how to get one.
 
-    ``incomplete`` is the error to raise after its output: the forecast failed.
+    ``incomplete`` is the error to raise after its output: the forecast failed or was interrupted.
     """
 
     mark: Mark
@@ -65,10 +65,16 @@ def mark(
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     server.repository(repository)  # a wrong name fails before Spark starts
     run_key = new_run_key(repository, utc_now())
-    with GCSession.open(settings) as session:
-        with out.progress(f"marking {repository}"):
-            facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
-        failed = _forecast(session, out, run_key) if with_forecast else None
+    facts, failed = dict[str, Any](), None
+    try:
+        with GCSession.open(settings) as session:
+            with out.progress(f"marking {repository}"):
+                facts = session.mark(run_key, min_age_hours=min_age_hours, unsafe_min_age=unsafe_min_age, only=only)
+            failed = _forecast(session, out, run_key) if with_forecast else None
+    except InterruptedRunError as error:
+        if not facts:
+            raise
+        failed = error
     made = open_mark(repository, facts["mark_id"], server, settings).mark
     if with_forecast and failed is None:
         return Made(made, f"The report beside the mark has its forecast: {made.location}{REPORT_FILE}")

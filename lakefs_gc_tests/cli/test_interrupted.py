@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc_tests.support.collector import Lake
 from lakefs_gc_tests.support.killing import kill_session
 from lakefs_gc_tests.support.lake_fixtures import lake
@@ -41,10 +43,31 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = {name: value for name, value in line.environment().items() if name != "DAGSTER_HOME"}
+    _, said = _interrupt(line, {**environment, "TMPDIR": str(temporary)}, ["mark", "lake"], "store_listing: ", number)
+    last = said.splitlines()[-1]
+    assert "gc_mark of lake/" in last
+    assert "was interrupted; run the command again" in last
+    assert list(temporary.glob("*/work")) == []
+
+
+def test_a_mark_is_printed_although_its_forecast_is_interrupted(lake: Lake, line: CommandLine) -> None:
+    repository = lake.repository()
+    repository.put_stray("data/x", b"garbage")
+    arguments = ["mark", "lake", "--forecast", "--json"]
+    printed, said = _interrupt(line, line.environment(), arguments, "forecast: started", signal.SIGINT)
+    made = json.loads(printed)
+    assert repository.store.stat_many([MarkPaths.of(made["mark_id"]).manifest])
+    assert "gc_forecast of lake/" in said.splitlines()[-1]
+
+
+def _interrupt(
+    line: CommandLine, environment: dict[str, str], arguments: list[str], heard: str, number: signal.Signals
+) -> tuple[str, str]:
+    """Send a signal when a command has said ``heard``; return what it printed to stdout and after that to stderr."""
     process = subprocess.Popen(
-        line.command("--verbose", "mark", "lake"),
+        line.command("--verbose", *arguments),
         cwd=line.folder,
-        env={**environment, "TMPDIR": str(temporary)},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -53,14 +76,11 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
     )
     assert process.stderr is not None
     try:
-        assert any("store_listing: " in said for said in process.stderr)
+        assert any(heard in said for said in process.stderr)
         os.killpg(process.pid, number)  # as a terminal does it, and systemd
-        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+        printed, said = process.communicate(timeout=TIMEOUT_SECONDS)
     finally:
         kill_session(process)  # type: ignore[arg-type]
     assert process.returncode == 130, said
     assert "lakefs_gc/cli" not in said  # no traceback of ours: a worker of Spark may well say what it was at
-    last = said.splitlines()[-1]
-    assert "gc_mark of lake/" in last
-    assert "was interrupted; run the command again" in last
-    assert list(temporary.glob("*/work")) == []
+    return printed, said
