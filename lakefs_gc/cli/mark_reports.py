@@ -44,11 +44,11 @@ def mark_facts(mark: Mark) -> dict[str, Any]:
     }
 
 
-def history(settings: Settings, repository: str) -> list[dict[str, Any]]:
-    """Return the marks of a repository, newest first, with their states (``state_of``), or unreadable."""
+def history(settings: Settings, repository: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the newest marks of a repository, newest first, with their states (``state_of``), or unreadable."""
     server = LakeFSClient(load_server_credentials(), settings.lakefs)
     namespace = open_namespace(repository, server, settings)
-    return history_of(namespace.store, repository, namespace.url)
+    return history_of(namespace.store, repository, namespace.url, limit)
 
 
 def find_mark(settings: Settings, repository: str, mark_id: str) -> Marked:

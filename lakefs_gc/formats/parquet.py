@@ -21,7 +21,7 @@ def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
     Raise ``CorruptFileError`` if the file cannot be parsed, or the column is missing, has another type, or contains
     nulls or invalid UTF-8.
     """
-    with _refusing(file):
+    with refusing(file):
         values = _read(data, [column], file).column(column)
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             raise CorruptFileError(file, f"the column {column!r} contains {values.type}, not strings")
@@ -34,7 +34,7 @@ def read_strings(data: bytes, column: str, file: str) -> pa.StringArray:
 
 def has_column(data: bytes, column: str, file: str) -> bool:
     """Return whether a Parquet file has a column of this name. Raise ``CorruptFileError`` if it cannot be parsed."""
-    with _refusing(file):
+    with refusing(file):
         return column in pq.read_schema(pa.BufferReader(data)).names
 
 
@@ -44,7 +44,7 @@ def read_columns(data: bytes, schema: pa.Schema, file: str, *, optional: tuple[s
     Raise ``CorruptFileError`` if the file cannot be parsed, or a column is missing, has another type, has nulls that
     the schema forbids, or contains invalid UTF-8.
     """
-    with _refusing(file):
+    with refusing(file):
         table = _read(data, [field.name for field in schema if field.name not in optional], file, optional)
         columns = [
             table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
@@ -86,7 +86,7 @@ def _check_rows(metadata: pq.FileMetaData, file: str) -> None:
 
 
 @contextmanager
-def _refusing(file: str) -> Iterator[None]:
+def refusing(file: str) -> Iterator[None]:
     """Convert all errors that Arrow raises for a damaged file, its own and Python's, to ``CorruptFileError``."""
     try:
         yield

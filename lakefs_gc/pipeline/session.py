@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 from dagster import (
     AssetKey,
@@ -137,6 +138,7 @@ class GCSession:
         ``run_id`` is the id of the Dagster run; default: a new one. ``selection`` is of assets of the job; default:
         all. Raises what the stages raise, and ``InterruptedRunError`` on Ctrl-C and SIGTERM.
         """
+        run_id = run_id or str(uuid4())
         definition = self._definitions.resolve_job_def(job)
         selected = selection.resolve(self._definitions.resolve_asset_graph()) if selection else ()
         if job != gc_mark.name:  # whose first asset adds it
@@ -145,7 +147,7 @@ class GCSession:
             result = definition.execute_in_process(
                 run_config=RunConfig(ops=dict(config), loggers=_QUIET),
                 instance=self.instance,
-                tags={**tags_of_new_partition(definition, run_key), **process_tags()},
+                tags={**tags_of_new_partition(definition, run_key), **process_tags(run_id)},
                 run_id=run_id,
                 asset_selection=list(selected) or None,
             )

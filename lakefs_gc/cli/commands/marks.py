@@ -230,13 +230,24 @@ def report(
     out.result(facts, lambda: out.say("\n".join(str(value) for value in (file, objects) if value)))
 
 
-def history(repository: Repository, json: AsJSON = False) -> None:
+def history(
+    repository: Repository,
+    last: Annotated[int, typer.Option(min=0, help="List only the newest marks, so many; 0 lists all.")] = 20,
+    json: AsJSON = False,
+) -> None:
     """List the marks of a repository with their states, newest first."""
     from lakefs_gc.cli import mark_reports
 
     out = OPTIONS.output(json)
-    marks = mark_reports.history(OPTIONS.settings(), repository)
-    out.result({"repository": repository, "marks": marks}, lambda: out.show_history(marks))
+    marks = mark_reports.history(OPTIONS.settings(), repository, last + 1 if last else None)
+    has_more, marks = bool(last) and len(marks) > last, marks[: last or None]
+
+    def show() -> None:
+        out.show_history(marks)
+        if has_more:
+            out.say(f"There are older marks. `lakefs-gc history {repository} --last 0` lists all")
+
+    out.result({"repository": repository, "marks": marks, "has_more": has_more}, show)
 
 
 def _hours(duration: str) -> float | None:

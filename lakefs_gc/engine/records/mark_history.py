@@ -27,13 +27,14 @@ def history_of(store: ObjectStore, repository: str, namespace: str, limit: int |
     """Return the newest marks of a namespace, as ``history``. The state of a mark before a newer one is superseded."""
     marks: list[dict[str, Any]] = []
     folders = mark_folders(store)
-    for first in range(0, len(folders), _MARKS_AT_ONCE):
-        if limit is not None and len(marks) >= limit:
-            break
-        some = folders[first : first + _MARKS_AT_ONCE]
+    first = 0
+    while first < len(folders) and (limit is None or len(marks) < limit):
+        at_once = _MARKS_AT_ONCE if limit is None else min(_MARKS_AT_ONCE, limit - len(marks))
+        some = folders[first : first + at_once]
+        first += at_once
         read = dict(map_unordered(lambda mark_id: _read(store, repository, namespace, mark_id), some, len(some)))
         marks += (facts for mark_id in some if (facts := read[mark_id]) is not None)
-    marks = marks[:limit]
+    marks = marks if limit is None else marks[:limit]
     newer = False
     for facts in marks:
         if newer and facts["state"] in (MARKED, BLOCKED):

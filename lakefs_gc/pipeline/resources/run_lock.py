@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from dagster import AssetExecutionContext, DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
+from dagster import AssetExecutionContext, DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
 from lakefs_gc.engine.run import repository_of
-from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.errors import ConfigurationError, RunInProgressError
 from lakefs_gc.pipeline.run_records import planned
 
 _PARTITION_TAG = "dagster/partition"
+_PARTITION_TAGS = (_PARTITION_TAG, "dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 _PROCESS_TAG = "lakefs_gc/process"
-_PROCESS = re.compile(r"(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<boot>\d+:[0-9a-f-]+))?")
+_PROCESS = re.compile(r"(?P<run>[^@]+)@(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<boot>\d+:[0-9a-f-]+))?")
 _READING = "forecast"  # the asset that writes no mark and deletes nothing
 _START_AFTER_NAME = 19  # the 22nd field, counted from the one that follows the name
 
@@ -26,7 +27,14 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
 
     Of two runs, the one that started first continues, by the clocks of their machines. While the start time of one is
     unknown, the one that was stored first continues. A run that makes only a forecast does not count.
+
+    Raise ``ConfigurationError`` for a run of a range of partitions, even of one: ``dagster.yaml`` does not limit it.
     """
+    if _PARTITION_TAG not in context.run.tags:
+        raise ConfigurationError(
+            "This run is of a range of partitions, but a run of lakefs-gc has exactly one",
+            remedy="start a run for each partition",
+        )
     repository = repository_of(context.partition_key)
     own = context.instance.get_run_record_by_id(context.run.run_id)
     in_progress = context.instance.get_run_records(
@@ -34,21 +42,25 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
     )
     for record in in_progress:
         run = record.dagster_run
-        partition = run.tags.get(_PARTITION_TAG, "")
-        if run.run_id == context.run.run_id or not partition.startswith(f"{repository}/"):
+        partitions = {tag for name in _PARTITION_TAGS if (tag := run.tags.get(name, ""))}
+        if run.run_id == context.run.run_id or not _is_of(repository, partitions):
             continue
         if _only_reads(context.instance, run.run_id):
             continue
-        if _process_is_gone(run.tags):
+        if _process_is_gone(run):
             context.instance.report_run_failed(run, "the process of the run was killed")
             continue
         if own is None or _was_first(record, own):
             raise RunInProgressError(
-                f"run {run.run_id} of {repository} is in progress (partition {partition})",
+                f"run {run.run_id} of {repository} is in progress (partition {', '.join(sorted(partitions))})",
                 remedy="wait until it ends, or terminate it in the UI, then start this run again. If its container or "
                 "machine was killed, it does not end by itself: terminate it with `Force termination immediately`, "
                 f"or run `dagster run delete {run.run_id}`",
             )
+
+
+def _is_of(repository: str, partitions: Collection[str]) -> bool:
+    return any(partition.startswith(f"{repository}/") for partition in partitions)
 
 
 def _only_reads(instance: DagsterInstance, run_id: str) -> bool:
@@ -65,22 +77,23 @@ def _was_first(record: RunRecord, own: RunRecord) -> bool:
     return record.start_time < own.start_time
 
 
-def process_tags() -> Mapping[str, str]:
+def process_tags(run_id: str) -> Mapping[str, str]:
     """Return the tag of a run in this process. A later run uses it to detect that this process was killed.
 
-    It is ``host:pid``, and with a ``/proc`` ``host:pid:start:namespace:boot``: containers may share a host name, and
-    process 1 exists in each of them.
+    It is ``run@host:pid``, and with a ``/proc`` ``run@host:pid:start:namespace:boot``: containers may share a host
+    name, and process 1 exists in each of them. A run that is executed again has the tags of the former one, which had
+    another process.
     """
-    tag = f"{socket.gethostname()}:{os.getpid()}"
+    tag = f"{run_id}@{socket.gethostname()}:{os.getpid()}"
     if scope := _pid_scope():
         tag = f"{tag}:{_start_of('self')}:{scope}"
     return {_PROCESS_TAG: tag}
 
 
-def _process_is_gone(tags: Mapping[str, str]) -> bool:
+def _process_is_gone(run: DagsterRun) -> bool:
     """Return whether the run's process on this machine has ended. Dagster does not monitor runs of a command line."""
-    process = _PROCESS.fullmatch(tags.get(_PROCESS_TAG, ""))
-    if process is None or process["host"] != socket.gethostname():
+    process = _PROCESS.fullmatch(run.tags.get(_PROCESS_TAG, ""))
+    if process is None or process["run"] != run.run_id or process["host"] != socket.gethostname():
         return False
     if process["boot"] and process["boot"] != _pid_scope():
         return False  # the process number is of another container or another boot, so it means nothing here

@@ -82,14 +82,24 @@ class Answer:
     """The unread body, a ``urllib3.HTTPResponse``, which raises an error if it ends early."""
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON object of the body. Raise ``IncompleteAnswerError``."""
+        """Return the JSON object of the body. Raise ``IncompleteAnswerError``, also for a field that is repeated.
+
+        Parsers differ in which of the repeated fields they keep.
+        """
         try:
-            document = json.loads(self.body)
-        except ValueError as error:
-            raise IncompleteAnswerError("the answer is not JSON, or is cut") from error
+            document = json.loads(self.body, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise IncompleteAnswerError("the answer is not JSON, is cut, or repeats a field") from error
         if not isinstance(document, dict):
             raise IncompleteAnswerError("the answer is not a JSON object")
         return document
+
+
+def _without_repeats(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(fields)
+    if len(found) != len(fields):
+        raise ValueError("a field is repeated")
+    return found
 
 
 def checked_kind(answer: Answer) -> Answer:

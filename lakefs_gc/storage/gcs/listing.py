@@ -72,6 +72,8 @@ def parse_page(answer: Answer, root: str, after: str) -> Page:
     is_below = pc.all(pc.starts_with(parts.names, root), min_count=0).as_py()
     if not (is_below and all(level.startswith(root) for level in parts.levels)):
         raise IncompleteAnswerError(f"the store returned names outside {root!r}")
+    if not pc.all(pc.match_substring_regex(parts.sizes, r"\A[0-9]+\z"), min_count=0).as_py():
+        raise IncompleteAnswerError("a size of the listing is not a number")  # Arrow reads hexadecimal ones, too
     names = pc.binary_replace_slice(parts.names, 0, len(root.encode()), "")  # binary_slice damages an array
     try:
         times = parts.times.cast(LISTING_SCHEMA.field("last_modified").type)
@@ -116,6 +118,8 @@ def read_carefully(answer: Answer) -> Parts:
     document = answer.document()
     if document.get("kind") != LISTING_KIND:
         raise IncompleteAnswerError("the answer is not a page of a listing")
+    if unknown := document.keys() - set(_USUAL_FORM.explicit_schema.names):
+        raise IncompleteAnswerError(f"the listing has a field that was not requested: {min(unknown)[:100]!r}")
     items, levels, token = document.get("items", []), document.get("prefixes", []), document.get("nextPageToken", "")
     if not (isinstance(items, list) and isinstance(levels, list) and isinstance(token, str)):
         raise IncompleteAnswerError("a field of the listing has another type")

@@ -135,7 +135,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "what another version remembers, which reads addresses otherwise, is not believed",
         "engine/collect/references/plain_files.py",
-        '_FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}/"',
+        '_FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}-{_LAYOUT}/"',
         '_FOLDER = f"{CACHE_FOLDER}plain/"',
         "engine/collect/references/test_plain_files.py",
         "another_version",

@@ -1,5 +1,6 @@
 """Rule 10, on the run records of a real instance."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from dagster import (
@@ -30,7 +32,7 @@ from dagster import (
 
 from lakefs_gc.component import build_lakefs_gc_definitions
 from lakefs_gc.config import Settings
-from lakefs_gc.errors import RunInProgressError
+from lakefs_gc.errors import ConfigurationError, RunInProgressError
 from lakefs_gc.pipeline.code_location import build_definitions
 from lakefs_gc.pipeline.resources.run_lock import process_tags, refuse_second_run
 
@@ -85,11 +87,12 @@ def test_second_run_of_a_repository_is_refused(
     assert "terminate it in the UI" in refused.value.remedy
 
 
-def started(instance: DagsterInstance, job: JobDefinition, assets: Collection[str] = (), **more_tags: str) -> None:
+def started(instance: DagsterInstance, job: JobDefinition, assets: Collection[str] = (), **more_tags: str) -> str:
     """A run of a job, or of some assets of it, that is in progress elsewhere."""
     tags = {**job.get_tags_for_partition_key("lake/other", None), **more_tags}
     selected = {AssetKey(name) for name in assets} or None
-    instance.create_run_for_job(job, tags=tags, asset_selection=selected, status=DagsterRunStatus.STARTED)
+    created = instance.create_run_for_job(job, tags=tags, asset_selection=selected, status=DagsterRunStatus.STARTED)
+    return created.run_id
 
 
 @pytest.mark.parametrize("prefix", ["", "gc__"])
@@ -138,33 +141,80 @@ def test_a_run_of_which_nothing_is_recorded_is_respected(instance: DagsterInstan
 def test_a_run_whose_process_was_killed_is_in_nobodys_way(instance: DagsterInstance) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
-    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": f"{socket.gethostname()}:{ended.pid}"}
-    killed = instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+    killed = under_way(instance, f"{socket.gethostname()}:{ended.pid}")
     assert run(instance, "lake/one").success
-    left = instance.get_run_by_id(killed.run_id)
+    left = instance.get_run_by_id(killed)
     assert left is not None
     assert left.status is DagsterRunStatus.FAILURE
 
 
 def test_a_run_of_a_living_process_or_of_another_machine_is_respected(instance: DagsterInstance) -> None:
-    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
-    for process in (process_tags()["lakefs_gc/process"], "another-machine:1"):
-        tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
-        instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED)
+    for process in (own_tag(), "another-machine:1"):
+        under_way(instance, process)
         with pytest.raises(RunInProgressError):
             run(instance, "lake/one")
 
 
+def test_a_run_that_is_executed_again_is_not_in_the_process_of_the_former_one(instance: DagsterInstance) -> None:
+    """The UI copies the tags of a run of the command line, whose process has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    former = f"{uuid4()}@{socket.gethostname()}:{ended.pid}"
+    again = started(instance, job_of_guarded(), **{"lakefs_gc/process": former, "dagster/parent_run_id": "former"})
+    with pytest.raises(RunInProgressError, match=again):
+        run(instance, "lake/one")
+
+
+def test_a_run_of_the_command_line_names_its_process(instance: DagsterInstance) -> None:
+    tags = dict(process_tags("the-run"))
+    ended = subprocess.run(
+        [sys.executable, "-c", _SAYS_ITS_TAG], input="", stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+    assert tags["lakefs_gc/process"].startswith(f"the-run@{socket.gethostname()}:{os.getpid()}")
+    assert ended != own_tag()
+
+
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+@pytest.mark.parametrize("partition", ["lake/other", "lake/one"])
+def test_a_run_of_a_range_of_partitions_is_respected(instance: DagsterInstance, partition: str) -> None:
+    """Dagster lets a run of one partition name it as a range."""
+    instance.add_dynamic_partitions("gc_runs", [partition])
+    run_id = instance.create_run_for_job(
+        job_of_guarded(), tags=dict.fromkeys(RANGE, partition), status=DagsterRunStatus.STARTED
+    ).run_id
+    with pytest.raises(RunInProgressError, match=run_id):
+        run(instance, "lake/one")
+    assert run(instance, "lake-2/one").success
+
+
+def test_a_run_of_a_range_of_partitions_is_refused(instance: DagsterInstance) -> None:
+    """``dagster.yaml`` limits the runs of a repository by a tag that such a run lacks."""
+    instance.add_dynamic_partitions("gc_runs", ["lake/one"])
+    with pytest.raises(ConfigurationError, match="a range of partitions"):
+        materialize([guarded], instance=instance, tags=dict.fromkeys(RANGE, "lake/one"))
+
+
+def job_of_guarded() -> JobDefinition:
+    return Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
+
+
 def under_way(instance: DagsterInstance, process: str) -> str:
-    """The record of a run that a process of the command line began, by the tag of the process."""
-    job = Definitions(assets=[guarded]).resolve_implicit_global_asset_job_def()
-    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": process}
-    return instance.create_run_for_job(job, tags=tags, status=DagsterRunStatus.STARTED).run_id
+    """The record of a run that a process of the command line began."""
+    run_id = str(uuid4())
+    tags = {"dagster/partition": "lake/other", "lakefs_gc/process": f"{run_id}@{process}"}
+    instance.create_run_for_job(job_of_guarded(), run_id=run_id, tags=tags, status=DagsterRunStatus.STARTED)
+    return run_id
+
+
+def own_tag() -> str:
+    """This process, as the tag of a run has it."""
+    return process_tags("run")["lakefs_gc/process"].removeprefix("run@")
 
 
 def tag_of(process: subprocess.Popen[str]) -> str:
-    """The tag of the process that ``began`` started."""
+    """The process that ``began`` started, as the tag of a run has it."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -172,10 +222,11 @@ def tag_of(process: subprocess.Popen[str]) -> str:
 _SAYS_ITS_TAG = """
 import sys
 from pathlib import Path
+from uuid import uuid4
 from lakefs_gc.pipeline.resources.run_lock import process_tags
 if Path("/proc/self/comm").exists():
     Path("/proc/self/comm").write_text("a) S 1 (b")
-print(process_tags()["lakefs_gc/process"], flush=True)
+print(process_tags("run")["lakefs_gc/process"].removeprefix("run@"), flush=True)
 sys.stdin.read()
 """
 
@@ -221,7 +272,7 @@ def test_a_run_of_another_boot_is_respected(instance: DagsterInstance) -> None:
 
 @in_proc
 def test_a_process_that_has_the_number_of_a_killed_one_is_another(instance: DagsterInstance) -> None:
-    host, number, start, *place = process_tags()["lakefs_gc/process"].split(":")
+    host, number, start, *place = own_tag().split(":")
     killed = under_way(instance, ":".join([host, number, str(int(start) - 1), *place]))
     assert run(instance, "lake/one").success
     left = instance.get_run_by_id(killed)
@@ -233,7 +284,7 @@ def test_a_process_that_has_the_number_of_a_killed_one_is_another(instance: Dags
 def test_a_living_process_is_known_by_its_start_whatever_its_name(instance: DagsterInstance) -> None:
     with began() as process:
         tag = tag_of(process)
-        assert int(tag.split(":")[2]) >= int(process_tags()["lakefs_gc/process"].split(":")[2])
+        assert int(tag.split(":")[2]) >= int(own_tag().split(":")[2])
         under_way(instance, tag)
         with pytest.raises(RunInProgressError):
             run(instance, "lake/one")

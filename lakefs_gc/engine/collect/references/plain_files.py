@@ -4,9 +4,9 @@ Nearly all of them do: their entries have only relative addresses, without a ``.
 content alone, and a file of this name never has another content. So a small run need not look through it again,
 whatever repository it collects. It still lists the files, and still looks for the ranges that a metarange names.
 
-Layout, beside the range cache (``range_cache.py``): ``_range_cache/v1/plain-<how addresses are read>/<SHA-256 of its
-content>`` (Parquet, ``PLAIN_FILE``). Like the range cache, this can only save work: what is missing or damaged is not
-remembered.
+Layout, beside the range cache (``range_cache.py``): ``_range_cache/v1/plain-<how addresses are read>-<layout>/<SHA-256
+of its content>`` (Parquet, ``PLAIN_FILE``). Like the range cache, this can only save work: what is missing or damaged
+is not remembered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from lakefs_gc.engine.workspace.range_cache import CACHE_FOLDER, RangeCache
 from lakefs_gc.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from lakefs_gc.formats.addresses import ADDRESS_READING
-from lakefs_gc.formats.parquet import read_columns
+from lakefs_gc.formats.parquet import read_columns, refusing
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.open import open_store
 
@@ -40,8 +40,10 @@ PLAIN_FILE = pa.schema(
 )
 """Columns: a file, and the ranges that it names if it is a metarange."""
 
-_FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}/"
-"""A version that reads addresses otherwise looks through all files again."""
+_LAYOUT = "1"
+"""Of ``PLAIN_FILE``. A column may limit what the others mean, so a file with other columns is not read."""
+_FOLDER = f"{CACHE_FOLDER}plain-{ADDRESS_READING}-{_LAYOUT}/"
+"""A version that reads addresses otherwise, or writes other columns, looks through all files again."""
 _MOST_OBJECTS = 8
 _MOST_FILES = 300_000
 _MOST_NAMES = 1_000_000
@@ -128,16 +130,28 @@ def _read_all(store: ObjectStore, keys: Iterable[str]) -> Iterator[pa.Table]:
         try:
             if key.removeprefix(_FOLDER) != hashlib.sha256(data).hexdigest():
                 raise CorruptFileError(key, "it has another content than it was written with")
-            metadata = pq.read_metadata(pa.BufferReader(data))
-            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-            files, names = files + metadata.num_rows, names + sum(group.column(2).num_values for group in groups)
+            in_file = _check(data, key)
+            files, names = files + in_file[0], names + in_file[1]
             if files > _MOST_FILES or names > _MOST_NAMES + _MOST_FILES:  # a file without names counts as one value
                 logger.info("range cache: more is remembered of other repositories than fits, and %s is not read", key)
                 return
-            yield read_columns(data, PLAIN_FILE, key)
+            table = read_columns(data, PLAIN_FILE, key)
+            if pc.list_flatten(table["names"]).null_count:
+                raise CorruptFileError(key, "a name is missing")
+            yield table
         except CorruptFileError as error:
             logger.warning("range cache: files of other repositories are read again: %s", error)
             store.delete_many([key])
+
+
+def _check(data: bytes, key: str) -> tuple[int, int]:
+    """Return the numbers of files and of names that an object holds. Raise ``CorruptFileError`` for another layout."""
+    with refusing(key):
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        if parquet.schema_arrow.remove_metadata() != PLAIN_FILE:
+            raise CorruptFileError(key, f"it has other columns: {parquet.schema_arrow.names}")
+        groups = [parquet.metadata.row_group(number) for number in range(parquet.metadata.num_row_groups)]
+        return parquet.metadata.num_rows, sum(group.column(2).num_values for group in groups)
 
 
 def _distinct(table: pa.Table) -> pa.Table:

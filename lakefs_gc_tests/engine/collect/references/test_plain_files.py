@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,13 @@ def remember(cache: RangeCache, found: dict[FileName, list[str]], tasks: int = 1
     plain.write()
 
 
+def as_parquet(**columns: object) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 def objects(cache: RangeCache) -> list[Path]:
     return sorted(Path(cache.location.url.removeprefix("file://")).glob("_range_cache/v1/plain*/*"))
 
@@ -85,6 +94,31 @@ def test_what_is_damaged_is_not_remembered(cache: RangeCache, damage: Callable[[
     remember(cache, {(URL, "two"): []})
     assert remembered(cache) == {(URL, "two"): []}
     assert file not in objects(cache)
+
+
+_NAMES = pa.list_(pa.string())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no Parquet",
+        as_parquet(store_url=[URL], range_id=["x"]),
+        as_parquet(store_url=[URL], range_id=["x"], names=["y"]),
+        as_parquet(store_url=[URL], range_id=["x"], names=pa.array([[None]], _NAMES)),
+        as_parquet(store_url=[None], range_id=["x"], names=pa.array([[]], _NAMES)),
+        as_parquet(store_url=[URL], range_id=["x"], names=pa.array([["y"]], _NAMES), only_if=["z"]),
+        as_parquet(names=pa.array([["y"]], _NAMES), store_url=[URL], range_id=["x"]),
+    ],
+)
+def test_what_another_version_wrote_otherwise_is_not_remembered(cache: RangeCache, content: bytes) -> None:
+    """The name of an object is the hash of its content, so nothing is damaged."""
+    remember(cache, {(URL, "one"): []})
+    [file] = objects(cache)
+    (file.parent / sha256(content).hexdigest()).write_bytes(content)
+    assert remembered(cache) == {(URL, "one"): []}
+    assert objects(cache) == [file]
 
 
 def test_only_damaged_objects_are_nothing(cache: RangeCache) -> None:
@@ -135,7 +169,7 @@ def test_another_version_that_reads_addresses_otherwise_looks_again(
     cache: RangeCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remember(cache, {(URL, "one"): []})
-    assert f"plain-{ADDRESS_READING}/" in str(objects(cache)[0])
+    assert f"plain-{ADDRESS_READING}-" in str(objects(cache)[0])
     monkeypatch.setattr(plain_files, "_FOLDER", plain_files._FOLDER.replace(f"plain-{ADDRESS_READING}", "plain-next"))
     assert remembered(cache) == {}
 
