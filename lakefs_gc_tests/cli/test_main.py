@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import getpass
 import os
+import shutil
 import sys
 import webbrowser
 from collections.abc import Callable
@@ -312,6 +313,12 @@ def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, t
     assert listed.exit_code == 0, listed.err
     [broken] = [mark for mark in listed.json()["marks"] if mark["mark_id"] == made["mark_id"]]
     assert broken["state"].startswith("unreadable: ")
+    for number in range(10):
+        shutil.copytree(manifest.parent.parent / made["mark_id"], manifest.parent.parent / f"{made['mark_id']}{number}")
+    for last, more in (("4", True), ("10", True), ("0", False)):
+        listed = run("history", REPOSITORY, "--last", last, "--json").json()
+        assert (len(listed["marks"]) == int(last), listed["has_more"]) == (more, more)
+        assert ("older marks" in run("history", REPOSITORY, "--last", last).out) is more
 
 
 def test_run_marks_and_sweeps_and_no_answer_is_no(lake: Storyteller, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,8 @@ _CONFIGURED = ("-XX:AOTCache", "-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExi
 _ROOM_BYTES = 1024**3
 """Free space on the disk of the cache, below which no archive is written. It takes 170 MB."""
 _BEGUN_LONG_AGO_SECONDS = 24 * 3600.0
+_UNUSED_SECONDS = 30 * 24 * 3600.0
+"""After so long without a use, the cache of another Java or Spark is removed: each update leaves one of 170 MB."""
 _part: Path | None = None
 """What the Java of this process writes when it ends."""
 _used: Path | None = None
@@ -71,13 +73,14 @@ def java_cache_options(configured: str = "") -> list[str]:
     if cache is None or any(letter.isspace() for letter in str(cache)):
         return []
     if cache.is_file():
-        return _options(_USE, cache)
+        return _used_now(cache)
     if spark_version() < (4, 0):  # and Java may be too old for these options
         return []
     try:
         archive = cache.with_suffix(_ARCHIVE)
         if _take(archive):
-            return _options(_USE, archive)
+            return _used_now(archive)
+        _drop_unused(cache.parent)
         cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if shutil.disk_usage(cache.parent).free < _ROOM_BYTES or not os.access(cache.parent, os.W_OK):
             return []
@@ -115,6 +118,21 @@ def drop_used_cache() -> bool:
     with suppress(OSError):
         damaged.unlink()
     return not damaged.exists()
+
+
+def _used_now(cache: Path) -> list[str]:
+    with suppress(OSError):  # another user's: then it is theirs to remove
+        os.utime(cache)
+    return _options(_USE, cache)
+
+
+def _drop_unused(folder: Path) -> None:
+    """Remove the caches of other Javas and Sparks that were not used for long. One that is in use stays readable."""
+    for cache in folder.glob("java-*"):
+        with suppress(OSError):
+            age_seconds = time.time() - cache.stat().st_mtime
+            if age_seconds > (_BEGUN_LONG_AGO_SECONDS if _PART in cache.suffixes else _UNUSED_SECONDS):
+                cache.unlink()
 
 
 def _options(kind: Mapping[str, str], file: Path) -> list[str]:

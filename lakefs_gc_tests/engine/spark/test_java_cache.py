@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,23 @@ def test_half_an_archive_is_not_used(home: Path, monkeypatch: pytest.MonkeyPatch
     os.utime(killed, (1, 1))
     assert written()
     assert not list(killed.parent.iterdir())
+
+
+@needs_archives
+def test_what_other_versions_left_is_removed_when_a_new_one_starts(home: Path) -> None:
+    days = 24 * 3600.0
+    own = put_cache(home)
+    left = {"java-0.aot": 31, "java-1.jsa": 31, "java-2.12ab.part.jsa": 2, "java-3.12ab.part.keep": 2}
+    stays = {"java-4.jsa": 29, "java-5.12ab.part.jsa": 0.5, "other.jsa": 31}
+    for name, age_days in (left | stays | {own.name: 31}).items():
+        (own.parent / name).touch()
+        os.utime(own.parent / name, (1, time.time() - age_days * days))
+    assert cache.java_cache_options()[0].startswith("-XX:AOTCache=")
+    assert (own.parent / "java-0.aot").exists(), "nothing was updated"
+    assert time.time() - own.stat().st_mtime < days, "it was used now"
+    own.rename(own.with_name("java-6.aot"))
+    assert written()
+    assert {file.name for file in own.parent.iterdir()} == {*stays, "java-6.aot"}
 
 
 @needs_archives
