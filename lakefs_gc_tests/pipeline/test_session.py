@@ -80,6 +80,7 @@ def test_runs_stand_in_the_instance_of_dagster_home(tmp_path: Path, monkeypatch:
         assert run.tags["dagster/partition"] == RUN
         # The same tag as in the UI: the queue counts this run too.
         assert run.tags[REPOSITORY_TAG] == "lake"
+        assert run.tags["lakefs_gc/process"].startswith(f"{run.run_id}@"), "otherwise nobody notices if it was killed"
         assert list(instance.get_dynamic_partitions(str(gc_runs.name))) == [], "a refused run leaves no partition"
 
 
