@@ -31,7 +31,11 @@ def _hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.of_ci)],  # see engine/sweep/test_sweep_stopped, too
+    ids=lambda number: number.name,
+)
 def test_an_interrupted_mark_says_so_and_leaves_nothing(
     lake: Lake, line: CommandLine, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -12,6 +12,7 @@ from lakefs_gc_tests.support.live_and_garbage import Scene
 from lakefs_gc_tests.support.processes import CommandLine
 
 
+@pytest.mark.of_ci  # the same run as elsewhere, over another protocol of Spark
 @pytest.mark.long(80)
 @pytest.mark.skipif(spark_version() < (4, 0), reason="lakefs-gc refuses Spark Connect with Spark 3.5")
 def test_mark_and_sweep_work_through_spark_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

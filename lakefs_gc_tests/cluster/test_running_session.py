@@ -37,6 +37,7 @@ print("their session runs on")
 """
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(40)
 def test_the_recipe_for_databricks_takes_the_running_session(lake: Lake, tmp_path: Path) -> None:
     repository = lake.repository("my-repo")

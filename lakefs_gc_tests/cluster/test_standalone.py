@@ -30,6 +30,8 @@ _GARBAGE = 60
 _BRANCHES = 8
 
 pytestmark = [
+    # What happens when workers die is shown without a cluster, too: faults/test_killed, engine/sweep/test_sweep_killed.
+    pytest.mark.of_ci,
     pytest.mark.long(280),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc"),
 ]

@@ -57,6 +57,7 @@ def next_run(line: CommandLine, run: Run, spark: SparkSession, monkeypatch: pyte
     return json
 
 
+@pytest.mark.of_ci  # outside CI, engine/sweep/test_sweep_killed kills the driver where it matters most: in a sweep
 def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> None:
     """At each stage of a mark, then in each of three sweeps of one mark."""
     scene = Scene.of(lake.repository())

@@ -27,6 +27,7 @@ _MARKS = RunsFilter(job_name="lakefs_gc__gc_mark")  # a sensor starts a forecast
 _ENDED = (DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 
 
+@pytest.mark.of_ci  # outside CI, resources/test_run_lock shows that a second run does not begin (rule 10)
 @pytest.mark.long(120)
 def test_the_second_run_of_a_repository_waits_for_the_first(
     lake: Lake,

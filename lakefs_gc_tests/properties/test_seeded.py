@@ -1,4 +1,4 @@
-"""A few of the random histories: one for each move in local files, and two in each emulator.
+"""A few of the random histories: one for each move in local files, and in CI two in each emulator.
 
 ``python -m lakefs_gc_tests.properties`` runs thousands.
 """
@@ -16,6 +16,12 @@ from lakefs_gc_tests.properties.seeded import move_of, run_history
 from lakefs_gc_tests.properties.stores import AZURE, GCS, in_azurite, in_fake_gcs
 
 SEEDS = {seed: move_of(seed, MOVES) for seed in range(11, 22)}
+_EVERYWHERE = 4
+"""The number of these histories that run outside CI, too. Each takes ten seconds."""
+_FEW = [
+    pytest.param(seed, id=move, marks=[pytest.mark.of_ci] if number >= _EVERYWHERE else [])
+    for number, (seed, move) in enumerate(SEEDS.items())
+]
 OF_STORES = {seed: move_of(seed, MOVES, AZURE) for seed in (5006, 5007)}
 """Histories in which a sweep deletes something."""
 
@@ -25,13 +31,14 @@ def test_the_seeds_cover_each_move() -> None:
 
 
 @pytest.mark.long(10)
-@pytest.mark.parametrize("seed", SEEDS, ids=SEEDS.get)
+@pytest.mark.parametrize("seed", _FEW)
 def test_no_live_object_is_lost_and_a_failed_read_ends_the_run(spark: SparkSession, seed: int) -> None:
     outcome = run_history(spark, seed, MOVES)
     assert outcome.moves[0] == SEEDS[seed]
     assert not outcome.violation, f"python -m lakefs_gc_tests.properties --histories 1 --seed {seed}"
 
 
+@pytest.mark.of_ci  # the moves are those of local files; the engine's own tests are of the emulators' stores, too
 @pytest.mark.long(20)
 @pytest.mark.parametrize("kind", [AZURE, GCS])
 @pytest.mark.parametrize("seed", OF_STORES, ids=OF_STORES.get)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lakefs_gc_tests.support.recorded_run import RecordedRun
+from lakefs_gc_tests.support.recorded_run import RecordedRun, of_a_recorded_run
 from lakefs_gc_tests.support.request_recorder import Needed, needs
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "permissions.md"
@@ -126,6 +126,7 @@ def unused(needed: Iterable[tuple[str, str]], allowed: list[Statement]) -> set[t
     }
 
 
+@of_a_recorded_run
 def test_the_lakefs_policy_permits_exactly_the_calls_of_a_run(
     recorded_run: RecordedRun, places: dict[str, str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_the_lakefs_policy_permits_exactly_the_calls_of_a_run(
     assert unused(needed, allowed) == set()
 
 
+@of_a_recorded_run
 def test_the_s3_policies_permit_exactly_the_requests_of_a_run(
     recorded_run: RecordedRun, places: dict[str, str]
 ) -> None:
@@ -146,6 +148,7 @@ def test_the_s3_policies_permit_exactly_the_requests_of_a_run(
     assert unused(needed, allowed) == set(NOT_USED)
 
 
+@of_a_recorded_run
 def test_without_backup_and_restore_the_first_policy_is_enough(
     recorded_run: RecordedRun, places: dict[str, str]
 ) -> None:
@@ -163,6 +166,7 @@ def test_without_backup_and_restore_the_first_policy_is_enough(
     } == set()
 
 
+@of_a_recorded_run
 def test_listings_stay_in_their_folders(recorded_run: RecordedRun) -> None:
     """The policy cannot express this (see the page)."""
     places = (recorded_run.namespace, recorded_run.other_namespace, recorded_run.backups)

@@ -15,7 +15,7 @@ from lakefs_gc.config import Settings, load_settings
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS
 from lakefs_gc.storage.open import open_store
-from lakefs_gc_tests.support.recorded_run import RecordedRun
+from lakefs_gc_tests.support.recorded_run import RecordedRun, of_a_recorded_run
 
 
 def _hidden(secret: str, content: bytes) -> bool:
@@ -33,6 +33,7 @@ def _contents(file: Path) -> Iterator[bytes]:
             yield from (archive.read(name) for name in archive.namelist())
 
 
+@of_a_recorded_run
 def test_the_commands_had_the_expected_exit_codes(recorded_run: RecordedRun) -> None:
     """Otherwise the other tests would have nothing to check."""
     codes = [step["exit_code"] for step in recorded_run.ended]
@@ -43,11 +44,13 @@ def test_the_commands_had_the_expected_exit_codes(recorded_run: RecordedRun) -> 
     assert recorded_run.ended[6]["facts"]["outcomes"]["restored"]["objects"] == 2
 
 
+@of_a_recorded_run
 def test_no_secret_is_in_the_output(recorded_run: RecordedRun) -> None:
     assert recorded_run.output.count(b"what to do") + recorded_run.output.count(b"remedy") > 0
     assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, recorded_run.output)] == []
 
 
+@of_a_recorded_run
 def test_no_secret_is_on_a_command_line(recorded_run: RecordedRun) -> None:
     lines = b"\n".join(line.replace(b"\0", b" ") for seen in recorded_run.command_lines.values() for line in seen)
     assert b"org.apache.spark.deploy.SparkSubmit" in lines
@@ -55,6 +58,7 @@ def test_no_secret_is_on_a_command_line(recorded_run: RecordedRun) -> None:
     assert [name for name, secret in recorded_run.secrets.items() if not _hidden(secret, lines)] == []
 
 
+@of_a_recorded_run
 def test_no_secret_is_in_a_file(recorded_run: RecordedRun) -> None:
     """Dagster's databases and storage, Spark's event log, work files, temporary files."""
     written_by_the_test = {"plan.json", "lakefs-gc.toml", ".lakectl.yaml"}
@@ -78,6 +82,7 @@ def test_no_secret_is_in_a_file(recorded_run: RecordedRun) -> None:
     assert found == []
 
 
+@of_a_recorded_run
 def test_the_event_log_of_spark_contains_the_environment(recorded_run: RecordedRun) -> None:
     """The page *Environment* shows the same: properties of Spark, of the JVM and of the system."""
     events = [
@@ -93,6 +98,7 @@ def test_the_event_log_of_spark_contains_the_environment(recorded_run: RecordedR
     ] == []
 
 
+@of_a_recorded_run
 def test_no_secret_is_in_the_namespace_or_in_the_backup(
     recorded_run: RecordedRun, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:

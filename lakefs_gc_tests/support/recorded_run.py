@@ -34,6 +34,8 @@ PLANTED = {
     for name in ("unused-variable", "wrong-password", "in-the-url", "in-broken-yaml", "in-spark", "wrong-s3-secret")
 }
 
+of_a_recorded_run = pytest.mark.of_ci
+"""Of tests that look at the run: with all its commands and jobs it takes a hundred seconds."""
 
 _PAUSE_SECONDS = 0.05
 

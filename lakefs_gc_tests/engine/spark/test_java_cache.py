@@ -185,6 +185,7 @@ print(options.getVMOption("SharedArchiveFile").getValue())
 
 
 @needs_archives
+@pytest.mark.of_ci
 @pytest.mark.long(15)
 def test_the_next_start_uses_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the real Java of this machine."""

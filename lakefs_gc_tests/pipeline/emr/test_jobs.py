@@ -20,7 +20,8 @@ from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 RUN = "lake/one"
 MARKED = {*STAGES, "mark"}
 
-pytestmark = pytest.mark.long(70)
+# Each stage is a job with a Java of its own. Outside CI, test_failures runs a job, too.
+pytestmark = [pytest.mark.of_ci, pytest.mark.long(70)]
 
 
 def with_failed_check(settings: Settings) -> Settings:
