@@ -16,7 +16,7 @@ from lakefs_gc_tests.support.user_environment import TIMEOUT_SECONDS, environmen
 __all__ = ["lake"]
 
 
-@pytest.mark.of_ci  # seven commands that start Java; cli/ tests each of them in one process
+@pytest.mark.of_ci  # each command starts Java; cli/ tests the commands in one process
 @pytest.mark.long(110)
 def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_config: dict[str, str]) -> None:
     repository = lake.repository("my-repo")

@@ -20,7 +20,7 @@ from lakefs_gc_tests.support.repository_with_garbage import GARBAGE, LIVE
 RUN = "lake/one"
 MARKED = {*STAGES, "mark"}
 
-# Each stage is a job with a Java of its own. Outside CI, test_failures runs a job, too.
+# Each job starts Java. Outside CI, test_failures runs jobs, too.
 pytestmark = [pytest.mark.of_ci, pytest.mark.long(70)]
 
 
