@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _BATCHES_AT_ONCE = 4
 _SINGLE_REQUESTS_AT_ONCE = 16
+_NOTHING = (b"", b"null")
+"""The body of the answer to a delete: none from Google, and JSON's null from fake-gcs-server."""
 _NO_ANSWER = "the store's answer does not mention the key"
 _WRITTEN_AGAIN = "written again since the mark"
 
@@ -213,7 +215,7 @@ class _Deletes:
                 if is_retryable(error):
                     raise
                 return Part(error.status, b"", error)
-            if method == "DELETE" and answer.body:
+            if method == "DELETE" and answer.body.strip() not in _NOTHING:
                 raise IncompleteAnswerError("the answer to a delete is not the store's")  # a page of a proxy
             return Part(answer.status, answer.body, None)
 
