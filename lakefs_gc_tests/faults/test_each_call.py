@@ -3,7 +3,7 @@
 First the calls of a run without a fault are counted. Then each of them fails in each way, in its own run. No run has a
 range cache, because with one only the first run would read ranges. All of this takes many hundreds of runs, so by
 default only a few are made. ``LAKEFS_GC_TESTS_FAULTS`` chooses others: ``1/1`` makes all runs, and ``3/20`` the third
-of twenty parts.
+of twenty parts. Those of Azure and Google are replayed (``replay``), and a command of its own makes all of them.
 """
 
 from __future__ import annotations
@@ -20,24 +20,18 @@ from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc_tests.faults.replay import CLEAR_ERROR, ENDED_RIGHT, FAULTS, Replay
 from lakefs_gc_tests.support import impatient_daemon
 from lakefs_gc_tests.support.collector import Collector, Lake
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy, refusal
 from lakefs_gc_tests.support.live_and_garbage import Scene
-from lakefs_gc_tests.support.store_proxy import (
-    StoreAnswer,
-    StoreRequest,
-    azure_error,
-    before_azurite,
-    before_fake_gcs,
-    gcs_error,
-)
+from lakefs_gc_tests.support.store_proxy import before_azurite, before_fake_gcs
 
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW_CALLS = 2
-_FEW_CALLS_OF_EMULATORS = 1  # a run on an emulator takes longer
+_FEW_CASES = 12
 _FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
 pytestmark = pytest.mark.long(130)
@@ -181,38 +175,12 @@ def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3
             assert hit, when
 
 
-_SPOILED: dict[str, Callable[[], StoreAnswer]] = {
-    "cut": lambda: StoreAnswer(200, b"x" * 100, cut_at=10),
-    "wrong": lambda: StoreAnswer(200, b"<Wrong/>"),
-    "nothing": lambda: StoreAnswer(200),
-    "no answer": lambda: StoreAnswer(200, b"x", cut_at=0),
-}
-EMULATOR_FAULTS: dict[str, dict[str, Callable[[], StoreAnswer]]] = {
-    "azure": {
-        "403": lambda: azure_error(403, "AuthorizationPermissionMismatch"),
-        "404": lambda: azure_error(404, "BlobNotFound"),
-        "412": lambda: azure_error(412, "ConditionNotMet"),
-        "503": lambda: azure_error(503, "ServerBusy"),
-        **_SPOILED,
-    },
-    "gcs": {
-        "403": lambda: gcs_error(403, "forbidden"),
-        "404": lambda: gcs_error(404, "notFound"),
-        "412": lambda: gcs_error(412, "conditionNotMet"),
-        "503": lambda: gcs_error(503, "backendError"),
-        "429": lambda: gcs_error(429, "rateLimitExceeded"),
-        **_SPOILED,
-    },
-}
-_HEALED_BY_A_RETRY = ("503", "429")
-
-
 @pytest.mark.of_ci
-@pytest.mark.parametrize("kind", EMULATOR_FAULTS)
+@pytest.mark.parametrize("kind", FAULTS)
 def test_each_call_of_azure_and_of_google(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in S3, with a proxy before the emulator."""
+    """A few cases; ``python -m lakefs_gc_tests.faults`` tries all."""
     location: StoreLocation = request.getfixturevalue(f"{kind}_namespace")
     before = (
         before_azurite(request.getfixturevalue("azurite"))
@@ -225,31 +193,11 @@ def test_each_call_of_azure_and_of_google(
             monkeypatch.setitem(spark.sparkContext.environment, name, value)
         with Lake(tmp_path / "lake", location, SandboxOptions(grace_period_seconds=1)) as lake:
             scene = Scene.of(lake.repository(), min_age_seconds=2)
-            garbage = scene.litter()
-            proxy.requests.clear()
-            assert scene.run(scene.collector(spark), garbage)
-            calls = len(proxy.requests)
-            assert calls > 50, "the workers do not go through the proxy"
-            for number, fault in chosen(calls, EMULATOR_FAULTS[kind], _FEW_CALLS_OF_EMULATORS):
-                garbage = scene.litter()
-                first = len(proxy.requests)
-                hit: list[tuple[str, ...]] = []
-
-                def spoil(
-                    asked: StoreRequest,
-                    at: int = first + number,
-                    hit: list[tuple[str, ...]] = hit,
-                    fault: str = fault,
-                ) -> StoreAnswer | None:
-                    if len(proxy.requests) >= at and not hit:
-                        hit.append(asked.operation)
-                    elif fault in _HEALED_BY_A_RETRY or not hit or hit[0] != asked.operation:
-                        return None
-                    return EMULATOR_FAULTS[kind][fault]()
-
-                proxy.faults.append(spoil)
-                when = f"{fault} at call {number} of {calls}"
-                collectors = scene.collector(spark), scene.collector(spark)
-                ended = survive(scene, garbage, *collectors, proxy.faults.clear, when)
-                assert hit, when
-                assert ended or fault not in _HEALED_BY_A_RETRY, when
+            replay = Replay(kind, spark, scene, proxy, tmp_path / "copies", garbage=_FEW_CASES + 2)
+            every = list(replay.cases())
+            assert len(every) > 50 * len(FAULTS[kind]), "the workers do not go through the proxy"
+            step = len(every) // _FEW_CASES
+            for case in every[step // 2 :: step]:
+                outcome = replay.try_case(case)
+                assert outcome.result in (ENDED_RIGHT, CLEAR_ERROR), outcome
+            replay.prove_next_run()
