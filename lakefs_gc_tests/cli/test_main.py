@@ -316,8 +316,8 @@ def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, t
     for number in range(10):
         shutil.copytree(manifest.parent.parent / made["mark_id"], manifest.parent.parent / f"{made['mark_id']}{number}")
     for last, more in (("4", True), ("10", True), ("0", False)):
-        listed = run("history", REPOSITORY, "--last", last, "--json").json()
-        assert (len(listed["marks"]) == int(last), listed["has_more"]) == (more, more)
+        shown = run("history", REPOSITORY, "--last", last, "--json").json()
+        assert (len(shown["marks"]) == int(last), shown["has_more"]) == (more, more)
         assert ("older marks" in run("history", REPOSITORY, "--last", last).out) is more
 
 

@@ -264,7 +264,7 @@ MUTANTS: tuple[Mutant, ...] = (
         9,
         "a page of a proxy is no delete",
         "storage/gcs/delete.py",
-        'method == "DELETE" and answer.body',
+        'method == "DELETE" and answer.body.strip() not in _NOTHING',
         "storage/gcs/test_deletes.py",
         "page_of_a_proxy_is_no",
     ),
