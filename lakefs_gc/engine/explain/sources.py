@@ -170,7 +170,8 @@ def staged(sources: Sources, sizes: Collection[int], *, thorough: bool = False) 
 
     None if they are too many to look at, and the answer is not ``thorough``.
     """
-    too_many = _too_many_changes(sources.last_run.facts("uncommitted").get("listed") or 0, 0)
+    last_listed = sources.last_run.facts("uncommitted").get("listed") or 0
+    too_many = f"the last run listed {last_listed:,}" if last_listed > _MAX_CHANGES else ""
     listed, places = 0, list[Place]()
     if thorough or not too_many:
         limit = None if thorough else _MAX_CHANGES + 1
