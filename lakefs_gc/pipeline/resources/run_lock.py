@@ -15,7 +15,8 @@ from lakefs_gc.errors import ConfigurationError, RunInProgressError
 from lakefs_gc.pipeline.run_records import planned
 
 _PARTITION_TAG = "dagster/partition"
-_PARTITION_TAGS = (_PARTITION_TAG, "dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+_RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+_PARTITION_TAGS = (_PARTITION_TAG, *_RANGE_TAGS)
 _PROCESS_TAG = "lakefs_gc/process"
 _PROCESS = re.compile(r"(?P<run>[^@]+)@(?P<host>.+?):(?P<pid>\d+)(:(?P<start>\d*):(?P<boot>\d+:[0-9a-f-]+))?")
 _READING = "forecast"  # the asset that writes no mark and deletes nothing
@@ -30,7 +31,7 @@ def refuse_second_run(context: AssetExecutionContext) -> None:
 
     Raise ``ConfigurationError`` for a run of a range of partitions, even of one: ``dagster.yaml`` does not limit it.
     """
-    if _PARTITION_TAG not in context.run.tags:
+    if any(tag in context.run.tags for tag in _RANGE_TAGS):
         raise ConfigurationError(
             "This run is of a range of partitions, but a run of lakefs-gc has exactly one",
             remedy="start a run for each partition",
