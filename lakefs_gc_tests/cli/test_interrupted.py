@@ -85,6 +85,6 @@ def _interrupt(
     finally:
         kill_session(process)  # type: ignore[arg-type]
     assert process.returncode == 130, said
-    # No traceback of ours. A worker of Spark, which hears the signal too, may say what it was at, even after our last line.
+    # No traceback of ours. A worker of Spark, which hears the signal too, may say what it was at, even after our line.
     assert "lakefs_gc/cli" not in said
     return printed, said
