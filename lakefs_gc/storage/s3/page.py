@@ -1,7 +1,8 @@
 """Read the objects of a page of S3's ListObjectsV2 from XML into columns.
 
-Source: the AWS S3 API reference, ListObjectsV2. The compiled code reads only the form that stores usually write, with
-each element in its usual position. ``scan_objects`` reports any other form, and an XML parser must read that page.
+Source: the AWS S3 API reference, ListObjectsV2. The compiled code reads only the form that stores usually write: the
+key is the first element of an object, and time and size follow once each, in any order (S3 has the time first, and
+SeaweedFS the size). ``scan_objects`` reports any other form, and an XML parser must read that page.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 from lakefs_gc.formats.jit import compiled, inlined
 
 _OBJECT_KEY = b"<Contents><Key>"
-_KEY_TIME = b"</Key><LastModified>"
+_END_OF_KEY = b"</Key>"
+_TIME = b"<LastModified>"
 _END_OF_TIME = b"</LastModified>"
 _SIZE = b"<Size>"
 _END_OF_SIZE = b"</Size>"
@@ -50,17 +52,22 @@ def scan_objects(
         if position < 0:
             return _UNUSUAL
         position, key_end = _key(text, position, root, url_encoded, keys, used)
-        position = _after(text, position, _KEY_TIME)
-        position, time_us = _time(text, position)
-        position = _after(text, position, _END_OF_TIME)
-        while position >= 0 and _after(text, position, _SIZE) < 0:
-            position = _element(text, position)
-        position, size = _digits(text, _after(text, position, _SIZE), 1, _LONGEST_SIZE)
-        position = _after(text, position, _END_OF_SIZE)
+        position = _after(text, position, _END_OF_KEY)
+        size: Any = np.int64(_UNUSUAL)
+        time_us: Any = np.int64(0)
+        has_time = False
         while position >= 0 and _after(text, position, _END_OF_OBJECT) < 0:
-            position = _element(text, position)
+            if not has_time and _after(text, position, _TIME) >= 0:
+                position, time_us = _time(text, _after(text, position, _TIME))
+                position = _after(text, position, _END_OF_TIME)
+                has_time = True
+            elif size < 0 and _after(text, position, _SIZE) >= 0:
+                position, size = _digits(text, _after(text, position, _SIZE), 1, _LONGEST_SIZE)
+                position = _after(text, position, _END_OF_SIZE)
+            else:  # not a second time or size, which is unusual
+                position = _element(text, position)
         position = _after(text, position, _END_OF_OBJECT)
-        if position < 0:
+        if position < 0 or size < 0 or not has_time:
             return _UNUSUAL
         if key_end > used and keys[key_end - 1] != _SLASH:
             used = key_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -33,16 +33,33 @@ def short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+ETAG = "<ETag>&#34;e&#34;</ETag>"
+FACTS = (
+    f"<LastModified>{TIME}</LastModified>",
+    ETAG,
+    "<Size>{}</Size>",
+    "<Owner><ID>Key</ID></Owner>",
+    "<StorageClass>STANDARD</StorageClass>",
+)
+"""What S3 says of an object after its key."""
+SEAWEEDFS = (FACTS[1], FACTS[2], FACTS[4], FACTS[0])
+"""The same of SeaweedFS."""
+
+
 def page(
-    keys: list[str], *, levels: list[str] | None = None, encode: Any = None, more: str = "", gap: str = ""
+    keys: list[str],
+    *,
+    levels: list[str] | None = None,
+    encode: Any = None,
+    more: str = "",
+    gap: str = "",
+    facts: Sequence[str] = FACTS,
 ) -> bytes:
     def text(key: str) -> str:
         return encode(key) if encode else escape(key)
 
     contents = gap.join(
-        f"<Contents><Key>{text(key)}</Key><LastModified>{TIME}</LastModified><ETag>&#34;e&#34;</ETag>"
-        f"<Size>{number}</Size><Owner><ID>Key</ID></Owner><StorageClass>STANDARD</StorageClass></Contents>"
-        for number, key in enumerate(keys)
+        f"<Contents><Key>{text(key)}</Key>{''.join(facts).format(number)}</Contents>" for number, key in enumerate(keys)
     )
     between = gap.join(f"<CommonPrefixes><Prefix>{text(level)}</Prefix></CommonPrefixes>" for level in levels or [])
     token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else ""
@@ -65,9 +82,12 @@ def _rows(fields: Any) -> Any:
     encode=st.sampled_from([None, quote_plus, quote, lambda key: quote(key, safe="")]),
     more=st.sampled_from(["", "token==", "a&b<c"]),
     gap=st.sampled_from(["", "\n  ", "<!-- a comment -->"]),
+    facts=st.permutations(FACTS),
 )
-def test_keys_come_out_as_they_went_in(keys: list[str], levels: list[str], encode: Any, more: str, gap: str) -> None:
-    body = page(keys, levels=levels, encode=encode, more=more, gap=gap)
+def test_keys_come_out_as_they_went_in(
+    keys: list[str], levels: list[str], encode: Any, more: str, gap: str, facts: list[str]
+) -> None:
+    body = page(keys, levels=levels, encode=encode, more=more, gap=gap, facts=facts)
     read = parse_page(body, "ns/")
     objects = [(key[3:], number) for number, key in enumerate(keys) if not key.endswith("/")]
     assert [(row["address"], row["size"]) for row in read.objects.to_pylist()] == objects
@@ -82,6 +102,22 @@ def test_the_usual_pages_go_the_quick_way() -> None:
     assert read_quickly(page(["ns/a", "ns/b%2Cc"], levels=["ns/d/"], encode=quote_plus, more="t"), "ns/") is not None
     assert read_quickly(page(["ns/a"]), "ns/") is not None
     assert read_quickly(page([]), "ns/") is not None
+    assert read_quickly(page(["ns/a"], facts=SEAWEEDFS), "ns/") is not None
+
+
+@pytest.mark.parametrize("lost", ["LastModified", "Size"])
+@pytest.mark.parametrize("facts", [FACTS, SEAWEEDFS], ids=["S3", "SeaweedFS"])
+def test_an_object_has_each_fact_once(lost: str, facts: Sequence[str]) -> None:
+    """In the first, the middle and the last object of a page, whose neighbors have theirs."""
+    (fact,) = (fact for fact in facts if lost in fact)
+    keys = [f"ns/{number}" for number in range(3)]
+    for number in range(3):
+        objects = page(keys, facts=facts).split(b"<Contents>")
+        said = fact.format(number).encode()
+        for wrong in (b"", 2 * said, said + b"<A>b</A>" + said):
+            objects[number + 1] = page(keys, facts=facts).split(b"<Contents>")[number + 1].replace(said, wrong)
+            with pytest.raises(IncompleteListingError, match=lost):
+                parse_page(b"<Contents>".join(objects), "ns/")
 
 
 def test_objects_as_short_as_can_be() -> None:
@@ -127,7 +163,7 @@ def test_a_key_outside_the_root_is_refused(key: str, encode: Any) -> None:
 @pytest.mark.parametrize("damaged", [b"<ETag>e</Etag>", b"<ETag>e<ETag>", b"<A><B>e</A></B>", b"<A>e</AA>"])
 def test_tags_must_match(damaged: bytes) -> None:
     with pytest.raises(IncompleteListingError):
-        parse_page(page(["a"]).replace(b"<ETag>&#34;e&#34;</ETag>", damaged), "")
+        parse_page(page(["a"]).replace(ETAG.encode(), damaged), "")
 
 
 def test_botocore_reads_the_same() -> None:
