@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched
@@ -62,9 +64,13 @@ def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int]) -> dict
         facts = {"mode": "rules", "strangers": 0}
         manifest = DatasetManifest(stage, "bench/1", stage, began_at, began_at, counts.get(stage, 0), facts, inputs)
         schema = schemas.BY_STAGE[stage]
-        frame = spark.read.schema(schema).parquet(str(folder / stage)) if counts.get(stage) else None
-        found[stage] = Dataset(frame if frame is not None else spark.createDataFrame([], schema), manifest)
+        path = str(folder / stage) if counts.get(stage) else None
+        found[stage] = Dataset(partial(_rows, spark, path, schema), manifest)
     return found
+
+
+def _rows(spark: SparkSession, path: str | None, schema: StructType) -> DataFrame:
+    return spark.createDataFrame([], schema) if path is None else spark.read.schema(schema).parquet(path)
 
 
 def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str) -> dict[str, Figure]:

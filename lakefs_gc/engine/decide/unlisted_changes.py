@@ -21,9 +21,11 @@ looked up. If these are still too many, all objects of such sizes are kept unver
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import compress, islice
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +48,7 @@ _CALLS_AT_ONCE = 16
 _CHANGES_AT_ONCE = 1000
 
 
-class _Changes:
+class StagedChanges:
     """The changes of one branch: how many, and the lookups of all of them and of those that sizes do not exclude.
 
     Both lists end one above ``max_lookups``, which shows that the limit is exceeded. ``sizes`` are those that
@@ -75,22 +77,54 @@ class _Changes:
         lookups += [Lookup(self._branch, change.path.encode(), size, "") for change, size in islice(found, room)]
 
 
+Changes = Callable[[], list[StagedChanges] | None]
+"""Waits for the changes of all branches; None if no object is unreferenced. Raises what calls of the server raise."""
+
+
+@contextmanager
+def reading_changes(unreferenced: DataFrame, heads: Iterable[str], search: TwinSearch) -> Generator[Changes]:
+    """Read the changes of the branches ``heads`` in another thread, while the caller works.
+
+    ``unreferenced`` has a column ``size``. If it has no rows, nothing is read.
+    """
+    with driver_errors():
+        wanted = filter_of(unreferenced.select("size"))
+    search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
+    stopped = Event()
+
+    def read() -> list[StagedChanges] | None:
+        if wanted is None:
+            return None
+        found = []
+        for _, changes in map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE):
+            if stopped.is_set():  # the caller failed; those of some branches must not pass for those of all
+                raise CancelledError
+            found.append(changes)
+        return found
+
+    with ThreadPoolExecutor(1, "changes") as executor:
+        changes = executor.submit(read)
+        try:
+            yield changes.result
+        finally:
+            stopped.set()
+
+
 def find_omitted(
-    unreferenced: DataFrame, listed: int | None, heads: Mapping[str, str], search: TwinSearch
+    unreferenced: DataFrame, listed: int | None, heads: Mapping[str, str], search: TwinSearch, changes: Changes
 ) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
     addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
+    ``changes`` (``reading_changes``) are those of these branches, read after that list.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
     with driver_errors():
-        wanted = filter_of(unreferenced.select("size"))
-        if wanted is None:
+        by_branch = changes()
+        if by_branch is None:
             return nothing
-        read = map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE)
-        by_branch = [changes for _, changes in read]
         count = sum(changes.count for changes in by_branch)
         if count == listed and not _may_be_of_others(heads, search):
             return nothing
@@ -123,8 +157,8 @@ def _may_be_of_others(heads: Mapping[str, str], search: TwinSearch) -> bool:
     return has_names and dict(search.context.server.branch_heads(run.repository)) != dict(heads)
 
 
-def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
-    changes = _Changes(branch, search.max_lookups)
+def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> StagedChanges:
+    changes = StagedChanges(branch, search.max_lookups)
     listed = _changes_of(branch, search)
     while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
         sizes = search.compared(pa.array([change.size_bytes for change in chunk], pa.int64()))

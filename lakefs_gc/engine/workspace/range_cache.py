@@ -137,7 +137,7 @@ class RangeCache:
         with driver_errors():
             table = to_arrow(files)
             if existing is not None:
-                index = index.filter(pc.is_in(index["range_id"], to_arrow(existing.select("range_id"))["range_id"]))
+                index = index.filter(pc.is_in(index["range_id"], to_arrow(existing)["range_id"]))
         # Two concurrent runs may both have cached a file.
         once = index.group_by(list(_KEY), use_threads=False).aggregate([(name, "first") for name in _POSITION.names])
         once = once.select([*_KEY, *(f"{name}_first" for name in _POSITION.names)])

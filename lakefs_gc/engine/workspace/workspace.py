@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -83,10 +84,15 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A materialized stage: its DataFrame, read back from Parquet, and its manifest."""
+    """A materialized stage: its manifest, and its DataFrame, read back from Parquet with ``read``."""
 
-    dataframe: DataFrame
+    read: Callable[[], DataFrame]
     manifest: DatasetManifest
+
+    @cached_property
+    def dataframe(self) -> DataFrame:
+        """Return the rows. Reads them only once, and not at all for a stage that needs only the manifest."""
+        return self.read()
 
 
 class Workspace:
@@ -141,6 +147,11 @@ class Workspace:
             counts = (name for name in output.dataframe.columns if name != "file")
             sums = {name: sum(report[name] for report in reports) for name in counts}
             return sums, sorted(report["file"] for report in reports)
+        here = is_small(output.dataframe.sparkSession) and not output.partition_by
+        if here and not output.measures and output.only_counted is None:  # Spark has nothing to count
+            with driver_errors():
+                table = to_arrow(output.dataframe)
+            return {"rows": table.num_rows}, write_table(table, self.parts_folder(run_key, stage))
         observation, is_written = Observation(), F.lit(True)
         if output.only_counted is not None:
             is_written = ~output.only_counted
@@ -150,7 +161,7 @@ class Workspace:
         if output.only_counted is not None:
             observed = observed.where(is_written)
         with driver_errors():
-            if is_small(observed.sparkSession) and not output.partition_by:
+            if here:
                 written = write_table(to_arrow(observed), self.parts_folder(run_key, stage))
                 return dict(observation.get), written
             writer = observed.write.mode("overwrite")
@@ -192,7 +203,8 @@ class Workspace:
     def read(self, spark: SparkSession, run_key: str, stage: str, schema: StructType | str) -> Dataset:
         """Return a stage of a run.
 
-        Raise ``InputOrderError`` if it was not materialized, did not end, or lost or changed a file since then.
+        Raise ``InputOrderError`` if it was not materialized, did not end, or lost or changed a file since then. A file
+        that is damaged, or lost later, is an error of ``Dataset.dataframe``, or of what computes it.
         """
         manifest = self.manifest(run_key, stage)
         existing = data_files(self._store(), f"{run_key}/{stage}/data/")
@@ -209,9 +221,9 @@ class Workspace:
                 remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
         if not manifest.rows:
-            return Dataset(local_rows(spark, [], schema), manifest)
+            return Dataset(lambda: local_rows(spark, [], schema), manifest)
         size_bytes = sum(manifest.files.values())
-        return Dataset(self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes), manifest)
+        return Dataset(lambda: self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes), manifest)
 
     def rows_of_files(
         self,

@@ -31,7 +31,7 @@ class ForecastConfig(Config):
     )
 
 
-@asset(partitions_def=gc_runs, group_name="forecast", kinds={"spark", "lakefs"})
+@asset(partitions_def=gc_runs, group_name="forecast", kinds={"spark", "lakefs"}, io_manager_key="parquet")
 @failures_shown()
 def forecast(
     context: AssetExecutionContext,

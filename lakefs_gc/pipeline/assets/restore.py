@@ -36,7 +36,7 @@ class RestoreConfig(Config):
     )
 
 
-@asset(partitions_def=gc_runs, group_name="undo", kinds={"spark", "s3"}, deps=[backup, sweep])
+@asset(partitions_def=gc_runs, group_name="undo", kinds={"spark", "s3"}, deps=[backup, sweep], io_manager_key="parquet")
 @failures_shown()
 def restore(
     context: AssetExecutionContext,

@@ -42,7 +42,7 @@ class ApprovalConfig(Config):
     )
 
 
-@asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark])
+@asset(partitions_def=gc_runs, group_name="delete", kinds={"lakefs"}, deps=[mark], io_manager_key="parquet")
 @failures_shown()
 def sweep_approval(
     context: AssetExecutionContext,

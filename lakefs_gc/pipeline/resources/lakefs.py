@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dagster import ConfigurableResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
-from lakefs_gc.config import LakeFSSettings, load_server_credentials, server_root
+from lakefs_gc.config import LakeFSSettings, ServerCredentials, load_server_credentials, server_root
 from lakefs_gc.lakefs.client import LakeFSClient
 
 
@@ -23,12 +23,19 @@ class LakeFSResource(ConfigurableResource[None]):
         default=LakeFSSettings().read_timeout_seconds, description="lakefs.read_timeout_seconds of the settings."
     )
 
+    _last: tuple[ServerCredentials, LakeFSClient] | None = PrivateAttr(default=None)
+
     def server(self) -> LakeFSClient:
-        """Return a client of the server. Raises ``ConfigurationError`` if no server is configured."""
+        """Return a client of the server, one for all stages of a run: it requests the content of a commit only once.
+
+        Raises ``ConfigurationError`` if no server is configured.
+        """
         credentials = load_server_credentials()
         if self.endpoint_url:
             credentials = credentials.model_copy(update={"endpoint_url": server_root(self.endpoint_url)})
         timeouts = LakeFSSettings(
             connect_timeout_seconds=self.connect_timeout_seconds, read_timeout_seconds=self.read_timeout_seconds
         )
-        return LakeFSClient(credentials, timeouts)
+        if self._last is None or self._last[0] != credentials:  # changed credentials take effect in the next stage
+            self._last = credentials, LakeFSClient(credentials, timeouts)
+        return self._last[1]

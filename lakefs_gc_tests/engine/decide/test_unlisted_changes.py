@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.unlisted_changes import find_omitted
+from lakefs_gc.engine.decide.unlisted_changes import find_omitted, reading_changes
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change, UncommittedPage
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
@@ -40,7 +41,9 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    return {row["address"]: row["why"] for row in find_omitted(rows, listed, HEADS, search).collect()}
+    with reading_changes(rows, HEADS, search) as changes:
+        omitted = find_omitted(rows, listed, HEADS, search, changes)
+    return {row["address"]: row["why"] for row in omitted.collect()}
 
 
 def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository, collector: Collector) -> None:
@@ -57,6 +60,28 @@ def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1)) == kept
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1), most=1) == {}
     assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
+
+
+def test_a_caller_that_fails_waits_for_no_more_branches(
+    spark: SparkSession, repository: LakeRepository, collector: Collector
+) -> None:
+    collector.collect(until="uncommitted")
+    asked: list[str] = []
+
+    class Slow(LakeFSClient):
+        def changes(self, repository: str, branch: str) -> Iterator[Change]:
+            asked.append(branch)
+            time.sleep(0.05)
+            return super().changes(repository, branch)
+
+    collector.server = Slow(repository.lake.credentials)
+    search = TwinSearch(collector.context, collector.run, "x", None)
+    rows = spark.createDataFrame([("data/s/x", 5)], "address string, size long")
+    with pytest.raises(KeyError), reading_changes(rows, ["main"] * 1000, search) as changes:
+        raise KeyError
+    assert len(asked) < 100
+    with pytest.raises(CancelledError):
+        changes()
 
 
 class AsGoWritesJSON(LakeFSClient):

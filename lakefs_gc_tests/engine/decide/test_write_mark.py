@@ -164,7 +164,7 @@ def test_a_listing_made_after_the_candidates_is_refused(finished: Run) -> None:
 
 def test_a_mark_has_each_candidate(finished: Run) -> None:
     candidates, store = finished.collector.dataset("candidates"), finished.repository.store
-    fewer = replace(candidates, dataframe=candidates.dataframe.where(f"address != '{OLD_LAYOUT}'"))
+    fewer = replace(candidates, read=lambda: candidates.dataframe.where(f"address != '{OLD_LAYOUT}'"))
     with pytest.raises(MarkError, match="3 objects were written to the mark, but there are 4 candidates"):
         write_mark(finished.collector.run, candidates=fewer, counts={}, mark_id="m2")
     paths = MarkPaths.of("m2")

@@ -21,8 +21,9 @@ from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.own_commits import own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.local_rows import local_rows
-from lakefs_gc.engine.spark.scale import in_arrow
+from lakefs_gc.engine.spark.compat import arrow_schema
+from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
+from lakefs_gc.engine.spark.scale import in_arrow, is_small, work_here
 from lakefs_gc.engine.spark.workers import Batches, strings, worker, worker_store
 from lakefs_gc.engine.workspace.history_index import RunIndex
 from lakefs_gc.engine.workspace.known_commits import keep_commits
@@ -166,8 +167,12 @@ def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime
 
     Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
     """
+    if is_small(spark):  # the driver itself lists, so there is no other machine that may see another folder
+        once = pa.record_batch([pa.array([0])], names=["id"])
+        files = work_here([once], _list_metadata(store, since, ""), arrow_schema(schemas.ACTIVE_RANGES))
+        return rows_of(spark, files, schemas.ACTIVE_RANGES)
     work = _list_metadata(store, since, some_metadata(open_store(store)))
-    return in_arrow(spark.range(1, numPartitions=1), work, schemas.ACTIVE_RANGES)
+    return spark.range(1, numPartitions=1).mapInArrow(work, schemas.ACTIVE_RANGES)
 
 
 def some_metadata(store: ObjectStore) -> str:
