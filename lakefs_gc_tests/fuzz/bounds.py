@@ -17,7 +17,8 @@ def main() -> None:
     interpreted.interpret()
     from lakefs_gc.formats.sstable import memory
     from lakefs_gc_tests.fuzz.mutation import mutant
-    from lakefs_gc_tests.fuzz.targets import REFUSED, TARGETS
+    from lakefs_gc_tests.fuzz.targets import TARGETS
+    from lakefs_gc_tests.fuzz.targets.target import REFUSED
 
     try:
         memory.load_8(1)

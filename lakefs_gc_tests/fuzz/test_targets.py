@@ -11,7 +11,8 @@ import pytest
 from lakefs_gc.formats import ranges
 from lakefs_gc_tests.fuzz import bounds
 from lakefs_gc_tests.fuzz.mutation import mutant
-from lakefs_gc_tests.fuzz.targets import CORPUS, REFUSED, TARGETS, Finding, Target
+from lakefs_gc_tests.fuzz.targets import TARGETS
+from lakefs_gc_tests.fuzz.targets.target import CORPUS, REFUSED, Finding, Target
 
 COMPILED = [target for target in TARGETS.values() if not target.interpreted]
 _MUTANTS = 150
