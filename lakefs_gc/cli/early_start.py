@@ -1,7 +1,8 @@
 """Starts Spark in another thread while this one imports Dagster and asks the server: Java takes as long as both.
 
 Java's process starts first of all. It then compiles for a small run, because only the listing tells how large the run
-is; for a large one, another Java replaces it. That costs a run of minutes a second, and spares every small run one.
+is; for a large one, another Java replaces it. If an earlier run listed the repository, that happens before Spark starts
+in it, and costs a second. Otherwise it happens after the listing, and costs a run of minutes some five.
 """
 
 from __future__ import annotations
@@ -11,26 +12,28 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lakefs_gc.config import Settings, load_server_credentials
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:  # loads Spark
+    from lakefs_gc.engine.spark.session import Size
 
-_PAGES_ASKED = 3
+logger = logging.getLogger(__name__)
 
 
 def start_spark_early(settings: Settings, repository: str) -> None:
-    """Start Spark for a mark of a repository, as the first stage would. Raise what ``LakeFSClient.repository`` raises.
+    """Start Spark for a mark of a repository, as the first stage would.
 
-    How Java compiles depends on the size of the run, so the first pages of the listing are counted before.
+    Raise what ``LakeFSClient.repository`` raises.
     """
     with _starting(settings) as start:
         from lakefs_gc.lakefs.client import LakeFSClient
 
         server = LakeFSClient(load_server_credentials(), settings.lakefs)
-        namespace = server.repository(repository).storage_namespace  # a wrong name fails before Spark starts
+        server.repository(repository)  # a wrong name fails before Spark starts
         if start:
-            start.decide(small=_is_small(settings, namespace))
+            start.decide(_size_of_run(settings, repository))
 
 
 def start_spark_for_sweep(settings: Settings, repository: str, mark_id: str) -> None:
@@ -38,12 +41,13 @@ def start_spark_for_sweep(settings: Settings, repository: str, mark_id: str) -> 
     with _starting(settings) as start:
         from lakefs_gc.engine.records.stored_marks import open_mark
         from lakefs_gc.engine.spark.scale import SMALL_RUN_OBJECTS
+        from lakefs_gc.engine.spark.session import Size
         from lakefs_gc.lakefs.client import LakeFSClient
 
         server = LakeFSClient(load_server_credentials(), settings.lakefs)
         listed = open_mark(repository, mark_id, server, settings).mark.counts.get("store_listing")
         if start:
-            start.decide(small=listed is not None and listed <= SMALL_RUN_OBJECTS)
+            start.decide(Size(small=listed is not None and listed <= SMALL_RUN_OBJECTS))
 
 
 class _Start:
@@ -51,19 +55,19 @@ class _Start:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._small: bool | None = None
+        self._size: Size | None = None
         self._decided = threading.Event()
         threading.Thread(target=self._run, name="start-spark", daemon=True).start()
 
-    def decide(self, *, small: bool | None) -> None:
-        """Let Spark start for a small run or one of any size, or not at all if ``small`` is None."""
+    def decide(self, size: Size | None) -> None:
+        """Let Spark start for a run of this size, or not at all."""
         if not self._decided.is_set():
-            self._small = small
+            self._size = size
             self._decided.set()
 
-    def _decision(self) -> bool | None:
+    def _decision(self) -> Size | None:
         self._decided.wait()
-        return self._small
+        return self._size
 
     def _run(self) -> None:
         from lakefs_gc.engine.spark.session import start_spark_in_advance
@@ -83,26 +87,22 @@ def _starting(settings: Settings) -> Iterator[_Start | None]:
         yield start
     finally:
         if start:
-            start.decide(small=None)
+            start.decide(None)
 
 
-def _is_small(settings: Settings, namespace: str) -> bool:
-    """Return whether the first pages of a listing have all objects. Where that is unknown, the run may be large."""
+def _size_of_run(settings: Settings, repository: str) -> Size:
+    """Return how large the newest listing of the repository was. A first run is assumed to be small."""
     from lakefs_gc.engine.spark.scale import SMALL, SMALL_RUN_OBJECTS
+    from lakefs_gc.engine.spark.session import Size
+    from lakefs_gc.engine.workspace.workspace import Workspace
     from lakefs_gc.errors import LakeFSGCError
-    from lakefs_gc.formats.addresses import normalize_namespace
-    from lakefs_gc.storage.open import open_store
 
     if SMALL in settings.spark:
-        return str(settings.spark[SMALL]) == "true"
-    objects = 0
+        return Size(small=str(settings.spark[SMALL]) == "true")
+    workspace = Workspace(settings.resolved_work_url())
     try:
-        pages = open_store(settings.reach(normalize_namespace(namespace))).pages("data/")
-        for number, page in enumerate(pages, 1):
-            objects += page.objects.num_rows
-            if number > _PAGES_ASKED or objects > SMALL_RUN_OBJECTS:
-                return False
-    except LakeFSGCError as error:
-        logger.info("the size of the repository is unknown: %s", error.message)  # the first stage raises it
-        return False
-    return True
+        listed = workspace.last_listed(repository) if workspace.exists() else None
+    except (LakeFSGCError, OSError) as error:  # the first stage raises it
+        logger.info("the size of the repository is unknown: %s", error)
+        listed = None
+    return Size(is_guess=True) if listed is None else Size(small=listed <= SMALL_RUN_OBJECTS)

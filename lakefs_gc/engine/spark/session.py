@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,6 +57,21 @@ _STARTING = threading.RLock()
 
 _started_here = threading.Event()
 """Whether lakefs-gc started the Spark of this process."""
+
+_is_guess = threading.Event()
+"""Whether Java runs with the options for a small run without anyone knowing yet that the run is small."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a run will be, as far as that is known before its listing. ``is_guess``: unknown, assumed to be small.
+
+    Java starts with options for a small run, or for one of any size.
+    """
+
+    small: bool = True
+    is_guess: bool = False
+
 
 _MANY = 1_000_000
 _ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -115,33 +131,52 @@ def start_spark(spark_config: dict[str, Any], *, small: bool = False) -> SparkSe
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             return _start(_from_spark_submit() | settings, small=small)
         if SparkContext._gateway is not None:  # Java runs already
-            return _start(settings, small=small)
+            if small or not _is_guess.is_set():
+                _is_guess.clear()
+                return _start(settings, small=small)
+            logger.info("the run is not small: Java starts again, with the options for a large one")
+            _end_java()
         with java_for_start(ensure_java()):
             return _start(settings, small=small)
 
 
-def start_spark_in_advance(spark_config: dict[str, Any], is_small: Callable[[], bool | None]) -> None:
-    """Start Java at once, and Spark in it when ``is_small`` returns; None: end Java again.
+def start_spark_in_advance(spark_config: dict[str, Any], size_of_run: Callable[[], Size | None]) -> None:
+    """Start Java at once, and Spark in it when ``size_of_run`` returns; None: end Java again.
 
-    Java starts with the options for a small run. If the run is not small, another Java takes its place.
-    ``start_spark`` of other threads waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
+    Java starts with the options for a small run. If the run is not small, another Java takes its place. After a guess
+    that happens in the first ``start_spark``, which is told how large the run is. ``start_spark`` of other threads
+    waits meanwhile. Not for Spark Connect and spark-submit, where Java runs already.
     """
-    settings, guess = _checked(spark_config), may_be_small(spark_config)
+    settings, may_be = _checked(spark_config), may_be_small(spark_config)
     with _STARTING:
         if SparkContext._gateway is not None:
-            if (small := is_small()) is not None:
-                start_spark(spark_config, small=small)
+            if (size := size_of_run()) is not None:
+                start_spark(spark_config, small=size.small)
             return
         with java_for_start(ensure_java()):
-            gateway: Any = _launched(lambda: launch_gateway(_conf(settings, small=guess)))  # type: ignore[no-untyped-call]
-        small = is_small()
-        if small == guess:
+            gateway: Any = _launched(lambda: launch_gateway(_conf(settings, small=may_be)))  # type: ignore[no-untyped-call]
+        size = size_of_run()
+        if size is not None and size.small == may_be:
             SparkContext._ensure_initialized(gateway=gateway)
         else:
-            gateway.shutdown()
-            gateway.proc.stdin.close()  # Java ends when its input closes
-        if small is not None:
-            start_spark(spark_config, small=small)
+            _close(gateway)
+        if size is not None:
+            start_spark(spark_config, small=size.small)
+            if size.small and size.is_guess:
+                _is_guess.set()
+
+
+def _end_java() -> None:
+    """Stop Spark, and end the Java that this process started for it."""
+    _is_guess.clear()
+    SparkSession.builder.getOrCreate().stop()
+    _close(SparkContext._gateway)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def _close(gateway: Any) -> None:
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # Java ends when its input closes
 
 
 def is_spark_of_caller() -> bool:

@@ -292,6 +292,15 @@ class Workspace:
             else:
                 yield folder.run_key
 
+    def last_listed(self, repository: str, *, except_run: str = "") -> int | None:
+        """Return the number of objects in the newest store listing of a repository, None without one."""
+        newest = next((key for key in self.listed_runs(repository) if key != except_run), "")
+        return self.manifest(newest, LISTING).rows if newest else None
+
+    def exists(self) -> bool:
+        """Return whether a local folder exists. Other workspaces need no folder."""
+        return not self.url.startswith("file://") or Path(self.url.removeprefix("file://")).is_dir()
+
     def keep(
         self,
         spark: SparkSession,

@@ -18,6 +18,7 @@ from lakefs_gc.engine.spark.java import ensure_java
 from lakefs_gc.engine.spark.scale import SMALL, SMALL_CONFIG, is_small
 from lakefs_gc.engine.spark.session import (
     DEFAULT_SPARK_CONFIG,
+    Size,
     _java_options,
     is_spark_of_caller,
     start_spark,
@@ -114,7 +115,7 @@ def test_a_spark_that_ran_before_is_of_the_caller(
 ) -> None:
     assert not is_spark_of_caller(), "these tests start it as a command does"
     monkeypatch.setattr(session, "_started_here", threading.Event())
-    start_spark_in_advance(spark_config, lambda: False)
+    start_spark_in_advance(spark_config, lambda: Size(small=False))
     assert is_spark_of_caller()
 
 
@@ -126,38 +127,47 @@ from lakefs_gc.engine.spark import session
 launched = []
 launch_gateway = session.launch_gateway
 session.launch_gateway = lambda conf: launched.append(launch_gateway(conf)) or launched[-1]
-small = {"True": True, "False": False, "None": None}[sys.argv[1]]
+said, small = sys.argv[1:]
+size = {
+    "small": session.Size(), "large": session.Size(small=False), "unknown": session.Size(is_guess=True), "nothing": None
+}[said]
 is_decided = threading.Event()
 config = {"spark.master": "local[1]", "spark.driver.memory": "1g"}
 thread = threading.Thread(
-    target=session.start_spark_in_advance, args=(config, lambda: is_decided.wait() and small), daemon=True
+    target=session.start_spark_in_advance, args=(config, lambda: is_decided.wait() and size), daemon=True
 )
 thread.start()
 while not launched:
     is_decided.wait(0.01)
 threading.Timer(0.2, is_decided.set).start()
-spark = session.start_spark(config, small=bool(small))  # as the first stage does, while the thread still waits
+spark = session.start_spark(config, small=small == "small")  # as the first stage, while the thread still waits
 thread.join()
+assert session.start_spark(config, small=False) is spark, "a later stage, and a later run, get the same Spark"
 java = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
 print(spark.range(3).count(), "-XX:TieredStopAtLevel=1" in java, spark.sparkContext._gateway is launched[0])
 assert not session.is_spark_of_caller()
-if small is not True:
+if spark.sparkContext._gateway is not launched[0]:
     launched[0].proc.wait(60)
     print("the first Java ended")
 """
 
 
 @pytest.mark.parametrize(
-    ("small", "printed"),
+    ("said", "is_small", "printed"),
     [
-        (True, "3 True True"),
-        (False, "3 False False\nthe first Java ended"),
-        (None, "3 False False\nthe first Java ended"),
+        ("small", "small", "3 True True"),
+        ("large", "large", "3 False False\nthe first Java ended"),
+        ("nothing", "large", "3 False False\nthe first Java ended"),
+        ("unknown", "small", "3 True True"),
+        ("unknown", "large", "3 False False\nthe first Java ended"),
+        ("small", "large", "3 True True"),  # as a sweep, which says so of all of its stages
     ],
 )
-@pytest.mark.long(10)
-def test_java_starts_before_the_size_of_the_run_is_known(tmp_path: Path, small: bool | None, printed: str) -> None:
-    done = run_python(_IN_ADVANCE, tmp_path, str(small))
+@pytest.mark.long(20)
+def test_java_starts_before_the_size_of_the_run_is_known(
+    tmp_path: Path, said: str, is_small: str, printed: str
+) -> None:
+    done = run_python(_IN_ADVANCE, tmp_path, said, is_small)
     assert done.stdout.strip() == printed, done.stderr[-3000:]
 
 

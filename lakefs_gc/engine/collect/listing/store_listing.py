@@ -60,7 +60,9 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
                 remedy='Set mode = "auto" in [listing], which then makes a full listing',
             )
         facts |= {"mode": CLEAN, "mode_because": earlier}
-        expected = RUN_PROGRESS.expect("objects", lambda: _listed_before(context, run))
+        expected = RUN_PROGRESS.expect(
+            "objects", lambda: workspace.last_listed(run.repository, except_run=run.run_key) or 0
+        )
         written = list_in_rounds(context.compute, run.store, parts, limits, expected=expected)
         # How fast a run is depends on this, and nothing else.
         facts[IS_SMALL] = context.compute.is_small and sum(row["rows"] for row in written) <= SMALL_RUN_OBJECTS
@@ -72,13 +74,6 @@ def store_listing(context: RunContext, run: GCRun) -> StageOutput:
         facts=facts | _unrecognized(written) | _counted(context, run, written),
         in_parts=True,
     )
-
-
-def _listed_before(context: RunContext, run: GCRun) -> int:
-    """Return the number of objects in the newest earlier listing, 0 without one."""
-    workspace = context.workspace
-    earlier = next((key for key in workspace.listed_runs(run.repository) if key != run.run_key), "")
-    return workspace.manifest(earlier, _STAGE).rows if earlier else 0
 
 
 def _optimized(

@@ -120,13 +120,12 @@ def foreign_references(
     rows = [(other.name, other.store_url, other.seen) for other in readable]
     repositories = spread(local_rows(spark, rows, _REPOSITORY), max(1, min(len(rows), cores)))
     listing = in_arrow(repositories, _list_files(), FILE)
-    measures = {"size_bytes": F.sum("size_bytes")}
-    listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at, measures=measures))
+    listed = workspace.write(spark, run.run_key, name, StageOutput(listing, began_at))
     files = workspace.read(spark, run.run_key, name, FILE).dataframe
-    for repository, error in _not_there(
-        local_rows(spark, named, _NAMED).join(files, ["repository", "range_id"], "left_anti")
-    ):
-        others.name_unreadable(repository, error, accepted)
+    if named:
+        missing = local_rows(spark, named, _NAMED).join(files, ["repository", "range_id"], "left_anti")
+        for repository, error in _not_there(missing):
+            others.name_unreadable(repository, error, accepted)
     if seen is not None:
         files = files.join(seen, list(_FILE_NAME), "left_anti")
     cache = workspace.range_cache
