@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import find_omitted, reading_changes
+from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -33,9 +33,9 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     staged = uncommitted.manifest.facts
-    with reading_changes(unreferenced, staged["heads"], search) as changes:
+    with counting_changes(unreferenced, staged["heads"], search) as counting:
         twins = find_twins(unreferenced, staged["heads"], search)
-        omitted = find_omitted(unreferenced, staged["listed"], staged["heads"], search, changes)
+        omitted = find_omitted(unreferenced, staged["listed"], staged["heads"], search, counting)
     protected = protected_paths(context, run, unreferenced)
     return StageOutput(
         dataframe=twins.unionByName(omitted).unionByName(protected),

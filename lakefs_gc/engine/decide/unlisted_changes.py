@@ -13,6 +13,8 @@ omitted: an omitted row and a change that was reverted or committed before the c
 Where a mount tells another name of the bucket, rows are omitted as a rule. So equal counts show nothing there if a
 branch has moved since the list.
 
+The changes are counted while hidden twins are searched, because one request for each branch takes long.
+
 If the counts differ (imports are staged, or clients are writing), each changed path is looked up, and the object that
 the branch shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are
 looked up. If these are still too many, all objects of such sizes are kept unverified.
@@ -23,7 +25,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import compress, islice
 from threading import Event
 
@@ -48,7 +51,7 @@ _CALLS_AT_ONCE = 16
 _CHANGES_AT_ONCE = 1000
 
 
-class StagedChanges:
+class _Changes:
     """The changes of one branch: how many, and the lookups of all of them and of those that sizes do not exclude.
 
     Both lists end one above ``max_lookups``, which shows that the limit is exceeded. ``sizes`` are those that
@@ -77,58 +80,67 @@ class StagedChanges:
         lookups += [Lookup(self._branch, change.path.encode(), size, "") for change, size in islice(found, room)]
 
 
-Changes = Callable[[], list[StagedChanges] | None]
-"""Waits for the changes of all branches; None if no object is unreferenced. Raises what calls of the server raise."""
+@dataclass(frozen=True)
+class Counting:
+    """The count of the changes of all branches. ``wanted`` are the sizes of unreferenced objects; None without any."""
+
+    wanted: ValueFilter | None
+    result: Callable[[], int]
+    """Waits for the count. Raises what the calls of the server raise."""
 
 
 @contextmanager
-def reading_changes(unreferenced: DataFrame, heads: Iterable[str], search: TwinSearch) -> Generator[Changes]:
-    """Read the changes of the branches ``heads`` in another thread, while the caller works.
+def counting_changes(unreferenced: DataFrame, heads: Iterable[str], search: TwinSearch) -> Generator[Counting]:
+    """Count the changes of the branches ``heads`` in another thread, while the caller works.
 
-    ``unreferenced`` has a column ``size``. If it has no rows, nothing is read.
+    ``unreferenced`` has a column ``size``. If it has no rows, nothing is counted.
     """
     with driver_errors():
         wanted = filter_of(unreferenced.select("size"))
     search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
 
-    def read() -> list[StagedChanges] | None:
-        if wanted is None:
-            return None
-        found = []
-        for _, changes in map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE):
-            if stopped.is_set():  # the caller failed; those of some branches must not pass for those of all
+    def count_of(branch: str) -> int:
+        count = 0
+        for _ in _changes_of(branch, search):
+            count += 1
+            if stopped.is_set():  # the caller failed; a part of the changes must not pass for all
                 raise CancelledError
-            found.append(changes)
-        return found
+        return count
 
-    with ThreadPoolExecutor(1, "changes") as executor:
-        changes = executor.submit(read)
-        try:
-            yield changes.result
-        finally:
-            stopped.set()
+    def count() -> int:
+        with closing(map_unordered(count_of, heads if wanted else (), _CALLS_AT_ONCE)) as counts:
+            return sum(changes for _, changes in counts)
+
+    executor = ThreadPoolExecutor(1, "changes")
+    try:
+        yield Counting(wanted, executor.submit(count).result)
+    finally:
+        stopped.set()
+        executor.shutdown(wait=False)
 
 
 def find_omitted(
-    unreferenced: DataFrame, listed: int | None, heads: Mapping[str, str], search: TwinSearch, changes: Changes
+    unreferenced: DataFrame, listed: int | None, heads: Mapping[str, str], search: TwinSearch, counting: Counting
 ) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
     addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
-    ``changes`` (``reading_changes``) are those of these branches, read after that list.
+    ``counting`` is of ``counting_changes`` with these objects and branches, after that list.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
+    wanted = counting.wanted
+    if wanted is None:
+        return nothing
     with driver_errors():
-        by_branch = changes()
-        if by_branch is None:
+        if counting.result() == listed and not _may_be_of_others(heads, search):
             return nothing
-        count = sum(changes.count for changes in by_branch)
-        if count == listed and not _may_be_of_others(heads, search):
-            return nothing
-        few = count <= search.max_lookups
+        # Read again: what was moved to another path since the count is looked up where it is now.
+        read = map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE)
+        by_branch = [changes for _, changes in read]
+        few = sum(changes.count for changes in by_branch) <= search.max_lookups
         lookups = [lookup for changes in by_branch for lookup in (changes.every if few else changes.alike)]
         if len(lookups) > search.max_lookups:
             logger.warning(
@@ -157,8 +169,8 @@ def _may_be_of_others(heads: Mapping[str, str], search: TwinSearch) -> bool:
     return has_names and dict(search.context.server.branch_heads(run.repository)) != dict(heads)
 
 
-def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> StagedChanges:
-    changes = StagedChanges(branch, search.max_lookups)
+def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
+    changes = _Changes(branch, search.max_lookups)
     listed = _changes_of(branch, search)
     while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
         sizes = search.compared(pa.array([change.size_bytes for change in chunk], pa.int64()))

@@ -140,10 +140,16 @@ def from_arrow(spark: SparkSession, table: pa.Table, struct: StructType) -> Data
     return frame
 
 
+def known_table(rows: DataFrame) -> pa.Table | None:
+    """Return the Arrow table that a DataFrame was made of (``from_arrow``); None if Spark computes its rows."""
+    table = _TABLES.get(rows)
+    return None if table is None else table.cast(arrow_schema(rows.schema))
+
+
 def to_arrow(rows: DataFrame) -> pa.Table:
     """Return a DataFrame as an Arrow table, in the driver. Spark is not asked for what is ``from_arrow``: 40 ms."""
-    if (table := _TABLES.get(rows)) is not None:
-        return table.cast(arrow_schema(rows.schema))
+    if (table := known_table(rows)) is not None:
+        return table
     if spark_version() >= (4, 0):
         return rows.toArrow()
     batches = cast(Any, rows)._collect_as_arrow()

@@ -32,7 +32,7 @@ from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import find_omitted, reading_changes
+from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 from lakefs_gc.engine.decide.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
@@ -244,9 +244,9 @@ class SecondLook:
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         facts = staged.manifest.facts
-        with reading_changes(sized, facts["heads"], search) as changes:
+        with counting_changes(sized, facts["heads"], search) as counting:
             twins = find_twins(sized, facts["heads"], search)
-            omitted = find_omitted(sized, facts["listed"], facts["heads"], search, changes)
+            omitted = find_omitted(sized, facts["listed"], facts["heads"], search, counting)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(twins.unionByName(omitted).unionByName(protected), context.clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.engine.progress import RUN_PROGRESS
-from lakefs_gc.engine.spark.compat import to_arrow
+from lakefs_gc.engine.spark.compat import known_table, to_arrow
 from lakefs_gc.engine.spark.data_files import data_files, read_parquet, read_table, rows_in
 from lakefs_gc.engine.spark.local_rows import local_rows, rows_of
 from lakefs_gc.engine.spark.parts import PartsFolder, StageFiles, write_table
@@ -148,9 +148,8 @@ class Workspace:
             sums = {name: sum(report[name] for report in reports) for name in counts}
             return sums, sorted(report["file"] for report in reports)
         here = is_small(output.dataframe.sparkSession) and not output.partition_by
-        if here and not output.measures and output.only_counted is None:  # Spark has nothing to count
-            with driver_errors():
-                table = to_arrow(output.dataframe)
+        table = known_table(output.dataframe)
+        if here and table is not None and not output.measures and output.only_counted is None:
             return {"rows": table.num_rows}, write_table(table, self.parts_folder(run_key, stage))
         observation, is_written = Observation(), F.lit(True)
         if output.only_counted is not None:

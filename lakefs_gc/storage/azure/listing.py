@@ -14,6 +14,7 @@ from itertools import pairwise
 from operator import lt
 from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree
+from xml.parsers.expat import ExpatError, ParserCreate
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,10 +25,12 @@ from lakefs_gc.storage.base import LISTING_SCHEMA
 
 _BLOB = re.compile(
     rb"<Blob><Name>([^<&\r]*)</Name><Properties>(?:<Creation-Time>[^<]*</Creation-Time>)?"
-    rb"<Last-Modified>([^<]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>([0-9]+)</Content-Length>"
+    rb"<Last-Modified>([^<&]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>([0-9]+)</Content-Length>"
 )
 _LEVEL = re.compile(rb"<BlobPrefix><Name>([^<&\r]*)</Name></BlobPrefix>")
-_MARKER = re.compile(rb"<NextMarker ?/>|<NextMarker>([^<&]*)</NextMarker>")
+_TAGS_OF_BLOB = (b"<Blob>", b"</Blob>", b"<Properties>", b"</Properties>", b"<Last-Modified>", b"<Content-Length>")
+_PLACE = b"<Blob/>"
+"""What stands for the blobs of a page while the XML parser reads the rest of it."""
 _UNUSUAL = (b"Encoded=", b"<Snapshot>", b"<VersionId>", b"<Deleted>", b"<![CDATA[", b"<!--")
 _END = b"</EnumerationResults>"
 _HIERARCHICAL = b"<ResourceType>"
@@ -110,35 +113,62 @@ def _check_order(names: Sequence[bytes], after: bytes) -> None:
 
 
 def _read_quickly(body: bytes) -> _Parts | None:
-    """Read a page with regular expressions; return None if it is not in the usual form."""
+    """Read a page with regular expressions; return None if it is not in the usual form.
+
+    Each tag of a blob and of a folder must occur as often as there are blobs and folders, and the whole page must be
+    XML: what is damaged may be a blob, or a part of one.
+    """
     if any(text in body for text in _UNUSUAL):
         return None
-    blobs, levels, markers = _BLOB.findall(body), _LEVEL.findall(body), list(_MARKER.finditer(body))
-    if (len(blobs), len(levels), len(markers)) != (body.count(b"<Blob>"), body.count(b"<BlobPrefix"), 1):
+    blobs, levels = _BLOB.findall(body), _LEVEL.findall(body)
+    tags = {
+        **dict.fromkeys(_TAGS_OF_BLOB, len(blobs)),
+        **dict.fromkeys((b"<Name>", b"</Name>"), len(blobs) + len(levels)),
+        **dict.fromkeys((b"<BlobPrefix", b"</BlobPrefix>"), len(levels)),
+    }
+    if not blobs or any(body.count(tag) != count for tag, count in tags.items()):
         return None
-    names, times, sizes = zip(*blobs, strict=True) if blobs else ((), (), ())
-    return _Parts(names, times, sizes, levels, (markers[0][1] or b"").decode())
+    start, end = body.find(b"<Blob>"), body.rfind(b"</Blob>") + len(b"</Blob>")
+    try:
+        ParserCreate().Parse(body, True)  # a third of the time that building elements takes
+        document = _parsed(body[:start] + _PLACE + body[end:])
+        _, marker = _sections(document)
+    except (ExpatError, ValueError, LookupError, IncompleteAnswerError):  # said by the other way to read a page
+        return None
+    if len(document.findall("Blobs/Blob")) != 1:
+        return None
+    names, times, sizes = zip(*blobs, strict=True)
+    return _Parts(names, [time.strip() for time in times], sizes, levels, marker)
 
 
 def _read_carefully(body: bytes) -> _Parts:
     """Read a page with an XML parser."""
-    try:
-        document = ElementTree.fromstring(body)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise IncompleteAnswerError(f"a page of the listing is not XML ({error})") from error
-    markers, sections = document.findall("NextMarker"), document.findall("Blobs")
-    if document.tag != "EnumerationResults" or len(markers) != 1 or len(sections) != 1:
-        raise IncompleteAnswerError("a page of the listing does not state whether it is the last")
-    blobs = sections[0].findall("Blob")
+    section, marker = _sections(_parsed(body))
+    blobs = section.findall("Blob")
     if any(blob.find(part) is not None for blob in blobs for part in ("Snapshot", "VersionId", "Deleted")):
         raise IncompleteAnswerError("the listing contains versions that were not requested")
     return _Parts(
         names=[_name(_only(blob, "Name")) for blob in blobs],
         times=[_text(_only(blob, "Properties/Last-Modified")) for blob in blobs],
         sizes=[_text(_only(blob, "Properties/Content-Length")) for blob in blobs],
-        levels=[_name(_only(level, "Name")) for level in sections[0].findall("BlobPrefix")],
-        marker=markers[0].text or "",
+        levels=[_name(_only(level, "Name")) for level in section.findall("BlobPrefix")],
+        marker=marker,
     )
+
+
+def _parsed(body: bytes) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(body)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise IncompleteAnswerError(f"a page of the listing is not XML ({error})") from error
+
+
+def _sections(document: ElementTree.Element) -> tuple[ElementTree.Element, str]:
+    """Return the section of the blobs, and the marker of the next page."""
+    markers, sections = document.findall("NextMarker"), document.findall("Blobs")
+    if document.tag != "EnumerationResults" or len(markers) != 1 or len(sections) != 1:
+        raise IncompleteAnswerError("a page of the listing does not state whether it is the last")
+    return sections[0], markers[0].text or ""
 
 
 def _only(parent: ElementTree.Element, path: str) -> ElementTree.Element:

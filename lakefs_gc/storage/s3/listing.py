@@ -32,10 +32,15 @@ _SHORT_PAGES = 100
 of the time of a command such as ``history``, and reads a short page 3 ms faster."""
 _short_pages = itertools.count()
 
-_LEVEL = re.compile(rb"<CommonPrefixes><Prefix>([^<]*)</Prefix></CommonPrefixes>")
+_PLACE = b"<Contents/>"
+"""What stands for the objects of a page while the XML parser reads the rest of it."""
 _ONCE_IN_PAGE = ("IsTruncated", "NextContinuationToken", "EncodingType")
 _ONCE_IN_ITEM = ("Key", "Size", "LastModified", "Prefix")
-_START = re.compile(rb"\s*(?:<\?xml[^>]*\?>)?\s*<ListBucketResult[ >]")
+_START = re.compile(
+    rb"""(?:<\?xml version=["']1\.0["'](?: encoding=["']UTF-8["'])?(?: standalone=["'](?:yes|no)["'])? ?\?>\s*)?"""
+    rb"<ListBucketResult[ >]",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class _Parts:
 
     objects: pa.RecordBatch
     levels: Sequence[bytes]
-    truncated: bytes
+    truncated: str
     token: str
 
 
@@ -74,47 +79,41 @@ def parse_page(body: bytes, root: str) -> Page:
 
 
 def _page(parts: _Parts) -> Page:
-    if parts.truncated not in (b"true", b"false"):
+    if parts.truncated not in ("true", "false"):
         raise IncompleteListingError(reason="a page does not state whether it is the last (IsTruncated)")
-    if parts.truncated == b"true" and not parts.token:
+    if parts.truncated == "true" and not parts.token:
         raise IncompleteListingError(reason="a page is not the last, but has no continuation token")
     return Page(
         objects=parts.objects,
         sub_prefixes=[name.decode() for name in parts.levels],
-        next_token=parts.token if parts.truncated == b"true" else "",
+        next_token=parts.token if parts.truncated == "true" else "",
     )
 
 
 def read_quickly(body: bytes, root: str) -> _Parts | None:
-    """Read a page with compiled code; return None if it is not in the usual form.
+    """Read the objects of a page with compiled code; return None if the page is not in the usual form.
 
-    The usual form is one run of ``<Contents>`` elements with nothing between them and everything else before or after
-    it. Each element has the form that ``scan_objects`` reads, and a key below ``root``.
+    The usual form is one run of ``<Contents>`` elements with nothing between them, as children of the document. Each
+    has the form that ``scan_objects`` reads, and a key below ``root``. The XML parser reads the page without them: what
+    is damaged before or after the run may be an object, or a part of one.
     """
     start, end = body.find(b"<Contents>"), body.rfind(b"</Contents>") + len(b"</Contents>")
-    first, rest = (body[start:end], body[:start] + body[end:]) if start >= 0 else (b"", body)
-    levels = _LEVEL.findall(rest)
-    truncated, token = _single(rest, b"IsTruncated"), _single(rest, b"NextContinuationToken")
-    encoding = _single(rest, b"EncodingType")
-    usual = (
-        _START.match(body)
-        and body.endswith((b"</ListBucketResult>", b"</ListBucketResult>\n"))
-        and b"<!" not in rest
-        and b"\r" not in rest  # XML turns it into a line feed
-        and not any(mark in rest for mark in (b"<Contents", b":Contents", b":CommonPrefixes"))
-        and len(levels) == rest.count(b"<CommonPrefixes")
-        and truncated is not None
-        and token is not None
-        and encoding is not None
-        and b"&" not in token
-        and not any(b"&" in level for level in levels)
-    )
-    if not usual or truncated is None or token is None:
+    if start < 0 or not _START.match(body):
         return None
-    objects = _scan(first, root.encode(), encoding == b"url")
-    if objects is None:
+    rest = body[:start] + _PLACE + body[end:]
+    if b"<!" in rest:  # entities, and comments that may hide the run
         return None
-    return _Parts(objects, _relative(_decode(levels, encoding == b"url"), root), truncated, token.decode())
+    try:
+        document = _parsed(rest)
+        page = _facts_of(document)
+        places = [child for child in document if _local(child) == "Contents"]
+        if len(places) != 1 or len(places[0]):
+            return None
+        levels = _levels(document, page, root)
+    except (IncompleteListingError, UnicodeDecodeError):  # said of the whole page by the XML parser
+        return None
+    objects = _scan(body[start:end], root.encode(), page.get("EncodingType") == "url")
+    return None if objects is None else _of_page(page, objects, levels)
 
 
 def _scan(text: bytes, root: bytes, url_encoded: bool) -> pa.RecordBatch | None:
@@ -145,53 +144,59 @@ def _does_not_parse(error: pa.ArrowInvalid) -> IncompleteListingError:
     return IncompleteListingError(reason=f"a key, size or time cannot be parsed ({error})")
 
 
-def _single(body: bytes, name: bytes) -> bytes | None:
-    """Return the text of an element that a page has at most once: b'' if absent, None if it is not that simple."""
-    start_tag, end_tag = b"<" + name + b">", b"</" + name + b">"
-    count = body.count(b"<" + name)
-    if not count:
-        return b""
-    start, end = body.find(start_tag), body.find(end_tag)
-    if count != 1 or start < 0 or end < start:
-        return None
-    return body[start + len(start_tag) : end]
-
-
 def read_carefully(body: bytes, root: str) -> _Parts:
     """Read a page with an XML parser."""
+    document = _parsed(body)
+    page = _facts_of(document)
+    contents = [_texts(child) for child in document if _local(child) == "Contents"]
+    url_encoded = page.get("EncodingType") == "url"
+    try:
+        objects = _to_batch(
+            _relative(_decode([fields["Key"] for fields in contents], url_encoded), root),
+            [fields["Size"].strip() for fields in contents],
+            [fields["LastModified"].strip() for fields in contents],
+        )
+    except KeyError as error:
+        raise IncompleteListingError(reason=f"an object has no {error.args[0]}") from error
+    return _of_page(page, objects, _levels(document, page, root))
+
+
+def _parsed(body: bytes) -> ElementTree.Element:
     try:
         document = ElementTree.fromstring(body)
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise IncompleteListingError(reason=f"a page is truncated or not XML ({error})") from error
+    if _local(document) != "ListBucketResult":
+        raise IncompleteListingError(reason=f"a page is a {_local(document)[:40]}, not a ListBucketResult")
+    return document
 
-    def local(element: ElementTree.Element) -> str:
-        return str(element.tag).rpartition("}")[2]
 
-    def texts(parent: ElementTree.Element, once: Sequence[str] = _ONCE_IN_ITEM) -> dict[str, bytes]:
-        names = [local(child) for child in parent]
-        if twice := [name for name in once if names.count(name) > 1]:
-            raise IncompleteListingError(reason=f"a page, or an object in it, has more than one {twice[0]}")
-        return {local(child): (child.text or "").encode() for child in parent}
+def _local(element: ElementTree.Element) -> str:
+    """Return the name of an element without its namespace."""
+    return str(element.tag).rpartition("}")[2]
 
-    if local(document) != "ListBucketResult":
-        raise IncompleteListingError(reason=f"a page is a {local(document)[:40]}, not a ListBucketResult")
-    page = {name: text.decode() for name, text in texts(document, _ONCE_IN_PAGE).items()}
-    contents = [texts(child) for child in document if local(child) == "Contents"]
-    levels = [texts(child) for child in document if local(child) == "CommonPrefixes"]
-    url_encoded = page.get("EncodingType") == "url"
+
+def _texts(parent: ElementTree.Element, once: Sequence[str] = _ONCE_IN_ITEM) -> dict[str, bytes]:
+    names = [_local(child) for child in parent]
+    if twice := [name for name in once if names.count(name) > 1]:
+        raise IncompleteListingError(reason=f"a page, or an object in it, has more than one {twice[0]}")
+    return {_local(child): (child.text or "").encode() for child in parent}
+
+
+def _facts_of(document: ElementTree.Element) -> dict[str, str]:
+    return {name: text.decode() for name, text in _texts(document, _ONCE_IN_PAGE).items()}
+
+
+def _levels(document: ElementTree.Element, page: dict[str, str], root: str) -> Sequence[bytes]:
+    levels = [_texts(child) for child in document if _local(child) == "CommonPrefixes"]
     try:
-        return _Parts(
-            objects=_to_batch(
-                _relative(_decode([fields["Key"] for fields in contents], url_encoded), root),
-                [fields["Size"].strip() for fields in contents],
-                [fields["LastModified"].strip() for fields in contents],
-            ),
-            levels=_relative(_decode([fields["Prefix"] for fields in levels], url_encoded), root),
-            truncated=page.get("IsTruncated", "").strip().encode(),
-            token=page.get("NextContinuationToken", ""),
-        )
+        return _relative(_decode([fields["Prefix"] for fields in levels], page.get("EncodingType") == "url"), root)
     except KeyError as error:
-        raise IncompleteListingError(reason=f"an object has no {error.args[0]}") from error
+        raise IncompleteListingError(reason=f"a folder has no {error.args[0]}") from error
+
+
+def _of_page(page: dict[str, str], objects: pa.RecordBatch, levels: Sequence[bytes]) -> _Parts:
+    return _Parts(objects, levels, page.get("IsTruncated", "").strip(), page.get("NextContinuationToken", ""))
 
 
 def _decode(names: Sequence[bytes], url_encoded: bool) -> Sequence[bytes]:

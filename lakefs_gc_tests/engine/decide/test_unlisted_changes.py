@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.unlisted_changes import find_omitted, reading_changes
+from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change, UncommittedPage
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked
@@ -41,8 +41,8 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    with reading_changes(rows, HEADS, search) as changes:
-        omitted = find_omitted(rows, listed, HEADS, search, changes)
+    with counting_changes(rows, HEADS, search) as counting:
+        omitted = find_omitted(rows, listed, HEADS, search, counting)
     return {row["address"]: row["why"] for row in omitted.collect()}
 
 
@@ -62,26 +62,47 @@ def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository
     assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
 
 
-def test_a_caller_that_fails_waits_for_no_more_branches(
+@pytest.mark.parametrize("branches", [["main"] * 1000, ["main"]], ids=["many", "one"])
+def test_a_caller_that_fails_waits_for_no_count(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, branches: list[str]
+) -> None:
+    collector.collect(until="uncommitted")
+    counted = 0
+
+    class Endless(LakeFSClient):
+        def changes(self, repository: str, branch: str) -> Iterator[Change]:
+            nonlocal counted
+            while True:
+                counted += 1
+                time.sleep(0.01)
+                yield Change("a", 1)
+
+    collector.server = Endless(repository.lake.credentials)
+    search = TwinSearch(collector.context, collector.run, "x", None)
+    rows = spark.createDataFrame([("data/s/x", 5)], "address string, size long")
+    with pytest.raises(KeyError), counting_changes(rows, branches, search) as counting:
+        raise KeyError
+    with pytest.raises(CancelledError):
+        counting.result()
+    time.sleep(0.5)
+    ended = counted
+    time.sleep(0.5)
+    assert counted == ended, "no thread reads on"
+
+
+def test_an_object_that_was_moved_since_the_count_is_kept(
     spark: SparkSession, repository: LakeRepository, collector: Collector
 ) -> None:
     collector.collect(until="uncommitted")
-    asked: list[str] = []
-
-    class Slow(LakeFSClient):
-        def changes(self, repository: str, branch: str) -> Iterator[Change]:
-            asked.append(branch)
-            time.sleep(0.05)
-            return super().changes(repository, branch)
-
-    collector.server = Slow(repository.lake.credentials)
+    staged = repository.put("a", "12345")
     search = TwinSearch(collector.context, collector.run, "x", None)
-    rows = spark.createDataFrame([("data/s/x", 5)], "address string, size long")
-    with pytest.raises(KeyError), reading_changes(rows, ["main"] * 1000, search) as changes:
-        raise KeyError
-    assert len(asked) < 100
-    with pytest.raises(CancelledError):
-        changes()
+    rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
+    with counting_changes(rows, HEADS, search) as counting:
+        assert counting.result() == 1
+        repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5)
+        repository.delete("a")
+        omitted = find_omitted(rows, 0, HEADS, search, counting)
+    assert {row["address"] for row in omitted.collect()} == {staged}
 
 
 class AsGoWritesJSON(LakeFSClient):
