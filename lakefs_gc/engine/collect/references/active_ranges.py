@@ -167,7 +167,7 @@ def metadata_files(spark: SparkSession, store: StoreLocation, *, since: datetime
 
     Columns: ``schemas.ACTIVE_RANGES``, with ``entries`` null. Fails if an executor does not list what the driver sees.
     """
-    if is_small(spark):  # the driver itself lists, so there is no other machine that may see another folder
+    if is_small(spark):  # only the driver lists, so no executor can see another folder
         once = pa.record_batch([pa.array([0])], names=["id"])
         files = work_here([once], _list_metadata(store, since, ""), arrow_schema(schemas.ACTIVE_RANGES))
         return rows_of(spark, files, schemas.ACTIVE_RANGES)
