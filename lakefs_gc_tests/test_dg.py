@@ -106,11 +106,11 @@ def test_a_project_of_dg(tmp_path: Path) -> None:
 
 
 @pytest.mark.long(60)
-def test_a_mark_by_dg_launch(lake: Lake, tmp_path: Path, spark_config: dict[str, str]) -> None:
+def test_a_mark_by_dg_launch(lake: Lake, tmp_path: Path, small_spark_config: dict[str, str]) -> None:
     repository, partition = with_garbage(lake.repository("sales")), "sales/first"
     project = Project(tmp_path)
     project.dg(*documented_command("scaffold"))
-    settings = {"work_url": lake.settings.work_url, "mounts": lake.settings.mounts, "spark": spark_config}
+    settings = {"work_url": lake.settings.work_url, "mounts": lake.settings.mounts, "spark": small_spark_config}
     attributes = {"repositories": [repository.name], "settings": settings}
     project.yaml.write_text(yaml.safe_dump({"type": COMPONENT, "attributes": attributes}))
     with DagsterInstance.from_config(str(project.home)) as instance:

@@ -28,7 +28,7 @@ def lake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     connect_to_lakefs: Callable[..., LakeFSClient],
-    spark_config: dict[str, str],
+    small_spark_config: dict[str, str],
 ) -> Iterator[Storyteller]:
     """The repository of the demo on a sandbox, and a configuration that reaches it."""
     (tmp_path / "objects").mkdir()
@@ -36,7 +36,7 @@ def lake(
     options = SandboxOptions(grace_period_seconds=1)
     with SandboxServer(tmp_path / "state", objects, options=options) as server:
         connect_to_lakefs(server.endpoint_url, server.access_key_id, server.secret_access_key)
-        spark = "\n".join(f'"{name}" = "{value}"' for name, value in spark_config.items())
+        spark = "\n".join(f'"{name}" = "{value}"' for name, value in small_spark_config.items())
         safety = "[safety]\nlongest_commit_minutes = 0"
         config = f'[mounts]\n"local://" = "{objects.folder_url}"\n{safety}\n[spark]\n{spark}\n'
         (tmp_path / "lakefs-gc.toml").write_text(config)

@@ -19,13 +19,13 @@ __all__ = ["levelled_s3", "store_in_s3"]
 
 @pytest.fixture
 def repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_in_s3: StoreInS3, spark_config: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store_in_s3: StoreInS3, small_spark_config: dict[str, str]
 ) -> Iterator[LakeRepository]:
     """A repository with garbage, of which one object cannot be deleted."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         name_server(lake, monkeypatch)
         repository = with_garbage(lake.repository())
-        spark = "\n".join(f'"{name}" = "{value}"' for name, value in spark_config.items())
+        spark = "\n".join(f'"{name}" = "{value}"' for name, value in small_spark_config.items())
         settings = f"[safety]\nlongest_commit_minutes = 0\n[sweep]\nretries = 0\n[spark]\n{spark}\n"
         (tmp_path / "lakefs-gc.toml").write_text(settings)
         monkeypatch.chdir(tmp_path)

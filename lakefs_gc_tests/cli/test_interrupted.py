@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long(60)
 
 
 @pytest.fixture
-def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLine:
-    return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
+def line(tmp_path: Path, lake: Lake, small_spark_config: dict[str, str]) -> CommandLine:
+    return CommandLine(lake, tmp_path / "command-line", small_spark_config, tmp_path / "work")
 
 
 def _hear_ctrl_c() -> None:

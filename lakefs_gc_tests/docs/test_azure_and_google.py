@@ -24,7 +24,7 @@ _MIN_AGE_SECONDS = 2
 @pytest.mark.long(110)
 @pytest.mark.parametrize("kind", ["azure", "gcs"])
 def test_the_guide_runs_as_it_is_written_with_the_permissions_of_the_page(
-    kind: str, tmp_path: Path, spark_config: dict[str, str], request: pytest.FixtureRequest
+    kind: str, tmp_path: Path, small_spark_config: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     with (
         namespace_behind_proxy(kind, request) as (proxy, location),
@@ -41,7 +41,7 @@ def test_the_guide_runs_as_it_is_written_with_the_permissions_of_the_page(
         ended = subprocess.run(
             ["sh", "-c", "set -eux\n" + "\n".join(blocks(_GUIDE, "sh"))],
             cwd=tmp_path,
-            env=environment_of_user(lake, tmp_path, spark_config, safety, backup=False),
+            env=environment_of_user(lake, tmp_path, small_spark_config, safety, backup=False),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECONDS,

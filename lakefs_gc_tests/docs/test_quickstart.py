@@ -18,7 +18,7 @@ __all__ = ["lake"]
 
 @pytest.mark.of_ci  # each command starts Java; cli/ tests the commands in one process
 @pytest.mark.long(110)
-def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_config: dict[str, str]) -> None:
+def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, small_spark_config: dict[str, str]) -> None:
     repository = lake.repository("my-repo")
     live = repository.put("live")
     repository.commit()
@@ -31,7 +31,7 @@ def test_the_quickstart_runs_as_it_is_written(lake: Lake, tmp_path: Path, spark_
     ended = subprocess.run(
         ["sh", "-c", script],
         cwd=home,
-        env=environment_of_user(lake, home, spark_config),
+        env=environment_of_user(lake, home, small_spark_config),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,

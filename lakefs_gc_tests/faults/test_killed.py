@@ -35,8 +35,8 @@ pytestmark = [
 
 
 @pytest.fixture
-def line(tmp_path: Path, lake: Lake, spark_config: dict[str, str]) -> CommandLine:
-    return CommandLine(lake, tmp_path / "command-line", spark_config, tmp_path / "work")
+def line(tmp_path: Path, lake: Lake, small_spark_config: dict[str, str]) -> CommandLine:
+    return CommandLine(lake, tmp_path / "command-line", small_spark_config, tmp_path / "work")
 
 
 Next = Callable[..., dict[str, Any]]

@@ -33,14 +33,14 @@ def test_the_second_run_of_a_repository_waits_for_the_first(
     lake: Lake,
     repository: LakeRepository,
     tmp_path: Path,
-    spark_config: dict[str, str],
+    small_spark_config: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text(INSTANCE)
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    settings = {"work_url": lake.settings.work_url, "mounts": lake.settings.mounts, "spark": spark_config}
+    settings = {"work_url": lake.settings.work_url, "mounts": lake.settings.mounts, "spark": small_spark_config}
     project = tmp_path / "project.py"
     project.write_text(
         "from lakefs_gc.component import build_lakefs_gc_definitions\n"

@@ -15,6 +15,6 @@ __all__ = ["instance", "lake_of_environment", "levelled_s3", "repository_with_ga
 
 
 @pytest.fixture
-def location(lake: Lake, spark_config: dict[str, str], instance: DagsterInstance) -> CodeLocation:
+def location(lake: Lake, small_spark_config: dict[str, str], instance: DagsterInstance) -> CodeLocation:
     """The code location for the lake."""
-    return CodeLocation.of(lake.settings.model_copy(update={"spark": spark_config}), instance)
+    return CodeLocation.of(lake.settings.model_copy(update={"spark": small_spark_config}), instance)

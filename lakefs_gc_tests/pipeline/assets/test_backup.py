@@ -28,11 +28,11 @@ RUN = "lake/first"
 
 
 @pytest.fixture
-def settings(lake: Lake, spark_config: dict[str, str], tmp_path: Path) -> Settings:
+def settings(lake: Lake, small_spark_config: dict[str, str], tmp_path: Path) -> Settings:
     """Backups are demanded."""
     (tmp_path / "backups").mkdir()
     section = BackupSettings(url=(tmp_path / "backups").as_uri(), required_before_sweep=True)
-    return lake.settings.model_copy(update={"spark": spark_config, "backup": section})
+    return lake.settings.model_copy(update={"spark": small_spark_config, "backup": section})
 
 
 def test_a_sweep_waits_for_the_backup(

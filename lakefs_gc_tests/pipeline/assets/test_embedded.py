@@ -60,8 +60,8 @@ class Project:
 
 
 @pytest.fixture
-def project(lake: Lake, spark_config: dict[str, str], instance: DagsterInstance) -> Project:
-    return Project(lake.settings.model_copy(update={"spark": spark_config}), instance)
+def project(lake: Lake, small_spark_config: dict[str, str], instance: DagsterInstance) -> Project:
+    return Project(lake.settings.model_copy(update={"spark": small_spark_config}), instance)
 
 
 @pytest.mark.long(50)

@@ -253,14 +253,14 @@ def test_failed_deletes_fail_the_sweep_and_say_why(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     store_in_s3: StoreInS3,
-    spark_config: dict[str, str],
+    small_spark_config: dict[str, str],
     instance: DagsterInstance,
 ) -> None:
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         name_server(lake, monkeypatch)
         repository = with_garbage(lake.repository())
         sweeping = lake.settings.sweep.model_copy(update={"retry_pause_seconds": 0.1})
-        settings = lake.settings.model_copy(update={"spark": spark_config, "sweep": sweeping})
+        settings = lake.settings.model_copy(update={"spark": small_spark_config, "sweep": sweeping})
         location = CodeLocation.of(settings, instance)
         assert location.run("gc_mark", RUN).success
         store_in_s3.refuse_to_delete(repository, "data/garbage-1")

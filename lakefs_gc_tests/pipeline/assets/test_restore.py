@@ -33,10 +33,10 @@ RUN = "lake/first"
 
 
 @pytest.fixture
-def location(lake: Lake, spark_config: dict[str, str], instance: DagsterInstance, tmp_path: Path) -> CodeLocation:
+def location(lake: Lake, small_spark_config: dict[str, str], instance: DagsterInstance, tmp_path: Path) -> CodeLocation:
     (tmp_path / "backups").mkdir()
     backup = BackupSettings(url=(tmp_path / "backups").as_uri())
-    return CodeLocation.of(lake.settings.model_copy(update={"spark": spark_config, "backup": backup}), instance)
+    return CodeLocation.of(lake.settings.model_copy(update={"spark": small_spark_config, "backup": backup}), instance)
 
 
 def _refusal(location: CodeLocation, **config: str) -> tuple[str, str]:
