@@ -85,6 +85,9 @@ def sweep(
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
+    # A small run reads at once what it names. A sweep names the ledger, deletes, and then reads it. Only its second
+    # looks may be small. The checks of a mark of lakeFS's own client, right before, leave the session small.
+    context.compute.scale(False)
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))
@@ -264,18 +267,23 @@ class _Passes:
         return self._rounds(self._marked().drop("recorded").join(outcome, "address"), failed.count())
 
     def _rounds(self, objects: DataFrame, count: int) -> Iterator[DataFrame]:
-        """Split ``objects`` (columns ``_MARKED``) into parts of about ``objects_per_look``: one for each round."""
+        """Split ``objects`` (columns ``_MARKED``, stored) into parts of about ``objects_per_look``, one for each round.
+
+        ``count`` is the number of ``objects``.
+        """
         self._total = self._done + count
         RUN_PROGRESS.count("objects", self._done, total=self._total)
         rounds = -(-count // self._settings.objects_per_look)
-        number = F.pmod(F.xxhash64("address"), F.lit(max(1, rounds))).cast("int").alias("round")
+        if rounds <= 1:
+            yield from [objects.select(*_MARKED.names)] * rounds
+            return
+        number = F.pmod(F.xxhash64("address"), F.lit(rounds)).cast("int").alias("round")
         output = StageOutput(
             objects.select(*_MARKED.names, number).repartition("round"), self._context.clock(), partition_by="round"
         )
         left = self._keep("sweep_left", output, _LEFT).dataframe
-        if rounds:
-            parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
-            yield from (part for part in parts if rounds == 1 or not part.isEmpty())
+        parts = (left.where(F.col("round") == part).drop("round") for part in range(rounds))
+        yield from (part for part in parts if not part.isEmpty())
 
     def sweep_round(self, objects: DataFrame) -> None:
         """Take second looks and delete, until each of ``objects`` (columns ``_MARKED``, not empty) has an outcome.

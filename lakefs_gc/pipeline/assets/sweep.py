@@ -62,9 +62,6 @@ def sweep(
     with statuses_kept_if_refused(context):
         refuse_second_run(context)
         run_context, run_key = engine.context(), context.partition_key
-        # A small run reads at once what it names. A sweep names the ledger, deletes, and then reads it. Only its second
-        # looks may be small.
-        run_context.compute.scale(False)
         marked = mark_of_run(run_key, config.mark_id, run_context.server, run_context.settings, run_context.workspace)
         approve_if_needed(
             marked,

@@ -311,7 +311,7 @@ def test_a_store_that_gives_up_in_the_middle_leaves_a_sweep_that_goes_on(
 
     store_in_s3.server.faults.append(lose_access)
     with pytest.raises(LakeFSGCError):
-        collector.sweep(mark, live=[], objects_per_request=2)
+        collector.sweep(mark, live=[], objects_per_request=2, requests_at_once=1)
     store_in_s3.server.faults.clear()
     left = in_s3.objects() & set(keys)
     assert 0 < len(left) < len(keys)
