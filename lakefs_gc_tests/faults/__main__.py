@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=Path("faults.jsonl"), help="gets a JSON line for each case")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so long")
     parser.add_argument("--stage", default="", help="only the calls of this stage")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the cases")
     options = parser.parse_args()
     log, until = options.log.resolve(), time.monotonic() + options.seconds
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
@@ -68,16 +69,16 @@ def main() -> int:
         with Lake(folder / "lake", location, SandboxOptions(grace_period_seconds=1)) as lake:
             scene = Scene.of(lake.repository(), min_age_seconds=2)
             replay = Replay(options.store, spark, scene, proxy, folder / "copies", _GARBAGE)
-            _try_all(replay, log, until, options.stage)
+            _try_all(replay, log, until, options.stage, options.seed)
         spark.stop()
     return _summarize(options.store, log)
 
 
-def _try_all(replay: Replay, log: Path, until: float, stage: str) -> None:
+def _try_all(replay: Replay, log: Path, until: float, stage: str, seed: int) -> None:
     sys.stdout.write(f"{ {name: len(requests) for name, requests in replay.requests.items()} }\n")
     done = {Case(row["stage"], row["call"], row["fault"]) for row in _rows(log, replay.kind) if row.get("stage")}
     left = [case for case in replay.cases() if case not in done and case.stage.startswith(stage)]
-    random.Random(1).shuffle(left)  # so that an unfinished run has tried some of everything
+    random.Random(seed).shuffle(left)  # so that an unfinished run has tried some of everything
     since = 0
     for case in left:
         if time.monotonic() > until:

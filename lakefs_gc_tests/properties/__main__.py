@@ -31,6 +31,7 @@ SPARK_CONFIG = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
