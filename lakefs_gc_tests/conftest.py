@@ -24,6 +24,8 @@ from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.install_emulators import AZURITE, FAKE_GCS, skip_without
+from lakefs_gc_tests.support.collector import Collector
+from lakefs_gc_tests.support.scaled_spark import OF_EXECUTORS
 
 _BUCKET = "lakefs-gc-tests"
 
@@ -58,6 +60,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return marker.args[0] if marker else 0
 
     items.sort(key=seconds, reverse=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before all fixtures of a test, those of its module too."""
+    Collector.runs_are_small = item.get_closest_marker("executors") is None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -153,32 +160,14 @@ def spark_config(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
         environment = request.getfixturevalue("s3_server").environment
     before = dict(os.environ)
     os.environ.update(environment)
-    yield {
-        "spark.master": "local[2]",
-        "spark.driver.memory": "2g",
-        "spark.sql.shuffle.partitions": "2",
-        # Adaptive execution runs each shuffle as a job of its own: 84 jobs of a mark and its sweep, and not 47. With
-        # this and 4 partitions they took 16.5 s, and 11.7 s without.
-        "spark.sql.adaptive.enabled": "false",
-        # What assets take for the number of cores: few tasks for little data.
-        "spark.default.parallelism": "1",
-        # What tests of the engine are about is the work of executors. Runs without this configuration are small ones.
-        SMALL: "false",
-        # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        # So does compiling Java well: the first mark and sweep take 20 s of Java's processor time, and not 35.
-        # 25 minutes of tests compile 61 MB; of the 48 MB there are otherwise, Java throws out what it needs again.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
-        "spark.python.daemon.module": "lakefs_gc_tests.support.impatient_daemon",
-    }
+    yield dict(OF_EXECUTORS)
     os.environ.clear()
     os.environ.update(before)
 
 
 @pytest.fixture(scope="session")
 def small_spark_config(spark_config: dict[str, str]) -> dict[str, str]:
-    """Configuration of the same session for runs that are small, as most of the runs of users and of tests are."""
+    """Configuration of the same session for runs that may be small."""
     return {name: value for name, value in spark_config.items() if name != SMALL}
 
 

@@ -34,7 +34,7 @@ _FEW_CALLS = 2
 _FEW_CASES = 12
 _FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
-pytestmark = pytest.mark.long(130)
+pytestmark = [pytest.mark.long(130), pytest.mark.executors]
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ _ALL = os.environ.get("LAKEFS_GC_TESTS_KILLS") == "all"
 _GARBAGE = 40
 
 pytestmark = [
+    pytest.mark.executors,
     pytest.mark.long(80),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes in /proc"),
 ]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 
 import lakefs_sdk
 from lakefs_sdk.client import LakeFSClient as SDKClient
@@ -40,7 +41,6 @@ from lakefs_gc.engine.records.stored_marks import read_mark
 from lakefs_gc.engine.run import GCRun, RunContext, begin_run, new_run_key
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.compute import StartedSpark
 from lakefs_gc.engine.sweep.outcomes import SweepResult
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook, any_size_at_mark, second_look_at
 from lakefs_gc.engine.sweep.sweep import Look, sweep
@@ -55,6 +55,7 @@ from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc.storage.open import open_store
 from lakefs_gc_tests.support.sandbox_place import sdk_client
+from lakefs_gc_tests.support.scaled_spark import ScaledSpark
 
 OLD_HOURS = 48.0
 """Older than the grace period of a day."""
@@ -229,6 +230,9 @@ class Collector:
     ``server`` is a client of the sandbox itself, or of a proxy before it.
     """
 
+    runs_are_small: ClassVar[bool] = True
+    """Whether this process does the work of few objects, as in the runs of users. Tests marked ``executors``: false."""
+
     def __init__(
         self,
         spark: SparkSession,
@@ -268,7 +272,7 @@ class Collector:
     def context_with(self, **changes: object) -> RunContext:
         """The same with other settings."""
         return RunContext(
-            compute=StartedSpark(self.spark, CORES),
+            compute=ScaledSpark(self.spark, CORES, self.runs_are_small),
             connect=lambda: self.server,
             settings=self.settings.model_copy(update={"safety": self.safety, **changes}),
             workspace=self.workspace,
