@@ -24,13 +24,14 @@ from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.install_emulators import AZURITE, FAKE_GCS, skip_without
-from lakefs_gc_tests.support.collector import Collector
-from lakefs_gc_tests.support.scaled_spark import OF_EXECUTORS
-
-_BUCKET = "lakefs-gc-tests"
 
 # pytest shows the values of an assertion that fails in a test module; so it does in what test modules share.
 pytest.register_assert_rewrite("lakefs_gc_tests.support")
+
+from lakefs_gc_tests.support.collector import Collector  # noqa: E402
+from lakefs_gc_tests.support.scaled_spark import OF_EXECUTORS  # noqa: E402
+
+_BUCKET = "lakefs-gc-tests"
 
 # No test is timed, and on a busy machine the first example of one may take longer than Hypothesis likes.
 hypothesis.settings.register_profile("lakefs-gc", deadline=None)

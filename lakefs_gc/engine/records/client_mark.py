@@ -25,7 +25,7 @@ def read_client_mark(
     keys = part_keys(store, layout)
     summary: Summary | None = None
     if layout.summary and store.stat_many([layout.summary]):
-        summary = read_summary(store, layout.summary, mark_id)
+        summary = check_summary(store.read(layout.summary), layout.summary, mark_id)
     elif layout.summary or not keys:
         return None
     parts = []
@@ -79,9 +79,9 @@ def _digest(mark: Mark) -> str:
     return digest_of(fields)
 
 
-def read_summary(store: ObjectStore, key: str, mark_id: str) -> Summary:
+def check_summary(content: bytes, key: str, mark_id: str) -> Summary:
     """Return the summary of a mark. Raise ``MarkError`` if its run failed."""
-    summary = Summary.from_json(store.read(key), key)
+    summary = Summary.from_json(content, key)
     if not summary.success:
         raise MarkError(f"The run of mark {mark_id} failed, and a failed mark is never swept", remedy="Mark again")
     return summary

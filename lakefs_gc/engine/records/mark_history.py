@@ -20,7 +20,7 @@ from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.units import EPOCH, human_bytes
 
 _MARKS_AT_ONCE = 16
-"""Each takes about seven requests, one after the other."""
+"""Each takes four to seven requests, one after the other."""
 
 
 def history_of(store: ObjectStore, repository: str, namespace: str, limit: int | None = None) -> list[dict[str, Any]]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lakefs_gc.config import SafetyParameters, Settings
-from lakefs_gc.engine.records.client_mark import read_client_mark, read_summary
+from lakefs_gc.engine.records.client_mark import check_summary, read_client_mark
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_parts import part_keys
 from lakefs_gc.engine.run import ServerIdentity, refuse_other_server, repository_of
 from lakefs_gc.engine.workspace.workspace import Workspace
-from lakefs_gc.errors import ClockSkewError, MarkError
+from lakefs_gc.errors import ClockSkewError, MarkError, ObjectNotFoundError
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.formats.parquet import has_column
 from lakefs_gc.formats.report import (
@@ -76,12 +76,13 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
     Raise ``MarkError`` if it does not exist, failed, was changed, or is of another repository.
     """
     paths = MarkPaths.of(mark_id)
-    found = store.stat_many([paths.manifest, paths.summary])
-    if paths.manifest in found:
-        mark = Mark.from_json(store.read(paths.manifest), paths.manifest)
-        if paths.summary not in found:
+    manifest = _content_of(store, paths.manifest)
+    if manifest is not None:
+        mark = Mark.from_json(manifest, paths.manifest)
+        summary = _content_of(store, paths.summary)
+        if summary is None:
             raise MarkError(f"Mark {mark_id} is incomplete: its run did not finish", remedy="Start a new run")
-        read_summary(store, paths.summary, mark_id)
+        check_summary(summary, paths.summary, mark_id)
         if (mark.mark_id, mark.repository, mark.namespace) != (mark_id, repository, namespace):
             raise MarkError(
                 f"{paths.manifest} is the mark {mark.mark_id} of {mark.repository} at {mark.namespace}, "
@@ -111,6 +112,13 @@ def read_mark(store: ObjectStore, repository: str, namespace: str, mark_id: str)
         f"Mark {mark_id} does not exist in {namespace}",
         remedy=f"List the marks with `lakefs-gc history {repository}`",
     )
+
+
+def _content_of(store: ObjectStore, key: str) -> bytes | None:
+    try:
+        return store.read(key)
+    except ObjectNotFoundError:
+        return None
 
 
 def refuse_unfit(mark: Mark, server: ServerIdentity) -> None:
@@ -163,7 +171,8 @@ def mark_folders(store: ObjectStore) -> list[str]:
 def mark_with_manifest(store: ObjectStore, mark_id: str) -> Mark | None:
     """Return a mark from its manifest alone, or None for one without a manifest. Raise as ``Mark.from_json`` does."""
     key = MarkPaths.of(mark_id).manifest
-    return Mark.from_json(store.read(key), key) if store.stat_many([key]) else None
+    content = _content_of(store, key)
+    return None if content is None else Mark.from_json(content, key)
 
 
 @dataclass(frozen=True)
