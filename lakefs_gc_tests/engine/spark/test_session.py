@@ -47,7 +47,7 @@ def test_safe_settings_reach_the_session(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.speculation") == "false"
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "4", "what is configured wins"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "what is configured wins"
     assert DEFAULT_SPARK_CONFIG["spark.speculation"] == "false"
 
 
@@ -93,7 +93,7 @@ def test_a_session_is_scaled_and_back_except_for_what_is_configured(
     resource.scale(False)
     assert not is_small(spark)
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
 def test_a_configured_scale_is_not_changed(spark: SparkSession, spark_config: dict[str, str]) -> None:
