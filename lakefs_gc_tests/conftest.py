@@ -17,18 +17,21 @@ from sqlalchemy import Engine, event
 from lakefs_gc.config import load_server_credentials
 from lakefs_gc.engine.spark.scale import SMALL, is_small
 from lakefs_gc.engine.spark.session import scale_session, start_spark
+from lakefs_gc.engine.spark.workers import worker_store
 from lakefs_gc.errors import ConfigurationError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.azurite import ACCOUNT, Azurite, azurite_program
 from lakefs_gc.sandbox.fake_gcs import FakeGCS, fake_gcs_program
 from lakefs_gc.sandbox.seaweedfs import SeaweedFS, weed_program
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.install_emulators import AZURITE, FAKE_GCS, skip_without
 
 # pytest shows the values of an assertion that fails in a test module; so it does in what test modules share.
 pytest.register_assert_rewrite("lakefs_gc_tests.support")
 
 from lakefs_gc_tests.support.collector import Collector  # noqa: E402
+from lakefs_gc_tests.support.impatient_daemon import pause_seconds  # noqa: E402
 from lakefs_gc_tests.support.scaled_spark import OF_EXECUTORS  # noqa: E402
 
 _BUCKET = "lakefs-gc-tests"
@@ -178,6 +181,14 @@ def spark(spark_config: dict[str, str]) -> Iterator[SparkSession]:
     session = start_spark(spark_config)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_new_worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small run does here what it would do in Spark's workers, which are new and impatient (``impatient_daemon``)."""
+    worker_store.cache_clear()  # the server of an earlier test may have had the same address
+    if "spark" in request.fixturenames:
+        monkeypatch.setattr(RetryPolicy, "pause_seconds", pause_seconds)
 
 
 @pytest.fixture(autouse=True)

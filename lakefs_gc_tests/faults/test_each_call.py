@@ -19,9 +19,7 @@ from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.sandbox.context import SandboxOptions
 from lakefs_gc.storage.location import StoreLocation
-from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.faults.replay import CLEAR_ERROR, ENDED_RIGHT, FAULTS, Replay
-from lakefs_gc_tests.support import impatient_daemon
 from lakefs_gc_tests.support.collector import Collector, Lake
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -35,12 +33,6 @@ _FEW_CASES = 12
 _FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
 pytestmark = [pytest.mark.long(130), pytest.mark.executors]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the driver pause for as short as the workers."""
-    monkeypatch.setattr(RetryPolicy, "pause_seconds", impatient_daemon.pause_seconds)
 
 
 def chosen(calls: int, faults: Iterable[str], few: int) -> list[tuple[int, str]]:

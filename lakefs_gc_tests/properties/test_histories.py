@@ -1,6 +1,6 @@
 """Random histories with concurrent collectors: no reachable object is ever deleted.
 
-``LAKEFS_GC_TESTS_HISTORIES``: the number of histories (1 by default, 12 if ``CI`` is set).
+``LAKEFS_GC_TESTS_HISTORIES``: the number of histories (1 by default, 4 if ``CI`` is set).
 ``LAKEFS_GC_TESTS_SEED``: the first seed.
 """
 
@@ -27,7 +27,8 @@ from lakefs_gc_tests.support.collector import STAGES
 from lakefs_gc_tests.support.lake_fixtures import name_server
 
 _MANY = 12
-_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_MANY if os.environ.get("CI") else 1))
+_IN_CI = 4
+_HISTORIES = int(os.environ.get("LAKEFS_GC_TESTS_HISTORIES") or (_IN_CI if os.environ.get("CI") else 1))
 _SEED = int(os.environ.get("LAKEFS_GC_TESTS_SEED", "1"))
 _STEPS = 12
 _RUNS = 2

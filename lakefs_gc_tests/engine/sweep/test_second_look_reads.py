@@ -154,6 +154,7 @@ def test_commits_that_were_not_checked_end_the_sweep(spark: SparkSession, reposi
     assert counts(collector.sweep(mark, overrides=["server_list_is_complete"])) == {"deleted": 1}
 
 
+@pytest.mark.executors
 def test_each_range_is_read_once(spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path) -> None:
     """However many commits and branches share it; the second look reads what is new."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:

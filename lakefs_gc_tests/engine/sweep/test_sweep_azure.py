@@ -80,6 +80,7 @@ def test_what_is_held_is_locked_and_the_mark_says_where_the_bytes_stay(
     assert repository.read("live") == b"live"
 
 
+@pytest.mark.executors  # whose processes ask for the properties of the account anew
 def test_a_hierarchical_namespace_ends_the_run(
     spark: SparkSession, account: AzureAccount, repository: LakeRepository
 ) -> None:
