@@ -32,7 +32,7 @@ _FEW_CALLS = 2
 _FEW_CASES = 12
 _FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
-pytestmark = [pytest.mark.long(130), pytest.mark.executors]
+pytestmark = pytest.mark.long(130)
 
 
 def chosen(calls: int, faults: Iterable[str], few: int) -> list[tuple[int, str]]:
@@ -130,6 +130,7 @@ STORE_FAULTS: dict[str, Callable[[], Answer]] = {
 }
 
 
+@pytest.mark.executors
 def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
     """A fault that a retry heals occurs once, any other fault at each request for the same object."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
@@ -168,6 +169,7 @@ def test_each_call_of_the_store(spark: SparkSession, tmp_path: Path, store_in_s3
 
 
 @pytest.mark.of_ci
+@pytest.mark.executors
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_call_of_azure_and_of_google(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
