@@ -29,7 +29,7 @@ from lakefs_gc_tests.support.store_proxy import before_azurite, before_fake_gcs
 
 _PART, _, _PARTS = os.environ.get("LAKEFS_GC_TESTS_FAULTS", "").partition("/")
 _FEW_CALLS = 2
-_FEW_CASES = 12
+_FEW_CASES = 6
 _FEW_API_CALLS = 4  # one more of a 404, and one of a 410
 
 pytestmark = pytest.mark.long(130)
