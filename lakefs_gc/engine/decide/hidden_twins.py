@@ -23,8 +23,8 @@ object, is not found.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 
@@ -94,6 +94,10 @@ class TwinSearch:
         """The most paths to look up."""
         return self.context.safety.max_twin_lookups
 
+    def named(self, name: str) -> TwinSearch:
+        """Return the same search, with other datasets."""
+        return replace(self, name=name)
+
     def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
         """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""
         return _compared(sizes, self.any_size)
@@ -103,16 +107,14 @@ class TwinSearch:
         return self.context.workspace.keep(self.context.spark, self.run.run_key, f"{self.name}_{stage}", output, schema)
 
 
-def find_twins(unreferenced: DataFrame, heads_before: Heads, search: TwinSearch) -> DataFrame:
+def find_twins(unreferenced: DataFrame, heads: Sequence[Heads], search: TwinSearch) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
-    a DataFrame that is stored. ``heads_before`` are the heads of all branches before the server listed what is
-    uncommitted. The server omits an object because of the head at that time, which is this one or the current one. A
-    branch whose head moved twice meanwhile is covered by the second look before any delete.
+    a DataFrame that is stored. ``heads`` are those of all branches, as they were seen one after the other
+    (``shown_objects``).
     """
     spark = search.context.spark
-    heads = (heads_before, dict(search.context.server.branch_heads(search.run.repository)))
     branches = branches_by_metarange(search.context, search.run, heads)
     if not branches:
         return _none(spark)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown_objects import find_shown
 from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -32,13 +32,10 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     unlisted_sizes = missing.manifest.facts.get(UNLISTED_WRONG_SIZES)
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
-    staged = uncommitted.manifest.facts
-    with counting_changes(unreferenced, staged["heads"], search) as counting:
-        twins = find_twins(unreferenced, staged["heads"], search)
-        omitted = find_omitted(unreferenced, staged["listed"], staged["heads"], search, counting)
+    shown = find_shown(unreferenced, uncommitted.manifest.facts, search)
     protected = protected_paths(context, run, unreferenced)
     return StageOutput(
-        dataframe=twins.unionByName(omitted).unionByName(protected),
+        dataframe=shown.unionByName(protected),
         began_at=began_at,
         facts={
             "path_prefixes": list(context.safety.protect.path_prefixes),

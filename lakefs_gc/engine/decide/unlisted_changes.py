@@ -15,8 +15,9 @@ branch has moved since the list.
 
 The changes are counted while hidden twins are searched, because one request for each branch takes long.
 
-If the counts differ (imports are staged, or clients are writing), each changed path is looked up, and the object that
-the branch shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are
+If the counts differ (imports are staged, or clients are writing), the changes are read again, and each path that was
+changed at either time is looked up: an object may have been moved to another path in between, or committed. The object
+that the branch shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are
 looked up. If these are still too many, all objects of such sizes are kept unverified.
 """
 
@@ -85,8 +86,8 @@ class Counting:
     """The count of the changes of all branches. ``wanted`` are the sizes of unreferenced objects; None without any."""
 
     wanted: ValueFilter | None
-    result: Callable[[], int]
-    """Waits for the count. Raises what the calls of the server raise."""
+    result: Callable[[], list[_Changes]]
+    """Waits for the count, and returns the changes of each branch. Raises what the calls of the server raise."""
 
 
 @contextmanager
@@ -99,22 +100,9 @@ def counting_changes(unreferenced: DataFrame, heads: Iterable[str], search: Twin
         wanted = filter_of(unreferenced.select("size"))
     search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
-
-    def count_of(branch: str) -> int:
-        count = 0
-        for _ in _changes_of(branch, search):
-            count += 1
-            if stopped.is_set():  # the caller failed; a part of the changes must not pass for all
-                raise CancelledError
-        return count
-
-    def count() -> int:
-        with closing(map_unordered(count_of, heads if wanted else (), _CALLS_AT_ONCE)) as counts:
-            return sum(changes for _, changes in counts)
-
     executor = ThreadPoolExecutor(1, "changes")
     try:
-        yield Counting(wanted, executor.submit(count).result)
+        yield Counting(wanted, executor.submit(_read, heads, wanted, search, stopped).result)
     finally:
         stopped.set()
         executor.shutdown(wait=False)
@@ -135,13 +123,13 @@ def find_omitted(
     if wanted is None:
         return nothing
     with driver_errors():
-        if counting.result() == listed and not _may_be_of_others(heads, search):
+        counted = counting.result()
+        if sum(changes.count for changes in counted) == listed and not _may_be_of_others(heads, search):
             return nothing
-        # Read again: what was moved to another path since the count is looked up where it is now.
-        read = map_unordered(lambda branch: _changes(branch, wanted, search), heads, _CALLS_AT_ONCE)
-        by_branch = [changes for _, changes in read]
-        few = sum(changes.count for changes in by_branch) <= search.max_lookups
-        lookups = [lookup for changes in by_branch for lookup in (changes.every if few else changes.alike)]
+        seen = [*counted, *_read(heads, wanted, search, Event())]
+        lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.every))
+        if len(lookups) > search.max_lookups:
+            lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.alike))
         if len(lookups) > search.max_lookups:
             logger.warning(
                 "repository %s: more than %s staged changes may refer to an unreferenced object "
@@ -149,7 +137,7 @@ def find_omitted(
                 search.run.repository,
                 f"{search.max_lookups:,}",
             )
-            sizes = sorted(set[int]().union(*(changes.sizes for changes in by_branch)))
+            sizes = sorted(set[int]().union(*(changes.sizes for changes in seen)))
             alike = unreferenced
             if ANY_SIZE not in sizes:
                 rows = local_rows(spark, [(size,) for size in sizes], "size long")
@@ -169,15 +157,28 @@ def _may_be_of_others(heads: Mapping[str, str], search: TwinSearch) -> bool:
     return has_names and dict(search.context.server.branch_heads(run.repository)) != dict(heads)
 
 
-def _changes(branch: str, wanted: ValueFilter, search: TwinSearch) -> _Changes:
+def _read(heads: Iterable[str], wanted: ValueFilter | None, search: TwinSearch, stopped: Event) -> list[_Changes]:
+    """Return the changes of each branch; none if nothing is ``wanted``. Raise ``CancelledError`` once ``stopped``."""
+    if wanted is None:
+        return []
+    with closing(
+        map_unordered(lambda branch: _changes(branch, wanted, search, stopped), heads, _CALLS_AT_ONCE)
+    ) as read:
+        return [changes for _, changes in read]
+
+
+def _changes(branch: str, wanted: ValueFilter, search: TwinSearch, stopped: Event) -> _Changes:
     changes = _Changes(branch, search.max_lookups)
-    listed = _changes_of(branch, search)
+    listed = _changes_of(branch, search, stopped)
     while chunk := list(islice(listed, _CHANGES_AT_ONCE)):
         sizes = search.compared(pa.array([change.size_bytes for change in chunk], pa.int64()))
         changes.add(chunk, sizes, pc.or_(wanted.passes(sizes, None), pc.equal(sizes, ANY_SIZE)))
     return changes
 
 
-def _changes_of(branch: str, search: TwinSearch) -> Iterator[Change]:
+def _changes_of(branch: str, search: TwinSearch, stopped: Event) -> Iterator[Change]:
     with suppress(RepositoryNotFoundError):  # the branch was deleted meanwhile
-        yield from search.context.server.changes(search.run.repository, branch)
+        for change in search.context.server.changes(search.run.repository, branch):
+            if stopped.is_set():  # the caller failed; a part of the changes must not pass for all
+                raise CancelledError
+            yield change

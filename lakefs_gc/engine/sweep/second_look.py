@@ -30,9 +30,9 @@ from lakefs_gc.engine.collect.references.foreign_references import (
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
-from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch, find_twins
+from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown_objects import find_shown
 from lakefs_gc.engine.decide.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
@@ -243,12 +243,9 @@ class SecondLook:
         )
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
-        facts = staged.manifest.facts
-        with counting_changes(sized, facts["heads"], search) as counting:
-            twins = find_twins(sized, facts["heads"], search)
-            omitted = find_omitted(sized, facts["listed"], facts["heads"], search, counting)
+        shown = find_shown(sized, staged.manifest.facts, search)
         protected = protected_paths(context, run, sized)
-        kept = self._keep("kept", StageOutput(twins.unionByName(omitted).unionByName(protected), context.clock()))
+        kept = self._keep("kept", StageOutput(shown.unionByName(protected), context.clock()))
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)

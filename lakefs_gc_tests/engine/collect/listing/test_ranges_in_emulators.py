@@ -21,6 +21,7 @@ _LISTING = ListingSettings(requests_at_once=8, cut_after_pages=2, pages_per_rang
 
 
 @pytest.mark.long(90)
+@pytest.mark.executors
 @pytest.mark.parametrize("kind", ["azure", pytest.param("gcs", marks=pytest.mark.of_ci)])
 def test_ranges_of_a_large_slice_are_listed_in_parallel(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
