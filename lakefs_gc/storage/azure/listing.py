@@ -28,10 +28,15 @@ _BLOB = re.compile(
     rb"<Last-Modified>([^<&]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>([0-9]+)</Content-Length>"
 )
 _LEVEL = re.compile(rb"<BlobPrefix><Name>([^<&\r]*)</Name></BlobPrefix>")
+_HEAD = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*<\?xml version=[\"']1\.0[\"'](?: encoding=[\"'](?i:utf-8)[\"'])?"
+    rb"(?: standalone=[\"'](?:yes|no)[\"'])? ?\?>\s*<EnumerationResults[ >]"
+)
 _TAGS_OF_BLOB = (b"<Blob>", b"</Blob>", b"<Properties>", b"</Properties>", b"<Last-Modified>", b"<Content-Length>")
 _PLACE = b"<Blob/>"
 """What stands for the blobs of a page while the XML parser reads the rest of it."""
-_UNUSUAL = (b"Encoded=", b"<Snapshot>", b"<VersionId>", b"<Deleted>", b"<![CDATA[", b"<!--")
+_UNUSUAL = (b"Encoded=", b"<Snapshot>", b"<VersionId>", b"<Deleted>", b"<!")
+_ONCE = (b"<?", b"<Blobs", b"<NextMarker")
 _END = b"</EnumerationResults>"
 _HIERARCHICAL = b"<ResourceType>"
 """A property of each entry of a listing in an account with a hierarchical namespace."""
@@ -115,17 +120,21 @@ def _check_order(names: Sequence[bytes], after: bytes) -> None:
 def _read_quickly(body: bytes) -> _Parts | None:
     """Read a page with regular expressions; return None if it is not in the usual form.
 
-    Each tag of a blob and of a folder must occur as often as there are blobs and folders, and the whole page must be
-    XML: what is damaged may be a blob, or a part of one.
+    Each tag of a blob and of a folder must occur as often as there are blobs and folders, in one spelling, and the
+    whole page must be XML: what is damaged or written in another way may be a blob, or a part of one.
     """
-    if any(text in body for text in _UNUSUAL):
+    if not _HEAD.match(body) or any(text in body for text in _UNUSUAL):
+        return None
+    if any(body.count(text) != 1 for text in _ONCE):
         return None
     blobs, levels = _BLOB.findall(body), _LEVEL.findall(body)
     tags = {
         **dict.fromkeys(_TAGS_OF_BLOB, len(blobs)),
         **dict.fromkeys((b"<Name>", b"</Name>"), len(blobs) + len(levels)),
-        **dict.fromkeys((b"<BlobPrefix", b"</BlobPrefix>"), len(levels)),
+        **dict.fromkeys((b"<BlobPrefix>", b"</BlobPrefix>"), len(levels)),
     }
+    # A tag may also contain a space, a line break or an attribute. Beside these there are one `Blobs`, and types.
+    tags[b"<Blob"] = len(blobs) + len(levels) + 1 + body.count(b"<BlobType>")
     if not blobs or any(body.count(tag) != count for tag, count in tags.items()):
         return None
     start, end = body.find(b"<Blob>"), body.rfind(b"</Blob>") + len(b"</Blob>")
@@ -145,6 +154,10 @@ def _read_carefully(body: bytes) -> _Parts:
     """Read a page with an XML parser."""
     section, marker = _sections(_parsed(body))
     blobs = section.findall("Blob")
+    if any(child.tag not in ("Blob", "BlobPrefix") for child in section) or len(list(section.iter("Blob"))) != len(
+        blobs
+    ):
+        raise IncompleteAnswerError("the section of the blobs contains something else")
     if any(blob.find(part) is not None for blob in blobs for part in ("Snapshot", "VersionId", "Deleted")):
         raise IncompleteAnswerError("the listing contains versions that were not requested")
     return _Parts(

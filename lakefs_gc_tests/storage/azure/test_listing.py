@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,38 @@ def test_no_damage_hides_a_blob() -> None:
                 expected = intact
             assert _lists(quick) == expected, changed
     assert accepted > 500
+
+
+MIDDLE = BLOB.format("ns/m")
+
+
+@pytest.mark.parametrize(
+    "respelled",
+    [
+        re.sub(r"<(/?[A-Za-z-]+)>", r"<\1 >", MIDDLE),
+        re.sub(r"<([A-Za-z-]+)>", r"<\1\n>", MIDDLE),
+        re.sub(r"<([A-Za-z-]+)>", r'<\1 a="b">', MIDDLE),
+        f"</Blobs><Blobs>{MIDDLE}",
+        f"</Blobs><NextMarker>m</NextMarker><Blobs>{MIDDLE}",
+        f"<Folder>{MIDDLE}</Folder>",
+        "&middle;",
+    ],
+)
+@pytest.mark.parametrize("head", ['encoding="utf-8"', 'encoding="iso-8859-1"', ""])
+def test_a_blob_in_another_spelling_is_listed_or_refused(respelled: str, head: str) -> None:
+    body = page(BLOB.format("ns/a") + respelled + BLOB.format("ns/\u017f"))
+    body = body.replace(b'encoding="utf-8"', head.encode())
+    if respelled == "&middle;":
+        declared = f"<!DOCTYPE EnumerationResults [<!ENTITY middle '{MIDDLE}'>]><EnumerationResults>"
+        body = body.replace(b"<EnumerationResults>", declared.encode(), 1)
+    quick = _read_quickly(body)
+    try:
+        careful = _read_carefully(body)
+    except IncompleteAnswerError:
+        assert quick is None or b"ns/m" in quick.names
+        return
+    assert b"ns/m" in careful.names
+    assert quick is None or _lists(quick) == _lists(careful)
 
 
 def _lists(parts: Any) -> list[Any]:
