@@ -154,9 +154,8 @@ def _read_carefully(body: bytes) -> _Parts:
     """Read a page with an XML parser."""
     section, marker = _sections(_parsed(body))
     blobs = section.findall("Blob")
-    if any(child.tag not in ("Blob", "BlobPrefix") for child in section) or len(list(section.iter("Blob"))) != len(
-        blobs
-    ):
+    others = [child.tag for child in section if child.tag not in ("Blob", "BlobPrefix")]
+    if others or len(list(section.iter("Blob"))) != len(blobs):
         raise IncompleteAnswerError("the section of the blobs contains something else")
     if any(blob.find(part) is not None for blob in blobs for part in ("Snapshot", "VersionId", "Deleted")):
         raise IncompleteAnswerError("the listing contains versions that were not requested")
