@@ -21,6 +21,7 @@ from lakefs_gc.engine.spark.session import (
     Size,
     _java_options,
     is_spark_of_caller,
+    scale_session,
     start_spark,
     start_spark_in_advance,
 )
@@ -93,7 +94,8 @@ def test_a_session_is_scaled_and_back_except_for_what_is_configured(
     resource.scale(False)
     assert not is_small(spark)
     assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    scale_session(spark, spark_config, small=False)  # as the other tests have it
 
 
 def test_a_configured_scale_is_not_changed(spark: SparkSession, spark_config: dict[str, str]) -> None:
