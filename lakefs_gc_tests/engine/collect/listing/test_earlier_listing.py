@@ -15,6 +15,8 @@ from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_store import StoreInS3
 
+pytestmark = pytest.mark.executors  # of a small run the whole listing is made anew
+
 DAY_HOURS = 24.0
 
 

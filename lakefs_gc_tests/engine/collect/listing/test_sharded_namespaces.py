@@ -53,6 +53,7 @@ def test_nothing_live_is_marked(spark: SparkSession, s3_namespace: StoreLocation
         assert not repository.objects() & {expired, overwritten, deleted, stray}
 
 
+@pytest.mark.executors
 def test_an_optimized_listing_of_shards_gains_nothing_and_says_so(
     spark: SparkSession, repository: LakeRepository
 ) -> None:

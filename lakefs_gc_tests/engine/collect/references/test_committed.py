@@ -183,6 +183,7 @@ def test_a_range_that_is_written_while_the_files_are_listed_is_read(
     assert collector.addresses("committed") == keys
 
 
+@pytest.mark.executors
 def test_without_rules_the_files_are_not_listed_by_each_task(
     spark: SparkSession, store_in_s3: StoreInS3, tmp_path: Path
 ) -> None:
