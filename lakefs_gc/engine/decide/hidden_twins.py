@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 
@@ -93,10 +93,6 @@ class TwinSearch:
     def max_lookups(self) -> int:
         """The most paths to look up."""
         return self.context.safety.max_twin_lookups
-
-    def named(self, name: str) -> TwinSearch:
-        """Return the same search, with other datasets."""
-        return replace(self, name=name)
 
     def compared(self, sizes: pa.Int64Array) -> pa.Int64Array:
         """Return sizes of entries, with ``ANY_SIZE`` in place of those that pass ``any_size``."""

@@ -16,9 +16,9 @@ branch has moved since the list.
 The changes are counted while hidden twins are searched, because one request for each branch takes long.
 
 If the counts differ (imports are staged, or clients are writing), the changes are read again, and each path that was
-changed at either time is looked up: an object may have been moved to another path in between, or committed. The object
-that the branch shows is kept. If there are too many paths, only those whose size is that of an unreferenced object are
-looked up. If these are still too many, all objects of such sizes are kept unverified.
+changed at either time is looked up: an object may have been moved to another path in between, or to a new branch, or
+committed. The object that the branch shows is kept. If there are too many paths, only those whose size is that of an
+unreferenced object are looked up. If these are still too many, all objects of such sizes are kept unverified.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def find_omitted(
         counted = counting.result()
         if sum(changes.count for changes in counted) == listed and not _may_be_of_others(heads, search):
             return nothing
-        seen = [*counted, *_read(heads, wanted, search, Event())]
+        now = dict(search.context.server.branch_heads(search.run.repository))
+        seen = [*counted, *_read({**heads, **now}, wanted, search, Event())]
         lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.every))
         if len(lookups) > search.max_lookups:
             lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.alike))
@@ -177,6 +178,8 @@ def _changes(branch: str, wanted: ValueFilter, search: TwinSearch, stopped: Even
 
 
 def _changes_of(branch: str, search: TwinSearch, stopped: Event) -> Iterator[Change]:
+    if stopped.is_set():
+        raise CancelledError
     with suppress(RepositoryNotFoundError):  # the branch was deleted meanwhile
         for change in search.context.server.changes(search.run.repository, branch):
             if stopped.is_set():  # the caller failed; a part of the changes must not pass for all

@@ -35,7 +35,7 @@ _HEAD = re.compile(
 _TAGS_OF_BLOB = (b"<Blob>", b"</Blob>", b"<Properties>", b"</Properties>", b"<Last-Modified>", b"<Content-Length>")
 _PLACE = b"<Blob/>"
 """What stands for the blobs of a page while the XML parser reads the rest of it."""
-_UNUSUAL = (b"Encoded=", b"<Snapshot>", b"<VersionId>", b"<Deleted>", b"<!")
+_UNUSUAL = (b"Encoded=", b"<Snapshot", b"<VersionId", b"<Deleted", b"<!")
 _ONCE = (b"<?", b"<Blobs", b"<NextMarker")
 _END = b"</EnumerationResults>"
 _HIERARCHICAL = b"<ResourceType>"

@@ -1,8 +1,8 @@
-"""What a branch shows is kept, also if the branch moves while it is searched."""
+"""What is committed while a second look searches for what branches show outlives the sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from threading import Event
 
 import pytest
@@ -18,73 +18,86 @@ from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
 _SECONDS = 60
 
 
-class CommitsDuringTheSearch(LakeFSClient):
-    """Commits a branch when the heads are known, and before or after its changes are counted.
+class MovesDuringTheSearch(LakeFSClient):
+    """Calls ``then`` when the heads are known; the changes of branches are counted after that."""
 
-    ``counts_first``: after that. The search for twins on the new head is the second one.
-    """
+    then: Callable[[], None] | None = None
 
-    def prepare(self, repository: LakeRepository, branch: str, *, counts_first: bool) -> None:
-        self.of, self.branch, self.counts_first = repository, branch, counts_first
-        self.committed, self.counted = Event(), Event()
+    def prepare(self, then: Callable[[], None]) -> None:
+        self.then, self.moved = then, Event()
 
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        if not self.committed.is_set():
-            if self.counts_first:
-                assert self.counted.wait(_SECONDS)
-            self.of.commit(branch=self.branch)
-            self.committed.set()
+        if self.then is not None and not self.moved.is_set():
+            self.then()
+            self.moved.set()
         return super().metaranges_of(repository, commit_ids)
 
     def changes(self, repository: str, branch: str) -> Iterator[Change]:
-        if not self.counts_first:
-            assert self.committed.wait(_SECONDS)
+        if self.then is not None:
+            assert self.moved.wait(_SECONDS)
         yield from super().changes(repository, branch)
-        if branch == self.branch:
-            self.counted.set()
 
 
 @pytest.fixture
-def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch) -> Collector:
-    """A repository with the branch ``dev``, whose staged objects the server's list omits."""
+def server(repository: LakeRepository) -> MovesDuringTheSearch:
+    return MovesDuringTheSearch(repository.lake.credentials)
+
+
+@pytest.fixture
+def collector(
+    spark: SparkSession, repository: LakeRepository, server: MovesDuringTheSearch, monkeypatch: pytest.MonkeyPatch
+) -> Collector:
+    """Of a repository with the branch ``dev``, whose staged objects the server's list omits."""
     monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *_: [])
     repository.put("committed")
     repository.commit()
     repository.keep_days(10)
     repository.branch("dev")
-    server = CommitsDuringTheSearch(repository.lake.credentials)
     return Collector(spark, repository, server=server)
 
 
-@pytest.mark.parametrize("counts_first", [True, False])
-def test_an_omitted_object_that_is_committed_while_twins_are_searched(
-    spark: SparkSession, repository: LakeRepository, collector: Collector, counts_first: bool
+def test_an_object_that_both_searches_find_has_one_row(
+    spark: SparkSession, repository: LakeRepository, collector: Collector
 ) -> None:
-    """No list has it, it is in no head that was read first, and it is no change any more when changes are read."""
-    server = collector.server
-    assert isinstance(server, CommitsDuringTheSearch)
     collector.collect(until="uncommitted")
-    heads = dict(server.branch_heads("lake"))
-    staged = repository.put("a", "12345", branch="dev")
-    server.prepare(repository, "dev", counts_first=counts_first)
+    heads = dict(collector.server.branch_heads("lake"))
+    staged = repository.put("committed", "of size 9", branch="dev")
     search = TwinSearch(collector.context, collector.run, "x", None)
-    rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
+    rows = spark.createDataFrame([(staged, 9)], "address string, size long")
     shown = find_shown(rows, {"heads": heads, "listed": 0}, search).collect()
-    assert server.committed.is_set()
-    assert [(row["address"], row["why"]) for row in shown] == [(staged, "shown_by_a_branch")]
+    assert [tuple(row) for row in shown] == [(staged, 9, "shown_by_a_branch")]
 
 
-def test_such_an_object_outlives_a_sweep(
-    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("then", ["", "overwritten", "reverted", "merged", "tagged"])
+def test_an_omitted_object_that_is_committed_during_a_second_look_outlives_the_sweep(
+    repository: LakeRepository,
+    collector: Collector,
+    server: MovesDuringTheSearch,
+    monkeypatch: pytest.MonkeyPatch,
+    then: str,
 ) -> None:
+    """No list has it, it is in no commit that was read before, and no branch shows it as a change."""
     garbage, again = repository.put_stray("data/s/garbage", b"1234567"), repository.put_stray("data/s/again", b"12345")
-    server = collector.server
-    assert isinstance(server, CommitsDuringTheSearch)
     mark = collector.mark_objects(garbage, again)
     monkeypatch.setattr(uncommitted, "_files", lambda *_: [])
-    repository.stage("a", repository.namespace + again, branch="dev", size_bytes=5)
-    server.prepare(repository, "dev", counts_first=False)
+    repository.stage("a", repository.namespace + again, branch="dev", size_bytes=3)  # a wrong size
+    commits = []
+
+    def move() -> None:
+        commits.append(repository.commit(branch="dev"))
+        if then == "overwritten":
+            repository.put("a", "other", branch="dev")
+        if then == "reverted":
+            repository.revert(commits[0], branch="dev")
+        if then == "merged":
+            repository.merge("dev", "main")
+            repository.delete_branch("dev")
+        if then == "tagged":
+            repository.tag("kept", commits[0])
+            repository.delete_branch("dev")
+
+    server.prepare(move)
     result = collector.sweep(mark)
-    assert server.committed.is_set()
+    assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
-    assert repository.read("a", ref="dev") == b"12345"
+    assert repository.read("a", ref=commits[0]) == b"123"

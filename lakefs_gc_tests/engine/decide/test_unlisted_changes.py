@@ -90,8 +90,9 @@ def test_a_caller_that_fails_waits_for_no_count(
     assert counted == ended, "no thread reads on"
 
 
+@pytest.mark.parametrize("branch", ["main", "new"])
 def test_an_object_that_was_moved_since_the_count_is_kept(
-    spark: SparkSession, repository: LakeRepository, collector: Collector
+    spark: SparkSession, repository: LakeRepository, collector: Collector, branch: str
 ) -> None:
     collector.collect(until="uncommitted")
     staged = repository.put("a", "12345")
@@ -99,7 +100,9 @@ def test_an_object_that_was_moved_since_the_count_is_kept(
     rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
     with counting_changes(rows, HEADS, search) as counting:
         assert sum(changes.count for changes in counting.result()) == 1
-        repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5)
+        if branch == "new":
+            repository.branch(branch)
+        repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5, branch=branch)
         repository.delete("a")
         omitted = find_omitted(rows, 0, HEADS, search, counting)
     assert {row["address"] for row in omitted.collect()} == {staged}
