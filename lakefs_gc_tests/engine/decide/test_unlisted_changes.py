@@ -90,35 +90,25 @@ def test_a_caller_that_fails_waits_for_no_count(
     assert counted == ended, "no thread reads on"
 
 
-@pytest.mark.parametrize("branch", ["main", "new"])
-def test_an_object_that_was_moved_since_the_count_is_kept(
-    spark: SparkSession, repository: LakeRepository, collector: Collector, branch: str
+@pytest.mark.parametrize("moved_to", ["another path", "a new branch", "a commit"])
+def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, moved_to: str
 ) -> None:
+    """After a commit it is no change any more, and the heads were read before it was in one."""
     collector.collect(until="uncommitted")
     staged = repository.put("a", "12345")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
     with counting_changes(rows, HEADS, search) as counting:
         assert sum(changes.count for changes in counting.result()) == 1
-        if branch == "new":
-            repository.branch(branch)
-        repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5, branch=branch)
-        repository.delete("a")
-        omitted = find_omitted(rows, 0, HEADS, search, counting)
-    assert {row["address"] for row in omitted.collect()} == {staged}
-
-
-def test_an_object_that_was_committed_since_the_count_is_kept(
-    spark: SparkSession, repository: LakeRepository, collector: Collector
-) -> None:
-    """It is no change any more, and the heads were read before it was in one."""
-    collector.collect(until="uncommitted")
-    staged = repository.put("a", "12345")
-    search = TwinSearch(collector.context, collector.run, "x", None)
-    rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
-    with counting_changes(rows, HEADS, search) as counting:
-        assert sum(changes.count for changes in counting.result()) == 1
-        repository.commit()
+        if moved_to == "a commit":
+            repository.commit()
+        else:
+            branch = "main" if moved_to == "another path" else "new"
+            if branch == "new":
+                repository.branch(branch)
+            repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5, branch=branch)
+            repository.delete("a")
         omitted = find_omitted(rows, 0, HEADS, search, counting)
     assert {row["address"] for row in omitted.collect()} == {staged}
 

@@ -399,4 +399,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/test_second_look_reads.py",
         "accepts_nothing",
     ),
+    Mutant(
+        6,
+        "commits are read again if branches or tags moved during a second look",
+        "engine/sweep/second_look.py",
+        "if self._refs() != refs:",
+        "if False:",
+        "engine/decide/test_shown_objects.py",
+        "outlives",
+    ),
+    Mutant(
+        6,
+        "changes are read again on new branches, too",
+        "engine/decide/unlisted_changes.py",
+        "*_read({**heads, **now}, wanted",
+        "*_read(heads, wanted",
+        "engine/decide/test_unlisted_changes.py",
+        "was_moved",
+    ),
 )
