@@ -82,11 +82,17 @@ def test_what_is_remembered_is_there_in_the_next_run(cache: RangeCache) -> None:
     assert remembered(cache) == found
 
 
-def flip(data: bytes) -> bytes:
-    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
+def another_name(data: bytes) -> bytes:
+    """Change bytes that Parquet does not check."""
+    assert b"one" in data
+    return data.replace(b"one", b"onf")
 
 
-@pytest.mark.parametrize("damage", [flip, lambda data: data[:40], lambda data: b""], ids=["a bit", "cut", "empty"])
+@pytest.mark.parametrize(
+    "damage",
+    [another_name, lambda data: data[:-9] + b"x" + data[-8:], lambda data: data[:40], lambda data: b""],
+    ids=["a name", "the footer", "cut", "empty"],
+)
 def test_what_is_damaged_is_not_remembered(cache: RangeCache, damage: Callable[[bytes], bytes]) -> None:
     remember(cache, {(URL, "one"): []})
     [file] = objects(cache)
