@@ -14,11 +14,11 @@ OF_EXECUTORS = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "2",
     # Adaptive execution runs each shuffle as a job of its own: 84 jobs of a mark and its sweep, and not 47. With
-    # this and 4 partitions they took 16.5 s, and 11.7 s without.
+    # this and 4 partitions they took 16.5 s on a busy machine, and 11.7 s without.
     "spark.sql.adaptive.enabled": "false",
     # What assets take for the number of cores: few tasks for little data.
     "spark.default.parallelism": "1",
-    # What tests of the engine are about is the work of executors. Runs without this configuration are small ones.
+    # Runs without this configuration are small.
     SMALL: "false",
     # For a handful of rows, compiling each plan takes far longer than running it; benchmarks and the demo compile.
     "spark.sql.codegen.wholeStage": "false",

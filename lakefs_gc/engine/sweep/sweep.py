@@ -274,8 +274,10 @@ class _Passes:
         self._total = self._done + count
         RUN_PROGRESS.count("objects", self._done, total=self._total)
         rounds = -(-count // self._settings.objects_per_look)
-        if rounds <= 1:
-            yield from [objects.select(*_MARKED.names)] * rounds
+        if not rounds:
+            return
+        if rounds == 1:
+            yield objects.select(*_MARKED.names)
             return
         number = F.pmod(F.xxhash64("address"), F.lit(rounds)).cast("int").alias("round")
         output = StageOutput(
