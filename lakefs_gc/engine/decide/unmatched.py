@@ -39,7 +39,7 @@ from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REG
 from lakefs_gc.formats.ranges import read_metarange
 
 _HASH = "address_hash"
-_ROWS_PER_PIECE = 500_000  # about 60 MB to sort
+_ROWS_PER_PIECE = 500_000  # if all are references, about 40 MB
 WRONG_SIZES = "wrong_sizes"
 """Fact of ``unmatched``, the candidates and a mark: how many committed entries have another size than their object."""
 UNLISTED_WRONG_SIZES = "unlisted_wrong_sizes"
@@ -66,7 +66,7 @@ def unmatched(
 ) -> StageOutput:
     """Join the listing with all references, and return what does not match. Columns: ``schemas.UNMATCHED``.
 
-    Each side is shuffled once, into pieces of a known size that are sorted in memory, or on disk if memory is short.
+    Each side is shuffled once, into pieces of a known size. The hashes of a piece's references are held in memory.
 
     A row that is not in the store has no address, only its hash; ``missing`` looks it up. It may occur several times,
     as ``committed`` and as ``uncommitted``. It may also be an object that was uploaded after the listing, or one
@@ -98,12 +98,15 @@ def unmatched(
         ),
     )
     stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
-    # An address that is referenced twice joins twice, so it is never unmatched.
-    joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
+    # Both sides have a known number of pieces, so the references of one fit in memory, where a table of them takes a
+    # tenth less time than sorting both. An address that is referenced twice joins twice, so it is never unmatched.
+    in_memory = references.repartition(pieces, _HASH).hint("shuffle_hash")
+    joined = stored.repartition(pieces, _HASH).join(in_memory, _HASH, "full_outer")
     has_no_reference = F.col("found_in").isNull()
-    is_older_than_cutoff = F.col("last_modified") < F.when(
-        F.col("address").rlike(UPLOAD_PART_REGEX), F.lit(run.cutoff - LONGEST_UPLOAD)
-    ).otherwise(F.lit(run.cutoff))
+    # Times first: to search all addresses for the names of parts takes a fifth of the stage's time.
+    is_older_than_cutoff = (F.col("last_modified") < F.lit(run.cutoff)) & (
+        (F.col("last_modified") < F.lit(run.cutoff - LONGEST_UPLOAD)) | ~F.col("address").rlike(UPLOAD_PART_REGEX)
+    )
     is_garbage = is_older_than_cutoff & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)
     # Whether the objects exist to which other repositories refer is not audited here.
     is_missing = F.col("listed").isNull() & (F.col("found_in") != foreign_references.manifest.stage)
