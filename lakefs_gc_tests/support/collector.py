@@ -449,15 +449,18 @@ class Collector:
         if live is not None:
             referenced = self._frame(live)
             look = lambda suspects: referenced  # noqa: E731
+        if look is None:
+            look = self.second_look(run, mark, overrides)
         output, result = sweep(
             self.context_with(sweep=SweepSettings.model_validate({"retry_pause_seconds": 0, **settings})),
             run,
             mark,
-            look or self.second_look(run, mark, overrides),
+            look,
             known_restores=known_restores,
             not_backed_up=not_backed_up,
             named_at_root=named_at_root,
             only=only,
+            is_small=isinstance(look, SecondLook) and look.is_small,
             sleep=sleep,
         )
         self.workspace.write(self.spark, self.run_key, "sweep", output)

@@ -172,8 +172,8 @@ class SecondLook:
     """Takes second looks during one sweep. Each call reads only what no earlier look has read.
 
     An address that one look returns stays in the results of all later ones. ``accepted`` is what the approval accepts
-    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``. With ``is_small``,
-    the driver does the work of a look (``scale``).
+    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``. ``is_small`` says
+    whether the sweep can be a small run (``scale``).
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class SecondLook:
         is_small: bool = False,
     ) -> None:
         self._context, self._run, self._accepted, self._any_size = context, run, accepted, any_size
-        self._is_small = is_small
+        self.is_small = is_small
         # Those of the mark, then those of the last look: what disappeared in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -206,14 +206,6 @@ class SecondLook:
 
         Raises what the stages raise, and ``SafetyError`` for what cannot be read and is not accepted.
         """
-        self._context.compute.scale(self._is_small)
-        try:
-            return self._look(objects)
-        finally:
-            # What deletes is never small: a small run reads at once what it names, and a sweep reads its ledger later.
-            self._context.compute.scale(False)
-
-    def _look(self, objects: DataFrame) -> DataFrame:
         context, run = self._context, self._run
         self._looks += 1
         refuse_another_repository(context.server, run)

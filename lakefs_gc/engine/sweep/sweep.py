@@ -67,6 +67,7 @@ def sweep(
     not_backed_up: DataFrame | None = None,
     named_at_root: str = "",
     only: Scope = Scope.all,
+    is_small: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[StageOutput, SweepResult]:
     """Delete the objects of an approved mark, or of one part of it.
@@ -80,14 +81,15 @@ def sweep(
       their versions
     - ``named_at_root``: for a mark of lakeFS's own client, as in ``ClientMarkFindings``; other marks record it
     - ``only``: what the approval is of; no object of another part is deleted or counted
+    - ``is_small``: whether this is a small run (``scale``), as ``SecondLook.is_small`` says
 
     Raises ``MarkError`` before the first delete if the mark's parts do not hold the objects that its manifest counts,
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
-    # A small run reads at once what it names. A sweep names the ledger, deletes, and then reads it. Only its second
-    # looks may be small. The checks of a mark of lakeFS's own client, right before, leave the session small.
-    context.compute.scale(False)
+    # A small run reads at once what it names, so ``_Passes`` names the ledger only when it has what must be read. What
+    # deletes runs in workers also in a small run: if one dies, Spark starts another one, which finds its intents.
+    context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
     rounds = passes.rounds_left(unrecognized_too=bool(mark.named_at_root if mark.is_ours else named_at_root))

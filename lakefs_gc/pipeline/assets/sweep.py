@@ -90,6 +90,7 @@ def sweep(
         not_backed_up=not_backed_up(run_context, permit.backup),
         named_at_root=permit.named_at_root,
         only=permit.only,
+        is_small=second_look.is_small,
     )
     show_current_state(context, run_context.settings, marked)
     metadata = sweep_metadata(result) | report_metadata(marked)
