@@ -32,7 +32,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     unlisted_sizes = missing.manifest.facts.get(UNLISTED_WRONG_SIZES)
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
-    shown = find_shown(unreferenced, uncommitted.manifest.facts, search)
+    shown = find_shown(unreferenced, uncommitted.manifest.facts, search, at_once=True)
     protected = protected_paths(context, run, unreferenced)
     return StageOutput(
         dataframe=shown.unionByName(protected),

@@ -10,18 +10,23 @@ from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 
 
-def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch) -> DataFrame:
+def find_shown(
+    unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, at_once: bool = False
+) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
     a DataFrame that is stored. ``staged`` are the facts of ``uncommitted``. The server omits an object because of the
     head at the time of its list, which is the one before the list or a later one.
 
-    An omitted object that is committed while this searches may be in neither: a second look reads the commits again.
+    A hidden twin may be moved before it is looked up. Its path is a change only then, so the changes are counted after
+    the lookups. A mark, which a second look follows, saves time: it counts them ``at_once``, during the lookups.
+
+    An omitted object that is committed meanwhile may be in neither, so a second look reads the commits afterwards.
     """
     heads_before = staged["heads"]
-    with counting_changes(unreferenced, heads_before, search) as counting:
-        heads = dict(search.context.server.branch_heads(search.run.repository))
+    heads = dict(search.context.server.branch_heads(search.run.repository))
+    with counting_changes(unreferenced, {**heads_before, **heads}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, (heads_before, heads), search)
         omitted = find_omitted(unreferenced, staged["listed"], heads_before, search, counting)
     return twins.unionByName(omitted).distinct()

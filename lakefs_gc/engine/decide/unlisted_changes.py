@@ -9,16 +9,15 @@ A list that omits an object looks the same as a list of a branch that does not h
 
 Both change the row count: each change of a branch, except a delete, is one row of the list. So the changes of all
 branches are counted, with one request for each 1,000. Equal counts are strong evidence, but no proof, that nothing was
-omitted: an omitted row and a change that was reverted or committed before the count cancel out (docs/known-limits.md).
-Where a mount tells another name of the bucket, rows are omitted as a rule. So equal counts show nothing there if a
-branch has moved since the list.
+omitted: an omitted row and a change that was reverted before the count cancel out (docs/known-limits.md). They show
+nothing if branches have moved since the list: a change may have been committed, and another one be new. Nor do they
+where a mount tells another name of the bucket: rows are omitted there as a rule.
 
-The changes are counted while hidden twins are searched, because one request for each branch takes long.
-
-If the counts differ (imports are staged, or clients are writing), the changes are read again, and each path that was
-changed at either time is looked up: an object may have been moved to another path in between, or to a new branch, or
-committed. The object that the branch shows is kept. If there are too many paths, only those whose size is that of an
-unreferenced object are looked up. If these are still too many, all objects of such sizes are kept unverified.
+If equal counts show nothing, or the counts differ (imports are staged, or clients are writing), the changes are read
+again, and each path that was changed at either time is looked up: an object may have been moved to another path in
+between, or to a new branch, or committed. The object that the branch shows is kept. If there are too many paths, only
+those whose size is that of an unreferenced object are looked up. If these are still too many, all objects of such sizes
+are kept unverified.
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, Lookup, TwinSearch, kept_of, look_up
 from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
+from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.workers import driver_errors
@@ -87,17 +87,22 @@ class Counting:
 
     wanted: ValueFilter | None
     result: Callable[[], list[_Changes]]
-    """Waits for the count, and returns the changes of each branch. Raises what the calls of the server raise."""
+    """Counts, or waits for the count, and returns the changes of each branch. Raises what calls of the server raise."""
 
 
 @contextmanager
-def counting_changes(unreferenced: DataFrame, heads: Iterable[str], search: TwinSearch) -> Generator[Counting]:
-    """Count the changes of the branches ``heads`` in another thread, while the caller works.
+def counting_changes(
+    unreferenced: DataFrame, heads: Iterable[str], search: TwinSearch, *, at_once: bool
+) -> Generator[Counting]:
+    """Count the changes of the branches ``heads``: ``at_once``, in another thread, or when the result is asked for.
 
     ``unreferenced`` has a column ``size``. If it has no rows, nothing is counted.
     """
     with driver_errors():
         wanted = filter_of(unreferenced.select("size"))
+    if not at_once:
+        yield Counting(wanted, lambda: _read(heads, wanted, search, Event()))
+        return
     search.context.server  # noqa: B018 - made here, where nothing else makes it at the same time
     stopped = Event()
     executor = ThreadPoolExecutor(1, "changes")
@@ -115,7 +120,7 @@ def find_omitted(
 
     ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
     addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
-    ``counting`` is of ``counting_changes`` with these objects and branches, after that list.
+    ``counting`` is of ``counting_changes`` with these objects, and at least these branches, after that list.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
@@ -124,9 +129,10 @@ def find_omitted(
         return nothing
     with driver_errors():
         counted = counting.result()
-        if sum(changes.count for changes in counted) == listed and not _may_be_of_others(heads, search):
-            return nothing
         now = dict(search.context.server.branch_heads(search.run.repository))
+        is_equal = sum(changes.count for changes in counted) == listed
+        if is_equal and now == dict(heads) and not _has_other_names(search.run):
+            return nothing
         seen = [*counted, *_read({**heads, **now}, wanted, search, Event())]
         lookups = list(dict.fromkeys(lookup for changes in seen for lookup in changes.every))
         if len(lookups) > search.max_lookups:
@@ -148,14 +154,9 @@ def find_omitted(
         return kept_of(spark, unreferenced.select("address", "size", F.lit("").alias("md5")), shown, unanswered)
 
 
-def _may_be_of_others(heads: Mapping[str, str], search: TwinSearch) -> bool:
-    """Return whether the counted changes may be others than the listed ones: some were committed, others are omitted.
-
-    Only for a bucket that a mount gives another name: its list omits objects with that name as a rule.
-    """
-    run = search.run
-    has_names = bool(run.server_folders) and not is_local(run.namespace)
-    return has_names and dict(search.context.server.branch_heads(run.repository)) != dict(heads)
+def _has_other_names(run: GCRun) -> bool:
+    """Return whether a mount tells another name of the bucket: the server's list omits objects with that name."""
+    return bool(run.server_folders) and not is_local(run.namespace)
 
 
 def _read(heads: Iterable[str], wanted: ValueFilter | None, search: TwinSearch, stopped: Event) -> list[_Changes]:

@@ -209,11 +209,7 @@ class SecondLook:
         context, run = self._context, self._run
         self._looks += 1
         refuse_another_repository(context.server, run)
-        refs = self._refs()
         staged = self._keep("uncommitted", uncommitted(context, run))
-        ranges, live = self._read_commits(staged, self._seen_ranges)
-        if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
-            refuse_unproved_emptiness(context, run)
         foreign = self._keep(
             "foreign_references",
             foreign_references(
@@ -229,50 +225,34 @@ class SecondLook:
         shown = find_shown(sized, staged.manifest.facts, search)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.unionByName(protected), context.clock()))
+        # Last: an object that was staged but omitted from the list, and then committed, is in one of these commits,
+        # also if its branch no longer has them.
+        ranges, live = self._read_commits(staged)
+        if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
+            refuse_unproved_emptiness(context, run)
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
-        committed_meanwhile = list[Dataset]()
-        if self._refs() != refs:
-            logger.info("repository %s: branches or tags moved during the look; new commits are read", run.repository)
-            ranges, new = self._read_commits(staged, self._seen_ranges, "_again")
-            self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
-            committed_meanwhile.append(new)
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
-        self._remember(staged, live, foreign, *committed_meanwhile)
+        self._remember(staged, live, foreign)
         refuse_another_repository(context.server, run)
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _refs(self) -> frozenset[tuple[str, str, str]]:
-        """Return what branches and tags refer to. Read before a list and after the last lookup of a look.
-
-        What is staged but omitted from the list, and is committed meanwhile, may be in no commit that the look has
-        read, and no change any more when it counts them. If nothing moved, nothing was committed.
-        """
-        server, repository = self._context.server, self._run.repository
-        branches = (("branch", *branch) for branch in server.branch_heads(repository))
-        return frozenset([*branches, *(("tag", *tag) for tag in server.tags(repository))])
-
-    def _read_commits(self, staged: Dataset, seen_ranges: list[DataFrame], name: str = "") -> tuple[Dataset, Dataset]:
-        """Return the active ranges, and the addresses in those that are not ``seen_ranges`` (column ``range_id``)."""
+    def _read_commits(self, staged: Dataset) -> tuple[Dataset, Dataset]:
+        """Return the active ranges, and the addresses in those that no earlier look, and not the mark, has read."""
         context, run = self._context, self._run
-        ranges = self._keep_as(
-            self._name(f"active_ranges{name}"),
-            active_ranges(context, run, staged, must_exist=False, graph=self._graph),
-            schemas.ACTIVE_RANGES,
-        )
+        ranges = self._keep("active_ranges", active_ranges(context, run, staged, must_exist=False, graph=self._graph))
         self._refuse_unchecked_commits(ranges)
         unseen = ranges.dataframe
-        for seen in seen_ranges:
+        for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
         listed = context.workspace.files_of(ranges.manifest)
-        written = write_addresses(context, run, unseen, self._name(f"committed{name}"), listed=listed)
-        output = StageOutput(written, context.clock(), in_parts=True)
-        return ranges, self._keep_as(self._name(f"committed{name}"), output, schemas.BY_STAGE["committed"])
+        written = write_addresses(context, run, unseen, self._name("committed"), listed=listed)
+        return ranges, self._keep("committed", StageOutput(written, context.clock(), in_parts=True))
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
         if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:

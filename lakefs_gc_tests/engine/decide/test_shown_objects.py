@@ -68,7 +68,7 @@ def test_an_object_that_both_searches_find_has_one_row(
     assert [tuple(row) for row in shown] == [(staged, 9, "shown_by_a_branch")]
 
 
-@pytest.mark.parametrize("then", ["", "overwritten", "reverted", "merged", "tagged"])
+@pytest.mark.parametrize("then", ["", "overwritten", "reverted", "merged", "tagged", "put back"])
 def test_an_omitted_object_that_is_committed_during_a_second_look_outlives_the_sweep(
     repository: LakeRepository,
     collector: Collector,
@@ -95,9 +95,37 @@ def test_an_omitted_object_that_is_committed_during_a_second_look_outlives_the_s
         if then == "tagged":
             repository.tag("kept", commits[0])
             repository.delete_branch("dev")
+        if then == "put back":
+            repository.delete_branch("dev")
+            repository.branch("dev")
 
     server.prepare(move)
     result = collector.sweep(mark)
     assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert repository.read("a", ref=commits[0]) == b"123"
+
+
+@pytest.mark.parametrize("moved_to", ["another path", "another branch"])
+def test_a_hidden_twin_that_is_moved_before_its_lookup_outlives_the_sweep(
+    repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch, moved_to: str
+) -> None:
+    """It is no change before, so the changes are counted after the lookups."""
+    garbage = repository.put_stray("data/s/garbage", b"1234567")
+    repository.put("committed", "of size 9")
+    repository.commit()
+    twin = repository.put("committed", "of size 9")
+    mark = collector.mark_objects(twin, garbage)
+    collector.collect(until="uncommitted")
+    assert twin not in collector.addresses("uncommitted")
+
+    def move() -> None:
+        branch = "main" if moved_to == "another path" else "dev"
+        repository.stage("moved", repository.namespace + twin, size_bytes=9, branch=branch)
+        repository.delete("committed")
+
+    server.prepare(move)
+    result = collector.sweep(mark)
+    assert server.moved.is_set()
+    assert counts(result) == {"deleted": 1, "resurrected": 1}
+    assert repository.read("moved", ref="main" if moved_to == "another path" else "dev") == b"of size 9"

@@ -31,7 +31,8 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
     return Collector(spark, repository)
 
 
-HEADS = {"main": "", "dev": ""}
+def heads_of(collector: Collector) -> dict[str, str]:
+    return dict(collector.server.branch_heads("lake"))
 
 
 def found(
@@ -41,8 +42,9 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    with counting_changes(rows, HEADS, search) as counting:
-        omitted = find_omitted(rows, listed, HEADS, search, counting)
+    heads = heads_of(collector)
+    with counting_changes(rows, heads, search, at_once=False) as counting:
+        omitted = find_omitted(rows, listed, heads, search, counting)
     return {row["address"]: row["why"] for row in omitted.collect()}
 
 
@@ -60,6 +62,29 @@ def test_as_many_rows_as_changes(spark: SparkSession, repository: LakeRepository
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1)) == kept
     assert found(spark, collector, 1, dict.fromkeys(suspects, 1), most=1) == {}
     assert found(spark, collector, 1, suspects | {"data/s/long": 8}, most=1) == dict.fromkeys(suspects, "shielded")
+
+
+@pytest.mark.parametrize("moved", ["a commit", "a new branch", "a deleted branch"])
+def test_as_many_changes_as_rows_show_nothing_if_a_branch_moved(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, moved: str
+) -> None:
+    """A row of the list is no change any more, or a change was made after the list, and another row was omitted."""
+    collector.collect(until="uncommitted")
+    heads, omitted = heads_of(collector), repository.put("a", "12345", branch="dev")
+    if moved == "a commit":
+        repository.put("listed")
+        repository.commit()
+    elif moved == "a new branch":
+        repository.branch("new")
+    else:
+        repository.branch("old")
+        heads = heads_of(collector)
+        repository.delete_branch("old")
+    search = TwinSearch(collector.context, collector.run, "x", None)
+    rows = spark.createDataFrame([(omitted, 5)], "address string, size long")
+    with counting_changes(rows, heads, search, at_once=False) as counting:
+        kept = find_omitted(rows, 1, heads, search, counting)
+    assert [row["address"] for row in kept.collect()] == [omitted]
 
 
 @pytest.mark.parametrize("branches", [["main"] * 1000, ["main"]], ids=["many", "one"])
@@ -80,7 +105,7 @@ def test_a_caller_that_fails_waits_for_no_count(
     collector.server = Endless(repository.lake.credentials)
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([("data/s/x", 5)], "address string, size long")
-    with pytest.raises(KeyError), counting_changes(rows, branches, search) as counting:
+    with pytest.raises(KeyError), counting_changes(rows, branches, search, at_once=True) as counting:
         raise KeyError
     with pytest.raises(CancelledError):
         counting.result()
@@ -99,7 +124,8 @@ def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
     staged = repository.put("a", "12345")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
-    with counting_changes(rows, HEADS, search) as counting:
+    heads = heads_of(collector)
+    with counting_changes(rows, heads, search, at_once=True) as counting:
         assert sum(changes.count for changes in counting.result()) == 1
         if moved_to == "a commit":
             repository.commit()
@@ -109,7 +135,7 @@ def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
                 repository.branch(branch)
             repository.stage("b", f"{repository.namespace}/{staged}", size_bytes=5, branch=branch)
             repository.delete("a")
-        omitted = find_omitted(rows, 0, HEADS, search, counting)
+        omitted = find_omitted(rows, 0, heads, search, counting)
     assert {row["address"] for row in omitted.collect()} == {staged}
 
 
@@ -145,8 +171,11 @@ def test_a_list_without_rows(
     assert repository.read("staged") == b"12345"
 
 
-def test_as_many_rows_as_changes_of_other_objects(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
-    """The list omits what is staged by a name that only a mount tells. Meanwhile one of its rows was committed."""
+@pytest.mark.parametrize("row_is", ["committed", "deleted"])
+def test_as_many_rows_as_changes_of_other_objects(
+    spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3, row_is: str
+) -> None:
+    """The list omits what is staged by a name that only a mount tells. Meanwhile one of its rows is no change more."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         own = lake.repository("own")
         own.put("a")
@@ -159,9 +188,10 @@ def test_as_many_rows_as_changes_of_other_objects(spark: SparkSession, tmp_path:
 
         class WhileAPipelineCommits(LakeFSClient):
             def prepare_uncommitted(self, repository: str, token: str = "") -> UncommittedPage:
-                own.put(f"{time.time_ns()}", branch="pipeline")
+                path = f"{time.time_ns()}"
+                own.put(path, branch="pipeline")
                 page = super().prepare_uncommitted(repository, token)
-                own.commit(branch="pipeline")
+                own.commit(branch="pipeline") if row_is == "committed" else own.delete(path, branch="pipeline")
                 return page
 
         # As in a repository of which the sample of heads shows little.

@@ -104,7 +104,7 @@ def _list_of_existing_branches(
     """
     for _ in range(_MAX_LISTS):
         # The list omits the entries that these heads contain: see ``hidden_twins``.
-        heads = dict(server.branch_heads(repository))
+        heads = _heads(server, repository)
         try:
             prepared = prepare_uncommitted(server, repository, max_pages)
         except RepositoryNotFoundError:
@@ -122,6 +122,23 @@ def _list_of_existing_branches(
         "omit objects that other branches have staged",
         remedy="Start a new run when fewer branches are deleted",
     )
+
+
+def _heads(server: LakeFSClient, repository: str) -> dict[str, str]:
+    """Return the commit of each branch. Raises ``IncompleteAnswerError`` for a list without the default branch.
+
+    lakeFS refuses to delete the default branch, so only a bare repository that was not restored yet has none.
+    """
+    default_branch = server.repository(repository).default_branch
+    heads = dict(server.branch_heads(repository))
+    if default_branch not in heads:
+        raise IncompleteAnswerError(
+            f"The server lists {len(heads)} branches of {repository}, but not its default branch {default_branch}. The "
+            "list is incomplete",
+            remedy="If the repository is bare, restore its branches (`lakectl refs-restore`) first. Otherwise start a "
+            "new run, and check the log of the lakeFS server if the error persists",
+        )
+    return heads
 
 
 def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -> PreparedUncommitted:

@@ -197,6 +197,19 @@ def test_the_list_is_repeated_if_its_last_branch_was_deleted(
         assert collector.manifest("uncommitted").facts["pages"] == PAGES - 1
 
 
+@pytest.mark.parametrize("listed", [[], [{"id": "dev", "commit_id": "c"}]], ids=["empty", "another"])
+def test_a_list_without_the_default_branch_is_refused(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, listed: list[dict[str, str]]
+) -> None:
+    """Its objects would look like garbage, and no search asks what it shows."""
+    pagination = {"has_more": False, "next_offset": "", "results": len(listed), "max_per_page": 1000}
+    with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
+        proxy.instead("/branches", lambda asked, answer: answer.with_json(results=listed, pagination=pagination))
+        collector = Collector(spark, repository, server=server_at(lake, proxy.url))
+        with pytest.raises(IncompleteAnswerError, match="not its default branch main"):
+            collector.materialize("store_listing", "uncommitted")
+
+
 def later(**fields: str) -> Callable[[Asked, Answered], Answered | None]:
     """Change fields of every page except the first."""
     return lambda asked, answer: answer.with_json(**fields) if asked.number > 1 else None
