@@ -220,6 +220,8 @@ class SecondLook:
                 accepted=self._accepted.others,
             ),
         )
+        # One page of a log has what the search for twins would ask of each head.
+        self._graph.add_history_of(context.server, run.repository, staged.manifest.facts["heads"].values())
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         shown = find_shown(sized, staged.manifest.facts, search)
