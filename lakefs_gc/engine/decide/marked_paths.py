@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
 
-from pyspark.sql import Column, Observation, Row
+from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
@@ -114,8 +114,10 @@ def _read_paths(
     by_folder = (
         objects.join(last, "address")
         .withColumn("folder", _folder(F.col("last.path")))
-        .groupBy("folder")
+        # With the sums of all folders. Before Spark 4.3 an observation would count rows twice that are sorted later.
+        .rollup("folder")
         .agg(
+            F.grouping("folder").alias("is_total"),
             F.count("*").alias("objects"),
             F.sum("size").alias("size"),
             # The least of each share is a different object, and one of them is the least of all.
@@ -124,11 +126,11 @@ def _read_paths(
             ).alias("examples"),
         )
     )
-    total = Observation()
-    folders = by_folder.observe(total, *(F.sum(name).alias(name) for name in ("objects", "size")))
+    largest = by_folder.orderBy(F.desc("is_total"), F.desc("size"), "folder").limit(_MOST_FOLDERS + 2)
     with driver_errors():
-        rows = folders.orderBy(F.desc("size"), "folder").limit(_MOST_FOLDERS + 1).collect()
-    with_path = Amount(total.get["objects"] or 0, total.get["size"] or 0)
+        found = largest.collect()
+    rows = [row for row in found if not row["is_total"]]
+    with_path = sum((Amount(row["objects"], row["size"] or 0) for row in found if row["is_total"]), Amount())
 
     def last_commit(example: Row) -> dict[str, str]:
         commit = newest[int(example["last"]["commit_id"])]
