@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -30,6 +30,7 @@ from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ EXEMPT = (
     "safety.repositories_not_read"
 )
 """What to do about a repository that is unknown, at the end of a remedy."""
+_Unreadable = StorageError | ConfigurationError | NamespaceError
+_STORES_AT_ONCE = 8
 _WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
 """The file that lakeFS writes when it creates a repository, and its name in earlier versions."""
 
@@ -83,12 +86,7 @@ class OtherRepositories:
         """The names of the readable repositories whose folder may be another than the server's."""
         return sorted(other.name for other in self.readable if other.is_mounted)
 
-    def name_unreadable(
-        self,
-        name: str,
-        error: StorageError | ConfigurationError | NamespaceError,
-        accepted: AcceptedUnknown | None,
-    ) -> None:
+    def name_unreadable(self, name: str, error: _Unreadable, accepted: AcceptedUnknown | None) -> None:
         """Record that a repository cannot be read. Raise unless that is accepted, or a mark is yet to record it."""
         _refuse_unknown(name, error, accepted)
         self.unreadable[name] = error.message
@@ -115,24 +113,26 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
         return others
-    for other in context.server.repositories():
-        if other.name == own_name:
-            continue
-        try:
-            if other.name in safety.repositories_not_read:
-                others.not_asked[other.name] = "safety.repositories_not_read names it"
-                if accepted is not None and other.name not in accepted.not_asked:
-                    raise ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
+    listed = [other for other in context.server.repositories() if other.name != own_name]
+    asked = [other for other in listed if other.name not in safety.repositories_not_read]
+    with closing(map_unordered(lambda other: _tried(context, other, accepted), asked, _STORES_AT_ONCE)) as tried:
+        answers = {other.name: answer for other, answer in tried}
+    for other in listed:
+        if other.name not in safety.repositories_not_read:
+            answer = answers[other.name]
+        else:
+            others.not_asked[other.name] = "safety.repositories_not_read names it"
+            if accepted is None or other.name in accepted.not_asked:
                 continue
-            others.readable.append(_reachable(context, other, accepted.mounts if accepted else ()))
-        except (StorageError, ConfigurationError, NamespaceError) as error:
-            others.name_unreadable(other.name, error, accepted)
+            answer = ConfigurationError("safety.repositories_not_read names it now, but did not for the mark")
+        if isinstance(answer, ReadableRepository):
+            others.readable.append(answer)
+        else:
+            others.name_unreadable(other.name, answer, accepted)
     return others
 
 
-def _refuse_unknown(
-    name: str, error: StorageError | ConfigurationError | NamespaceError, accepted: AcceptedUnknown | None
-) -> None:
+def _refuse_unknown(name: str, error: _Unreadable, accepted: AcceptedUnknown | None) -> None:
     """Raise unless a person has accepted that the repository is unknown."""
     if accepted is None:
         if error.transient:
@@ -168,6 +168,15 @@ def content_of_history(server: LakeFSClient, repository: str, max_commits: int) 
             remedy="Raise safety.max_commits: each commit takes about 1 kB of the driver's memory",
         )
     return {commit.meta_range_id: commit.id for commit in graph.commits.values() if commit.meta_range_id}
+
+
+def _tried(
+    context: RunContext, other: Repository, accepted: AcceptedUnknown | None
+) -> ReadableRepository | _Unreadable:
+    try:
+        return _reachable(context, other, accepted.mounts if accepted else ())
+    except (StorageError, ConfigurationError, NamespaceError) as error:
+        return error
 
 
 def _reachable(context: RunContext, other: Repository, mounts_at_mark: Collection[str] | None) -> ReadableRepository:
