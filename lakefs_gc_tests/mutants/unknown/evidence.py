@@ -180,8 +180,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "entries of the same object with different sizes are all compared",
         "engine/collect/references/repeats.py",
-        "np.union1d(first, np.flatnonzero(sizes != sizes[first[number]]))",
-        "first",
+        "        is_kept |= sizes != sizes[first[number]]\n",
+        "",
         "engine/collect/references/test_repeats.py",
     ),
     Mutant(

@@ -15,8 +15,8 @@ import pyarrow as pa
 _WINDOW_ROWS = 500_000  # about 40 MB of addresses
 _NEARLY_ALL = 0.9
 _SKIPPED_WINDOWS = 7
-"""Windows that are not compared after a window with nearly no repeats. The comparison takes 0.3 µs for a new address, a
-quarter of the time to read and write it, and 0.04 µs for a repeated one."""
+"""Windows that are not compared after a window with nearly no repeats. The comparison takes 0.16 µs for a new address,
+a tenth of the time to read and write it, and 0.1 µs for a repeated one."""
 
 
 def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -53,12 +53,15 @@ def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
 def _first_of_each(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     window = pa.concat_batches(batches)
     encoded = window.column("address").dictionary_encode()
+    if len(encoded.dictionary) == window.num_rows:
+        return window
     number = encoded.indices.to_numpy()
     first = np.empty(len(encoded.dictionary), np.int64)
-    first[number[::-1]] = np.arange(
-        len(number) - 1, -1, -1
-    )  # reversed, so that the first row of each address is written last
+    # Reversed, so that the first row of each address is written last.
+    first[number[::-1]] = np.arange(len(number) - 1, -1, -1)
+    is_kept = np.zeros(len(number), np.bool_)
+    is_kept[first] = True
     if "size" in window.schema.names:
         sizes = window.column("size").to_numpy(zero_copy_only=False)
-        first = np.union1d(first, np.flatnonzero(sizes != sizes[first[number]]))
-    return window.take(pa.array(first))
+        is_kept |= sizes != sizes[first[number]]
+    return window.filter(pa.array(is_kept))
