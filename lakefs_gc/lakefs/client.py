@@ -114,6 +114,23 @@ class LakeFSClient:
         branches = self._list(what, self._branches.list_branches, repository, show_hidden=True)
         return ((branch.id, branch.commit_id) for branch in branches)
 
+    def heads_of(self, repository: str) -> dict[str, str]:
+        """Return the commit id of every branch by its name.
+
+        Raises ``IncompleteAnswerError`` for a list without the default branch. lakeFS refuses to delete that branch, so
+        only a bare repository that was not restored yet has none.
+        """
+        default_branch = self.repository(repository).default_branch
+        heads = dict(self.branch_heads(repository))
+        if default_branch not in heads:
+            raise IncompleteAnswerError(
+                f"The server lists {len(heads)} branches of {repository}, but not its default branch {default_branch}. "
+                "The list is incomplete",
+                remedy="If the repository is bare, restore its branches (`lakectl refs-restore`), or create this one. "
+                "Otherwise start a new run, and check the log of the lakeFS server if the error persists",
+            )
+        return heads
+
     def issued_address(self, repository: str, branch: str) -> str:
         """Return an address that the server issues for an upload. Nothing is written, and the address is never used."""
         location = self._call(

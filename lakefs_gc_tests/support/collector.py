@@ -180,6 +180,9 @@ class LakeRepository:
         merged = self._client.refs_api.merge_into_branch(self.name, source, destination, lakefs_sdk.Merge())
         return str(merged.reference)
 
+    def delete_tag(self, name: str) -> None:
+        self._client.tags_api.delete_tag(self.name, name)
+
     def delete_branch(self, name: str) -> None:
         self._client.branches_api.delete_branch(self.name, name)
 

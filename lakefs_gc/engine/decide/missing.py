@@ -124,7 +124,7 @@ def _that_may_hide(context: RunContext, run: GCRun, looked_up: Dataset, heads_be
     rows = looked_up.dataframe
     if not looked_up.manifest.facts["unknown"]:
         return rows
-    heads = (heads_before, dict(context.server.branch_heads(run.repository)))
+    heads = (heads_before, context.server.heads_of(run.repository))
     shown = head_addresses(context, run, heads)
     return rows.where(~F.col("is_absent")).unionByName(rows.where("is_absent").join(shown, "address", "left_semi"))
 

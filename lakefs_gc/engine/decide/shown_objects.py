@@ -25,7 +25,7 @@ def find_shown(
     An omitted object that is committed meanwhile may be in neither, so a second look reads the commits afterwards.
     """
     heads_before = staged["heads"]
-    heads = dict(search.context.server.branch_heads(search.run.repository))
+    heads = search.context.server.heads_of(search.run.repository)
     with counting_changes(unreferenced, {**heads_before, **heads}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, (heads_before, heads), search)
         omitted = find_omitted(unreferenced, staged["listed"], heads_before, search, counting)

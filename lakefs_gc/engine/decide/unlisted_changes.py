@@ -129,7 +129,7 @@ def find_omitted(
         return nothing
     with driver_errors():
         counted = counting.result()
-        now = dict(search.context.server.branch_heads(search.run.repository))
+        now = search.context.server.heads_of(search.run.repository)
         is_equal = sum(changes.count for changes in counted) == listed
         if is_equal and now == dict(heads) and not _has_other_names(search.run):
             return nothing

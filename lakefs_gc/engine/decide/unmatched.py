@@ -39,7 +39,7 @@ from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX, UPLOAD_PART_REG
 from lakefs_gc.formats.ranges import read_metarange
 
 _HASH = "address_hash"
-_ROWS_PER_PIECE = 500_000  # if all are references, about 40 MB
+_ROWS_PER_PIECE = 500_000  # about 60 MB to sort
 WRONG_SIZES = "wrong_sizes"
 """Fact of ``unmatched``, the candidates and a mark: how many committed entries have another size than their object."""
 UNLISTED_WRONG_SIZES = "unlisted_wrong_sizes"
@@ -66,7 +66,7 @@ def unmatched(
 ) -> StageOutput:
     """Join the listing with all references, and return what does not match. Columns: ``schemas.UNMATCHED``.
 
-    Each side is shuffled once, into pieces of a known size. The hashes of a piece's references are held in memory.
+    Each side is shuffled once, into pieces of a known size that are sorted in memory, or on disk if memory is short.
 
     A row that is not in the store has no address, only its hash; ``missing`` looks it up. It may occur several times,
     as ``committed`` and as ``uncommitted``. It may also be an object that was uploaded after the listing, or one
@@ -98,10 +98,9 @@ def unmatched(
         ),
     )
     stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
-    # Both sides have a known number of pieces, so the references of one fit in memory, where a table of them takes a
-    # tenth less time than sorting both. An address that is referenced twice joins twice, so it is never unmatched.
-    in_memory = references.repartition(pieces, _HASH).hint("shuffle_hash")
-    joined = stored.repartition(pieces, _HASH).join(in_memory, _HASH, "full_outer")
+    # An address that is referenced twice joins twice, so it is never unmatched. Sorted pieces are spilled if memory is
+    # short. Tables of hashes would take a sixth less time, but 32 tasks at once do not fit into a heap of 1 GiB.
+    joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
     has_no_reference = F.col("found_in").isNull()
     # Times first: to search all addresses for the names of parts takes a fifth of the stage's time.
     is_older_than_cutoff = (F.col("last_modified") < F.lit(run.cutoff)) & (
@@ -193,7 +192,7 @@ def refuse_unproved_emptiness(context: RunContext, run: GCRun) -> None:
     Called when no committed address was read: an empty set counts as true only if every head confirms it.
     """
     server, store = context.server, context.open_store(run.store)
-    for branch, commit_id in server.branch_heads(run.repository):
+    for branch, commit_id in server.heads_of(run.repository).items():
         metarange_id = server.metarange_of(run.repository, commit_id)
         if not metarange_id:
             continue

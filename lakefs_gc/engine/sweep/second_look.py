@@ -210,6 +210,7 @@ class SecondLook:
         self._looks += 1
         refuse_another_repository(context.server, run)
         staged = self._keep("uncommitted", uncommitted(context, run))
+        live = self._read_commits(staged)
         foreign = self._keep(
             "foreign_references",
             foreign_references(
@@ -220,41 +221,41 @@ class SecondLook:
                 accepted=self._accepted.others,
             ),
         )
-        # One page of a log has what the search for twins would ask of each head.
-        self._graph.add_history_of(context.server, run.repository, staged.manifest.facts["heads"].values())
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         shown = find_shown(sized, staged.manifest.facts, search)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.unionByName(protected), context.clock()))
-        # Last: an object that was staged but omitted from the list, and then committed, is in one of these commits,
-        # also if its branch no longer has them.
-        ranges, live = self._read_commits(staged)
-        if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
-            refuse_unproved_emptiness(context, run)
-        self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
+        # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
+        # omitted from the list, and then committed, is in these, also if no branch has them any more.
+        committed_meanwhile = self._read_commits(staged, "_again")
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
-        self._remember(staged, live, foreign)
+        self._remember(staged, live, foreign, committed_meanwhile)
         refuse_another_repository(context.server, run)
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _read_commits(self, staged: Dataset) -> tuple[Dataset, Dataset]:
-        """Return the active ranges, and the addresses in those that no earlier look, and not the mark, has read."""
+    def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
+        """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
         context, run = self._context, self._run
-        ranges = self._keep("active_ranges", active_ranges(context, run, staged, must_exist=False, graph=self._graph))
+        output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
+        ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         self._refuse_unchecked_commits(ranges)
         unseen = ranges.dataframe
         for seen in self._seen_ranges:
             unseen = unseen.join(seen, "range_id", "left_anti")
-        listed = context.workspace.files_of(ranges.manifest)
-        written = write_addresses(context, run, unseen, self._name("committed"), listed=listed)
-        return ranges, self._keep("committed", StageOutput(written, context.clock(), in_parts=True))
+        name, listed = self._name(f"committed{again}"), context.workspace.files_of(ranges.manifest)
+        output = StageOutput(write_addresses(context, run, unseen, name, listed=listed), context.clock(), in_parts=True)
+        live = self._keep_as(name, output, schemas.BY_STAGE["committed"])
+        if not ranges.manifest.rows or not (self._seen_ranges or live.manifest.rows):
+            refuse_unproved_emptiness(context, run)
+        self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
+        return live
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
         if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:

@@ -315,4 +315,4 @@ def test_each_side_is_shuffled_once(spark: SparkSession, inputs: Inputs, monkeyp
     frame.collect()
     executed = frame._jdf.queryExecution().executedPlan().toString().partition("Initial Plan")[0]
     assert executed.count("Exchange hashpartitioning(address_hash") == executed.count("Exchange") == 2, executed
-    assert "ShuffledHashJoin" in executed, "a piece is small, so nothing is sorted"
+    assert "SortMergeJoin" in executed, "the one that spills"

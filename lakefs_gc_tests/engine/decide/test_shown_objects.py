@@ -11,30 +11,48 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change
-from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, marked
 
 _SECONDS = 60
 
 
 class MovesDuringTheSearch(LakeFSClient):
-    """Calls ``then`` when the heads are known; the changes of branches are counted after that."""
+    """Calls ``then`` once: when the ``heads`` are known and before changes are counted, before the first ``lookup``, or
+    before ``rules`` are read again after the count.
+    """
 
     then: Callable[[], None] | None = None
+    at = ""
+    has_counted = False
 
-    def prepare(self, then: Callable[[], None]) -> None:
-        self.then, self.moved = then, Event()
+    def prepare(self, then: Callable[[], None], at: str = "heads") -> None:
+        self.then, self.at, self.moved = then, at, Event()
 
-    def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
-        if self.then is not None and not self.moved.is_set():
+    def _reached(self, at: str) -> None:
+        if self.then is not None and self.at == at and not self.moved.is_set():
             self.then()
             self.moved.set()
+
+    def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
+        self._reached("heads")
         return super().metaranges_of(repository, commit_ids)
 
+    def shown_address(self, repository: str, branch: str, path: str) -> str:
+        self._reached("lookup")
+        return super().shown_address(repository, branch, path)
+
+    def retention_rules(self, repository: str) -> GCRules | None:
+        if self.has_counted:
+            self._reached("rules")
+        return super().retention_rules(repository)
+
     def changes(self, repository: str, branch: str) -> Iterator[Change]:
-        if self.then is not None:
+        if self.then is not None and self.at == "heads":
             assert self.moved.wait(_SECONDS)
+        self.has_counted = True
         yield from super().changes(repository, branch)
 
 
@@ -124,8 +142,35 @@ def test_a_hidden_twin_that_is_moved_before_its_lookup_outlives_the_sweep(
         repository.stage("moved", repository.namespace + twin, size_bytes=9, branch=branch)
         repository.delete("committed")
 
-    server.prepare(move)
+    server.prepare(move, at="lookup")
     result = collector.sweep(mark)
     assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert repository.read("moved", ref="main" if moved_to == "another path" else "dev") == b"of size 9"
+
+
+def test_an_object_that_leaves_its_commit_during_a_second_look_outlives_the_sweep(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch
+) -> None:
+    """A person saves an expired commit by a branch, then stages the object elsewhere, and deletes the branch."""
+    expired = repository.put("expired", "12345")
+    commit = repository.commit(age_days=30)
+    repository.delete("expired")
+    repository.commit(age_days=20)
+    repository.put("live")
+    repository.commit()
+    garbage = repository.put_stray("data/s/garbage", b"1234567")
+    mark = collector.collect_and_mark()
+    assert marked(repository, mark) == {expired, garbage}
+    repository.branch("rescue", commit)
+
+    def move() -> None:
+        repository.stage("again", repository.namespace + expired, size_bytes=5)
+        repository.delete_branch("rescue")
+
+    server.has_counted = False
+    server.prepare(move, at="rules")
+    result = collector.sweep(mark)
+    assert server.moved.is_set()
+    assert counts(result) == {"deleted": 1, "resurrected": 1}
+    assert repository.read("again") == b"12345"

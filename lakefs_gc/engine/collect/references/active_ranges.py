@@ -87,9 +87,9 @@ def active_ranges(
         facts["missed_by_rules"] = 0 if graph.complete else None
         _keep(context, run, graph)
         return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
-    heads_before = dict(server.branch_heads(run.repository))
+    heads_before = server.heads_of(run.repository)
     prepared = server.prepare_commits(run.repository, timeout_seconds=safety.prepare_timeout_hours * 3600)
-    heads_after = dict(server.branch_heads(run.repository))
+    heads_after = server.heads_of(run.repository)
     # The list may omit a head that moved meanwhile.
     heads = sorted({commit for branch, commit in heads_after.items() if heads_before.get(branch) == commit})
     csv = local_rows(spark, [(run.key_of(prepared.location),)], "file string")
@@ -125,7 +125,7 @@ def _metaranges_of_refs(run: GCRun, server: LakeFSClient, graph: CommitGraph) ->
 
     If these are too many for the graph, return the heads, the tags, and the commits that the graph has.
     """
-    refs = [*server.branch_heads(run.repository), *server.tags(run.repository)]
+    refs = [*server.heads_of(run.repository).items(), *server.tags(run.repository)]
     graph.add_history_of(server, run.repository, (commit_id for _, commit_id in refs))
     named = {commit.meta_range_id: commit.id for commit in graph.commits.values()}
     if not graph.complete:

@@ -104,15 +104,15 @@ def _list_of_existing_branches(
     """
     for _ in range(_MAX_LISTS):
         # The list omits the entries that these heads contain: see ``hidden_twins``.
-        heads = _heads(server, repository)
+        heads = server.heads_of(repository)
         try:
             prepared = prepare_uncommitted(server, repository, max_pages)
         except RepositoryNotFoundError:
-            if heads.keys() <= dict(server.branch_heads(repository)).keys():
+            if heads.keys() <= server.heads_of(repository).keys():
                 raise
         else:
             is_whole = prepared.pages_with_file == prepared.pages
-            if is_whole or heads.keys() <= dict(server.branch_heads(repository)).keys():
+            if is_whole or heads.keys() <= server.heads_of(repository).keys():
                 return heads, prepared
         logger.warning(
             "repository %s: a branch was deleted while the server listed uncommitted data, listing again", repository
@@ -122,23 +122,6 @@ def _list_of_existing_branches(
         "omit objects that other branches have staged",
         remedy="Start a new run when fewer branches are deleted",
     )
-
-
-def _heads(server: LakeFSClient, repository: str) -> dict[str, str]:
-    """Return the commit of each branch. Raises ``IncompleteAnswerError`` for a list without the default branch.
-
-    lakeFS refuses to delete the default branch, so only a bare repository that was not restored yet has none.
-    """
-    default_branch = server.repository(repository).default_branch
-    heads = dict(server.branch_heads(repository))
-    if default_branch not in heads:
-        raise IncompleteAnswerError(
-            f"The server lists {len(heads)} branches of {repository}, but not its default branch {default_branch}. The "
-            "list is incomplete",
-            remedy="If the repository is bare, restore its branches (`lakectl refs-restore`) first. Otherwise start a "
-            "new run, and check the log of the lakeFS server if the error persists",
-        )
-    return heads
 
 
 def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -> PreparedUncommitted:
@@ -227,7 +210,7 @@ def _forgotten(server: LakeFSClient, repository: str, prepared: PreparedUncommit
     spans = [(_branch_in(requested), _branch_in(answered)) for requested, answered in prepared.without_file]
     if not spans:
         return set()
-    existing = [branch for branch, _ in server.branch_heads(repository)]
+    existing = server.heads_of(repository)
     return {branch for branch in existing for first, last in spans if first <= branch and (branch <= last or not last)}
 
 

@@ -189,3 +189,39 @@ def test_a_list_that_gives_a_commit_no_content_fails_the_run(
     server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     with pytest.raises(IncompleteAnswerError, match=f"gives commit {emptied} the metarange ''"):
         Collector(spark, repository, server=server).collect()
+
+
+class MakesABranchOfTheTag(LakeFSClient):
+    """Makes a branch of the tag, and deletes the tag, after the branches were listed for the third time."""
+
+    left = 0
+
+    def prepare(self, repository: LakeRepository) -> None:
+        self.lake_repository, self.left = repository, 3
+
+    def heads_of(self, repository: str) -> dict[str, str]:
+        heads = super().heads_of(repository)
+        self.left -= 1
+        if not self.left:
+            self.lake_repository.branch("of-the-tag", "release")
+            self.lake_repository.delete_tag("release")
+        return heads
+
+
+def test_a_protected_tag_that_becomes_a_branch_meanwhile(spark: SparkSession, repository: LakeRepository) -> None:
+    """Its commit is on no branch when the server lists the active commits."""
+    kept = repository.put("released")
+    repository.tag("release", repository.commit(age_days=30))
+    repository.delete("released")
+    repository.commit(age_days=20)
+    repository.put("live")
+    repository.commit()
+    repository.keep_days(10)
+    server = MakesABranchOfTheTag(repository.lake.credentials)
+    safety = SafetyParameters(protect=Protections(tags=("release",)))
+    collector = Collector(spark, repository, server=server, safety=safety)
+    collector.collect(until="uncommitted")
+    server.prepare(repository)
+    collector.materialize("active_ranges", "committed")
+    assert server.left == 0
+    assert kept in collector.addresses("committed")
