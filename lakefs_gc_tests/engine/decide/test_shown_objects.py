@@ -153,16 +153,17 @@ def test_an_object_that_leaves_its_commit_during_a_second_look_outlives_the_swee
     spark: SparkSession, repository: LakeRepository, collector: Collector, server: MovesDuringTheSearch
 ) -> None:
     """A person saves an expired commit by a branch, then stages the object elsewhere, and deletes the branch."""
+    repository.keep_days(10, rescue=100)
     expired = repository.put("expired", "12345")
-    commit = repository.commit(age_days=30)
+    repository.commit(age_days=30)
     repository.delete("expired")
-    repository.commit(age_days=20)
+    child = repository.commit(age_days=20)  # no branch shows the object
     repository.put("live")
     repository.commit()
     garbage = repository.put_stray("data/s/garbage", b"1234567")
     mark = collector.collect_and_mark()
     assert marked(repository, mark) == {expired, garbage}
-    repository.branch("rescue", commit)
+    repository.branch("rescue", child)
 
     def move() -> None:
         repository.stage("again", repository.namespace + expired, size_bytes=5)
