@@ -99,7 +99,7 @@ def unmatched(
     )
     stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
     # An address that is referenced twice joins twice, so it is never unmatched. Sorted pieces are spilled if memory is
-    # short. Tables of hashes would take a sixth less time, but 32 tasks at once do not fit into a heap of 1 GiB.
+    # short. Tables of hashes would take a fifth less time, but 32 tasks at once do not fit into a heap of 1 GiB.
     joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")
     has_no_reference = F.col("found_in").isNull()
     # Times first: to search all addresses for the names of parts takes a fifth of the stage's time.

@@ -31,10 +31,6 @@ def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pyte
     return Collector(spark, repository)
 
 
-def heads_of(collector: Collector) -> dict[str, str]:
-    return dict(collector.server.branch_heads("lake"))
-
-
 def found(
     spark: SparkSession, collector: Collector, listed: int | None, suspects: dict[str, int], most: int = 100
 ) -> dict[str, str]:
@@ -42,7 +38,7 @@ def found(
         collector.context.with_safety(SafetyParameters(max_twin_lookups=most)), collector.run, "x", None
     )
     rows = spark.createDataFrame(list(suspects.items()), "address string, size long")
-    heads = heads_of(collector)
+    heads = collector.server.heads_of("lake")
     with counting_changes(rows, heads, search, at_once=False) as counting:
         omitted = find_omitted(rows, listed, heads, search, counting)
     return {row["address"]: row["why"] for row in omitted.collect()}
@@ -70,7 +66,7 @@ def test_as_many_changes_as_rows_show_nothing_if_a_branch_moved(
 ) -> None:
     """A row of the list is no change any more, or a change was made after the list, and another row was omitted."""
     collector.collect(until="uncommitted")
-    heads, omitted = heads_of(collector), repository.put("a", "12345", branch="dev")
+    heads, omitted = collector.server.heads_of("lake"), repository.put("a", "12345", branch="dev")
     if moved == "a commit":
         repository.put("listed")
         repository.commit()
@@ -78,7 +74,7 @@ def test_as_many_changes_as_rows_show_nothing_if_a_branch_moved(
         repository.branch("new")
     else:
         repository.branch("old")
-        heads = heads_of(collector)
+        heads = collector.server.heads_of("lake")
         repository.delete_branch("old")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(omitted, 5)], "address string, size long")
@@ -124,7 +120,7 @@ def test_an_object_that_was_moved_or_was_committed_since_the_count_is_kept(
     staged = repository.put("a", "12345")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(staged, 5), ("data/s/other", 5)], "address string, size long")
-    heads = heads_of(collector)
+    heads = collector.server.heads_of("lake")
     with counting_changes(rows, heads, search, at_once=True) as counting:
         assert sum(changes.count for changes in counting.result()) == 1
         if moved_to == "a commit":
@@ -175,7 +171,7 @@ def test_a_list_without_rows(
 def test_as_many_rows_as_changes_of_other_objects(
     spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3, row_is: str
 ) -> None:
-    """The list omits what is staged by a name that only a mount tells. Meanwhile one of its rows is no change more."""
+    """The list omits what is staged by a name that only a mount tells. One of its rows stops being a change."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
         own = lake.repository("own")
         own.put("a")

@@ -56,8 +56,9 @@ def own_active_commits(
     commits must be protected but there are more than ``safety.max_commits``.
     """
     server, safety = context.server, context.safety
+    # Tags first: a branch may be made of a tag that is then deleted. In the reverse case, the branch existed when the
+    # server listed its active commits.
     tags = dict(server.tags(run.repository))
-    # Afterwards: a branch may be made of a tag that is then deleted. What the branches had before is listed.
     heads = server.heads_of(run.repository)
     graph.add_history_of(server, run.repository, [*heads.values(), *tags.values()])
     if graph.complete:

@@ -16,7 +16,7 @@ _WINDOW_ROWS = 500_000  # about 40 MB of addresses
 _NEARLY_ALL = 0.9
 _SKIPPED_WINDOWS = 7
 """Windows that are not compared after a window with nearly no repeats. The comparison takes 0.16 µs for a new address,
-a tenth of the time to read and write it, and 0.1 µs for a repeated one."""
+and 0.1 µs for a repeated one."""
 
 
 def without_repeats(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -201,7 +201,7 @@ def test_the_list_is_repeated_if_its_last_branch_was_deleted(
 def test_a_list_without_the_default_branch_is_refused(
     spark: SparkSession, lake: Lake, repository: LakeRepository, listed: list[dict[str, str]]
 ) -> None:
-    """Its objects would look like garbage, and no search asks what it shows."""
+    """What a branch shows is not looked up if the branch is not listed."""
     pagination = {"has_more": False, "next_offset": "", "results": len(listed), "max_per_page": 1000}
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         proxy.instead("/branches", lambda asked, answer: answer.with_json(results=listed, pagination=pagination))
