@@ -290,9 +290,7 @@ def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Sett
     """
     own = repository.storage_namespace
     own_location = settings.locate(own)
-    for other in server.repositories():
-        if other.name == repository.name:
-            continue
+    for other in server.other_repositories(repository.name):
         theirs = other.storage_namespace
         location = settings.locate(theirs)
         if (

@@ -108,19 +108,34 @@ class LakeFSClient:
         """Return all repositories that the credentials can see."""
         return map(to_repository, self._list("list repositories", self._repositories.list_repositories))
 
+    def other_repositories(self, name: str) -> list[Repository]:
+        """Return all repositories that the credentials can see, except the existing repository ``name``.
+
+        Raises ``IncompleteAnswerError`` for a list without ``name``.
+        """
+        listed = list(self.repositories())
+        others = [repository for repository in listed if repository.name != name]
+        if len(others) == len(listed):
+            raise IncompleteAnswerError(
+                f"The server lists {len(listed)} repositories, but not {name}. The list is incomplete",
+                remedy="Allow fs:ListRepositories on all repositories. If they are allowed, start a new run, and check "
+                "the log of the lakeFS server if the error persists",
+            )
+        return others
+
     def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
         """Return the name and the commit id of every branch, including hidden branches."""
         what = f"list branches of {repository}"
         branches = self._list(what, self._branches.list_branches, repository, show_hidden=True)
         return ((branch.id, branch.commit_id) for branch in branches)
 
-    def heads_of(self, repository: str) -> dict[str, str]:
-        """Return the commit id of every branch by its name.
+    def heads_of(self, repository: str, default_branch: str = "") -> dict[str, str]:
+        """Return the commit id of every branch by its name. The server is asked for the default branch if it is empty.
 
         Raises ``IncompleteAnswerError`` for a list without the default branch. lakeFS refuses to delete that branch, so
         only a bare repository that was not restored yet has none.
         """
-        default_branch = self.repository(repository).default_branch
+        default_branch = default_branch or self.repository(repository).default_branch
         heads = dict(self.branch_heads(repository))
         if default_branch not in heads:
             raise IncompleteAnswerError(

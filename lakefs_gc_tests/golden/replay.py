@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +40,7 @@ class ReplayServer:
         self._answers: dict[Question, list[Answer]] = defaultdict(list)
         self._scenario = scenario
         self._shown: dict[str, dict[str, Any]] = {}
+        self._paths: dict[str, list[str]] = {}
         self._changes: dict[str, list[dict[str, Any]]] = {}
         self._repository = _json(scenario / "api" / "repository.json")
         self._tags = _json(scenario / "api" / "tags.json")
@@ -65,10 +66,7 @@ class ReplayServer:
             if method == "GET" and parts.path.endswith("/objects/stat"):
                 return self._stat(parts.path.split("/")[-3], dict(parse_qsl(parts.query))["path"])
             if method == "GET" and parts.path.endswith("/objects/ls"):
-                query = dict(parse_qsl(parts.query))
-                shown = self._shown_by(parts.path.split("/")[-3])
-                entries = [entry for path, entry in sorted(shown.items()) if path.startswith(query.get("prefix", ""))]
-                return 200, json.dumps(_page(entries[: int(query["amount"])]))
+                return 200, json.dumps(self._list(parts.path.split("/")[-3], dict(parse_qsl(parts.query))))
             if method == "GET" and parts.path.endswith("/diff"):
                 query = dict(parse_qsl(parts.query))
                 return 200, json.dumps(self._diff(parts.path.split("/")[-2], query))
@@ -96,6 +94,15 @@ class ReplayServer:
         """What the branch showed at a path when it was recorded."""
         entry = self._shown_by(branch).get(path)
         return (200, json.dumps(entry)) if entry else (404, json.dumps({"message": "not found"}))
+
+    def _list(self, branch: str, query: dict[str, str]) -> dict[str, Any]:
+        """The first page of what the branch showed below a prefix when it was recorded."""
+        shown, prefix = self._shown_by(branch), query.get("prefix", "")
+        if branch not in self._paths:
+            self._paths[branch] = sorted(shown)
+        begin = bisect_left(self._paths[branch], prefix)
+        following = self._paths[branch][begin : begin + int(query["amount"])]
+        return _page([shown[path] for path in following if path.startswith(prefix)])
 
     def _diff(self, branch: str, query: dict[str, str]) -> dict[str, Any]:
         """A page of the uncommitted changes of a branch."""

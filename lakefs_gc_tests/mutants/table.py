@@ -201,7 +201,7 @@ _RULES_1_TO_11 = (
         6,
         "references from one second look count in all later ones",
         "engine/sweep/second_look.py",
-        "        self._remember(staged, live, foreign, committed_meanwhile)\n",
+        "        self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)\n",
         "",
         "engine/sweep/test_second_look.py",
         "forgotten",

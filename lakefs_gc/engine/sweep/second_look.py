@@ -22,11 +22,7 @@ from lakefs_gc import __version__
 from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import write_addresses
-from lakefs_gc.engine.collect.references.foreign_references import (
-    FILE,
-    FILES,
-    foreign_references,
-)
+from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
@@ -88,9 +84,10 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SeenAtMark:
-    """The ranges that were read for a mark, and the metadata files of other repositories."""
+    """The ranges that were read for a mark, and the names and metadata files of other repositories."""
 
     ranges: DataFrame
+    others: Collection[str]
     foreign_files: DataFrame | None
 
 
@@ -128,7 +125,8 @@ def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | No
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None
-    return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
+    others = foreign.facts.get("repositories", ())
+    return SeenAtMark(ranges.dataframe.select("range_id"), others, files.dataframe if files else None)
 
 
 def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
@@ -192,6 +190,7 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
+        self._others = set(seen.others) if seen else set[str]()
         self._graph = CommitGraph(
             context.safety.max_commits
         )  # histories only grow, so each look reads only new commits
@@ -211,16 +210,7 @@ class SecondLook:
         refuse_another_repository(context.server, run)
         staged = self._keep("uncommitted", uncommitted(context, run))
         live = self._read_commits(staged)
-        foreign = self._keep(
-            "foreign_references",
-            foreign_references(
-                context,
-                run,
-                name=self._name(FILES),
-                seen=reduce(DataFrame.union, self._seen_files) if self._seen_files else None,
-                accepted=self._accepted.others,
-            ),
-        )
+        foreign = self._read_foreign()
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         shown = find_shown(sized, staged.manifest.facts, search)
@@ -229,11 +219,10 @@ class SecondLook:
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
-        if foreign.manifest.facts["files_id"]:
-            files = context.workspace.read(context.spark, run.run_key, self._name(FILES), FILE)
-            self._seen_files[self._of_mark[1] :] = [files.dataframe]
+        # The same for what was imported elsewhere meanwhile.
+        imported_meanwhile = self._read_foreign("_again")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
-        self._remember(staged, live, foreign, committed_meanwhile)
+        self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
@@ -256,6 +245,20 @@ class SecondLook:
             refuse_unproved_emptiness(context, run)
         self._seen_ranges[self._of_mark[0] :] = [ranges.dataframe.select("range_id")]
         return live
+
+    def _read_foreign(self, again: str = "") -> Dataset:
+        """Return the references in files of other repositories that neither the mark nor the last reading has read."""
+        context, run, name = self._context, self._run, self._name(f"{FILES}{again}")
+        seen = reduce(DataFrame.union, self._seen_files) if self._seen_files else None
+        accepted = self._accepted.others
+        output = foreign_references(context, run, name=name, seen=seen, accepted=accepted, listed_before=self._others)
+        schema = schemas.BY_STAGE["foreign_references"]
+        foreign = self._keep_as(self._name(f"foreign_references{again}"), output, schema)
+        if foreign.manifest.facts["files_id"]:
+            files = context.workspace.read(context.spark, run.run_key, name, FILE)
+            self._seen_files[self._of_mark[1] :] = [files.dataframe]
+        self._others |= set(foreign.manifest.facts["repositories"])
+        return foreign
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:
         if ranges.manifest.facts["missed_by_rules"] is None and not self._accepted.commits_unchecked:

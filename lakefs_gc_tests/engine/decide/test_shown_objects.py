@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from threading import Event
+from threading import Event, Lock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,14 +27,16 @@ class MovesDuringTheSearch(LakeFSClient):
     then: Callable[[], None] | None = None
     at = ""
     has_counted = False
+    _one = Lock()  # lookups run at the same time
 
     def prepare(self, then: Callable[[], None], at: str = "heads") -> None:
         self.then, self.at, self.moved = then, at, Event()
 
     def _reached(self, at: str) -> None:
-        if self.then is not None and self.at == at and not self.moved.is_set():
-            self.then()
-            self.moved.set()
+        with self._one:
+            if self.then is not None and self.at == at and not self.moved.is_set():
+                self.then()
+                self.moved.set()
 
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         self._reached("heads")
@@ -175,3 +177,42 @@ def test_an_object_that_leaves_its_commit_during_a_second_look_outlives_the_swee
     assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert repository.read("again") == b"12345"
+
+
+@pytest.mark.parametrize("shown_as", ["hidden twin", "omitted"])
+def test_an_object_that_another_repository_imports_during_a_second_look_outlives_the_sweep(
+    repository: LakeRepository,
+    collector: Collector,
+    server: MovesDuringTheSearch,
+    monkeypatch: pytest.MonkeyPatch,
+    shown_as: str,
+) -> None:
+    """The branch that showed it no longer does when it is asked."""
+    other = repository.lake.repository("other")
+    other.put("of other")
+    other.commit()
+    garbage = repository.put_stray("data/s/garbage", b"1234567")
+    if shown_as == "hidden twin":
+        repository.put("committed", "of size 9")
+        repository.commit()
+        shared = repository.put("committed", "of size 9")
+        mark = collector.mark_objects(shared, garbage)
+    else:
+        shared = repository.put_stray("data/s/shared", b"of size 9")
+        mark = collector.mark_objects(shared, garbage)
+        monkeypatch.setattr(uncommitted, "_files", lambda *_: [])
+        repository.stage("staged", repository.namespace + shared, branch="dev", size_bytes=9)
+
+    def move() -> None:
+        other.stage("imported", repository.namespace + shared, size_bytes=9)
+        other.commit()
+        if shown_as == "hidden twin":
+            repository.put("committed", "another version")
+        else:
+            repository.delete_branch("dev")
+
+    server.prepare(move, at="lookup" if shown_as == "hidden twin" else "heads")
+    result = collector.sweep(mark)
+    assert server.moved.is_set()
+    assert counts(result) == {"deleted": 1, "resurrected": 1}
+    assert other.read("imported") == b"of size 9"

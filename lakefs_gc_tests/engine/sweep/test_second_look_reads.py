@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from lakefs_gc.engine.sweep.preconditions import check_preconditions
 from lakefs_gc.engine.sweep.second_look import Accepted
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.errors import (
+    IncompleteAnswerError,
     MarkError,
     NamespaceError,
     ObjectNotFoundError,
@@ -69,6 +70,70 @@ def test_a_repository_that_is_created_in_the_namespace_meanwhile_ends_the_sweep(
     with pytest.raises(NamespaceError, match="overlap"):
         collector.sweep(mark, look=look)
     assert garbage in repository.objects()
+
+
+class ListsNoOther(LakeFSClient):
+    """Lists only the repositories whose names are ``shown``; all of them if it is None."""
+
+    shown: Collection[str] | None = None
+
+    def repositories(self) -> Iterator[Repository]:
+        return (listed for listed in super().repositories() if self.shown is None or listed.name in self.shown)
+
+
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ((), "lists 0 repositories, but not lake"),
+        (("zoo",), "lists 1 repositories, but not lake"),
+        (("lake",), "no longer lists repository other, but has it"),
+    ],
+    ids=["empty", "another", "only this one"],
+)
+@pytest.mark.parametrize("cut_after", ["mark", "first look"])
+def test_a_list_of_repositories_that_is_not_whole_ends_the_sweep(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, shown: tuple[str, ...], message: str, cut_after: str
+) -> None:
+    """A repository that is not listed is not read, and what it imported looks like garbage."""
+    repository.put("a")
+    repository.commit()
+    shared, garbage = repository.put_stray("data/s/shared", b"12345"), repository.put_stray("data/s/garbage")
+    other, _ = lake.repository("other"), lake.repository("zoo")
+    other.put("x")
+    other.commit()
+    server = ListsNoOther(lake.credentials)
+    collector = Collector(spark, repository, server=server)
+    mark = collector.collect_and_mark() if cut_after == "mark" else collector.mark_objects(shared, garbage)
+    assert marked(repository, mark) == {shared, garbage}
+    other.stage("imported", repository.namespace + shared, size_bytes=5)
+    run, looks = collector.begin(), 0
+    second = collector.second_look(run, mark)
+
+    def look(objects: DataFrame) -> DataFrame:
+        nonlocal looks
+        looks += 1
+        if cut_after == "first look":
+            second(objects)
+        other.commit()
+        server.shown = shown
+        return second(objects)
+
+    with pytest.raises(IncompleteAnswerError, match=message):
+        collector.sweep(mark, look=look)
+    assert looks
+    assert {shared, garbage} <= repository.objects()
+
+
+def test_a_repository_that_is_deleted_during_a_sweep_is_not_missed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    garbage = repository.put_stray("data/s/garbage")
+    other = lake.repository("other")
+    collector = Collector(spark, repository)
+    mark = collector.collect_and_mark()
+    other._client.repositories_api.delete_repository("other")
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+    assert garbage not in repository.objects()
 
 
 def test_another_server_that_answers_ends_the_sweep(

@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a mounted folder has the content of the whole history",
         "engine/collect/references/foreign_references.py",
-        "for repository in others.mounted:",
+        "for other in others.mounted:",
         "for repository in ():",
         "engine/collect/references/test_other_repositories.py",
         "old_copy",

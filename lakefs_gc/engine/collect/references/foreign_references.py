@@ -8,7 +8,7 @@ another repository has staged but not committed are in no file that a client can
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -86,13 +86,14 @@ def foreign_references(
     name: str = FILES,
     seen: DataFrame | None = None,
     accepted: AcceptedUnknown | None = None,
+    listed_before: Collection[str] = (),
 ) -> StageOutput:
     """Return the addresses of this namespace in other repositories. Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``checked`` (the number of repositories), ``mounts`` (the prefixes of the settings), ``unreadable``
-    (repository to reason), ``not_asked`` (likewise, for repositories that the settings exempt), ``switched_off`` and
-    ``files_id``. The list of the files is
-    stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
+    ``facts`` has ``repositories`` (all names), ``checked`` (the number of those that were read), ``mounts`` (the
+    prefixes of the settings), ``unreadable`` (repository to reason), ``not_asked`` (likewise, for repositories that the
+    settings exempt), ``switched_off`` and ``files_id``. The list of the files is stored as stage ``name`` (columns
+    ``FILE``). Files in ``seen`` are not read. The server must list those of ``listed_before`` that still exist.
 
     A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
     mount leads to it, the metarange of each commit that a branch or a tag reaches must be there: the folder may be an
@@ -104,9 +105,10 @@ def foreign_references(
     """
     spark, workspace, cores = context.spark, context.workspace, context.cores
     began_at = context.clock()
-    others = probe(context, run.repository, accepted)
+    others = probe(context, run.repository, accepted, listed_before=listed_before)
     switched_off = not context.safety.check_foreign_references
     facts = {
+        "repositories": sorted(others.names),
         "checked": len(others.readable),
         "mounts": sorted(context.settings.mounts),
         "unreadable": others.unreadable,
@@ -161,13 +163,13 @@ def _named(
     context: RunContext, others: OtherRepositories, accepted: AcceptedUnknown | None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the rows (``_NAMED``) of what the folder of each mounted repository must have."""
-    for repository in others.mounted:
+    for other in others.mounted:
         try:
-            content = content_of_history(context.server, repository, context.safety.max_commits)
+            content = content_of_history(context.server, other, others.own_name, context.safety.max_commits)
         except StorageError as error:
-            others.name_unreadable(repository, error, accepted)
+            others.name_unreadable(other.name, error, accepted)
         else:
-            yield from ((repository, metarange_id, commit_id) for metarange_id, commit_id in content.items())
+            yield from ((other.name, metarange_id, commit_id) for metarange_id, commit_id in content.items())
 
 
 def _folders(readable: Iterable[ReadableRepository]) -> Folders:

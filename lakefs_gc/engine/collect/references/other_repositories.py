@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from operator import attrgetter
 
 from lakefs_gc.config import matching_mount
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER, some_metadata
@@ -19,6 +19,7 @@ from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.errors import (
     ConfigurationError,
+    IncompleteAnswerError,
     NamespaceError,
     RepositoryNotFoundError,
     SafetyError,
@@ -66,25 +67,35 @@ class ReadableRepository:
     ``is_mounted``: a mount leads to its namespace, or did so for the mark.
     """
 
-    name: str
+    listed: Repository
     namespace: str
     store_url: str
     seen: str
     is_mounted: bool
 
+    @property
+    def name(self) -> str:
+        return self.listed.name
+
 
 @dataclass(frozen=True)
 class OtherRepositories:
-    """The other repositories: those that can be read, and name and reason of each that is not read."""
+    """The repositories besides ``own_name``: those that can be read, and name and reason of each that is not read."""
 
+    own_name: str
     readable: list[ReadableRepository]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
 
     @property
-    def mounted(self) -> list[str]:
-        """The names of the readable repositories whose folder may be another than the server's."""
-        return sorted(other.name for other in self.readable if other.is_mounted)
+    def names(self) -> set[str]:
+        """The names of all of them."""
+        return {other.name for other in self.readable} | self.unreadable.keys() | self.not_asked.keys()
+
+    @property
+    def mounted(self) -> list[Repository]:
+        """The readable repositories whose folder may be another than the server's."""
+        return sorted((other.listed for other in self.readable if other.is_mounted), key=attrgetter("name"))
 
     def name_unreadable(self, name: str, error: _Unreadable, accepted: AcceptedUnknown | None) -> None:
         """Record that a repository cannot be read. Raise unless that is accepted, or a mark is yet to record it."""
@@ -95,14 +106,21 @@ class OtherRepositories:
         )
 
 
-def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
+def probe(
+    context: RunContext,
+    own_name: str,
+    accepted: AcceptedUnknown | None = None,
+    *,
+    listed_before: Collection[str] = (),
+) -> OtherRepositories:
     """Check which other repositories can be read. A sweep calls this before its wait, too, so that it fails early.
 
-    Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted`` (before a
-    sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
+    Raises ``IncompleteAnswerError`` if the server's list lacks this repository, or one of ``listed_before`` that still
+    exists. Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted``
+    (before a sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
     """
     safety = context.safety
-    others = OtherRepositories([], {}, {})
+    others = OtherRepositories(own_name, [], {}, {})
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
@@ -113,9 +131,11 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
         return others
-    listed = [other for other in context.server.repositories() if other.name != own_name]
+    listed = context.server.other_repositories(own_name)
+    _refuse_omitted(context.server, set(listed_before) - {other.name for other in listed})
     asked = [other for other in listed if other.name not in safety.repositories_not_read]
-    with closing(map_unordered(lambda other: _tried(context, other, accepted), asked, _STORES_AT_ONCE)) as tried:
+    in_turn = map_unordered(lambda other: _tried(context, other, own_name, accepted), asked, _STORES_AT_ONCE)
+    with closing(in_turn) as tried:
         answers = {other.name: answer for other, answer in tried}
     for other in listed:
         if other.name not in safety.repositories_not_read:
@@ -130,6 +150,19 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
         else:
             others.name_unreadable(other.name, answer, accepted)
     return others
+
+
+def _refuse_omitted(server: LakeFSClient, names: Collection[str]) -> None:
+    """Raise ``IncompleteAnswerError`` if a repository exists that the server no longer lists."""
+    for name in sorted(names):
+        try:
+            server.repository(name)
+        except RepositoryNotFoundError:
+            continue
+        raise IncompleteAnswerError(
+            f"The server no longer lists repository {name}, but has it. Its list of repositories is incomplete",
+            remedy="Run again. If the error persists, check the log of the lakeFS server",
+        )
 
 
 def _refuse_unknown(name: str, error: _Unreadable, accepted: AcceptedUnknown | None) -> None:
@@ -152,18 +185,18 @@ def _refuse_unknown(name: str, error: _Unreadable, accepted: AcceptedUnknown | N
         ) from error
 
 
-def content_of_history(server: LakeFSClient, repository: str, max_commits: int) -> dict[str, str]:
+def content_of_history(server: LakeFSClient, other: Repository, own_name: str, max_commits: int) -> dict[str, str]:
     """Return metarange id to commit id for all commits that branches and tags of a repository reach.
 
     Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if they are more than ``max_commits``, or
-    if these credentials cannot read them.
+    if these credentials cannot read them. ``own_name`` is any repository that exists, as in ``probe``.
     """
     graph = CommitGraph(max_commits)
-    with _explained(server, repository):
-        graph.add_history_of(server, repository, _refs(server, repository))
+    with _explained(server, other.name, own_name):
+        graph.add_history_of(server, other.name, _refs(server, other))
     if not graph.complete:
         raise StorageError(
-            f"whether its folder has all content of {repository} is unknown: it has more commits than "
+            f"whether its folder has all content of {other.name} is unknown: it has more commits than "
             "safety.max_commits",
             remedy="Raise safety.max_commits: each commit takes about 1 kB of the driver's memory",
         )
@@ -171,15 +204,17 @@ def content_of_history(server: LakeFSClient, repository: str, max_commits: int) 
 
 
 def _tried(
-    context: RunContext, other: Repository, accepted: AcceptedUnknown | None
+    context: RunContext, other: Repository, own_name: str, accepted: AcceptedUnknown | None
 ) -> ReadableRepository | _Unreadable:
     try:
-        return _reachable(context, other, accepted.mounts if accepted else ())
+        return _reachable(context, other, own_name, accepted.mounts if accepted else ())
     except (StorageError, ConfigurationError, NamespaceError) as error:
         return error
 
 
-def _reachable(context: RunContext, other: Repository, mounts_at_mark: Collection[str] | None) -> ReadableRepository:
+def _reachable(
+    context: RunContext, other: Repository, own_name: str, mounts_at_mark: Collection[str] | None
+) -> ReadableRepository:
     """Return a repository whose folder can be read.
 
     Where a mount led for the mark, and none does now, this machine reads another folder. It may be a copy. The same
@@ -194,29 +229,30 @@ def _reachable(context: RunContext, other: Repository, mounts_at_mark: Collectio
         matching_mount(namespace, mounts)[0] for mounts in (context.settings.mounts, mounts_at_mark)
     )
     if is_mounted:
-        _refuse_folder_without_content(context.server, other, store, metadata, is_empty=not seen)
-    elif not seen and _content_of(context.server, other.name):
+        refs = _content_of(context.server, other, own_name)
+        _refuse_folder_without_content(refs, other.name, store, metadata, is_empty=not seen)
+    elif not seen and _content_of(context.server, other, own_name):
         raise StorageError(
             f"{metadata} has no metadata of commits, but branches or tags of {other.name} have content",
             remedy="Check the store's endpoint and credentials",
         )
-    return ReadableRepository(other.name, namespace, location.url, seen, is_mounted)
+    return ReadableRepository(other, namespace, location.url, seen, is_mounted)
 
 
 def _refuse_folder_without_content(
-    server: LakeFSClient, other: Repository, store: ObjectStore, metadata: str, *, is_empty: bool
+    refs: dict[str, str], name: str, store: ObjectStore, metadata: str, *, is_empty: bool
 ) -> None:
     """Raise ``StorageError`` unless a folder that a mount leads to has the content of all branches and tags.
 
-    It may be another folder than the server's, an empty one where nothing is mounted, or a copy of an earlier time.
+    ``refs`` (``_content_of``) are those of the repository ``name``. The folder may be another than the server's, an
+    empty one where nothing is mounted, or a copy of an earlier time.
     """
-    refs = _content_of(server, other.name)
     existing = store.stat_many([METADATA_FOLDER + metarange for metarange in refs])
     lost = sorted(metarange for metarange in refs if METADATA_FOLDER + metarange not in existing)
     remedy = "Check that its folder is mounted, and the entry for its namespace in `mounts` in lakefs-gc.toml"
     if lost:
         raise StorageError(
-            f"{metadata} lacks {lost[0]}, the content of {refs[lost[0]]} in {other.name} ({len(lost):,} of "
+            f"{metadata} lacks {lost[0]}, the content of {refs[lost[0]]} in {name} ({len(lost):,} of "
             f"{len(refs):,} such files are missing). It is not the folder that the server writes to, or is out of date",
             remedy=remedy,
         )
@@ -224,37 +260,37 @@ def _refuse_folder_without_content(
         # Commits that no branch and no tag reaches may have content, too.
         raise StorageError(
             f"{metadata} has no metadata of commits, and not the file that lakeFS writes when it creates a repository. "
-            f"Nothing shows that it is the folder of {other.name}",
+            f"Nothing shows that it is the folder of {name}",
             remedy=remedy,
         )
 
 
-def _content_of(server: LakeFSClient, repository: str) -> dict[str, str]:
+def _content_of(server: LakeFSClient, other: Repository, own_name: str) -> dict[str, str]:
     """Return metarange id to branch or tag for the refs of a repository that have content.
 
     Empty for a repository that was deleted meanwhile. Raises ``StorageError`` if these credentials cannot read it.
     """
-    with _explained(server, repository):
-        refs = _refs(server, repository)
-        return {metarange: refs[commit] for commit, metarange in server.metaranges_of(repository, refs) if metarange}
+    with _explained(server, other.name, own_name):
+        refs = _refs(server, other)
+        return {metarange: refs[commit] for commit, metarange in server.metaranges_of(other.name, refs) if metarange}
     return {}
 
 
-def _refs(server: LakeFSClient, repository: str) -> dict[str, str]:
+def _refs(server: LakeFSClient, other: Repository) -> dict[str, str]:
     """Return commit id to branch or tag. A tag may hold the only commits with content, if their branch was deleted."""
-    refs = chain(server.branch_heads(repository), server.tags(repository))
+    refs = [*server.tags(other.name), *server.heads_of(other.name, other.default_branch).items()]
     return {commit_id: name for name, commit_id in refs}
 
 
 @contextmanager
-def _explained(server: LakeFSClient, repository: str) -> Iterator[None]:
+def _explained(server: LakeFSClient, repository: str, own_name: str) -> Iterator[None]:
     """Raise ``StorageError`` if the server does not tell the content of a repository, unless that was deleted."""
     try:
         yield
         return
     except RepositoryNotFoundError as error:
         # The repository was deleted meanwhile, or the server does not find one of its commits.
-        if not _exists(server, repository):
+        if not _exists(server, repository, own_name):
             return
         cause: ServerError = error
     except ServerError as error:
@@ -267,6 +303,6 @@ def _explained(server: LakeFSClient, repository: str) -> Iterator[None]:
     )
 
 
-def _exists(server: LakeFSClient, repository: str) -> bool:
+def _exists(server: LakeFSClient, repository: str, own_name: str) -> bool:
     """Return whether the server lists a repository. A 404 for it may come from a proxy in front of the server."""
-    return any(listed.name == repository for listed in server.repositories())
+    return any(listed.name == repository for listed in server.other_repositories(own_name))

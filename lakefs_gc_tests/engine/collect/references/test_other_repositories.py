@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,11 +13,10 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import foreign_references as foreign
 from lakefs_gc.engine.collect.references import other_repositories
-from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown, OtherRepositories
+from lakefs_gc.engine.collect.references.other_repositories import OtherRepositories
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.engine.run import RunContext
 from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
@@ -111,6 +112,31 @@ def test_a_mounted_repository_with_too_many_commits_is_unknown(
     assert "more commits than" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
+@pytest.mark.parametrize("shown", [(), ("dev",)], ids=["empty", "another"])
+def test_a_list_of_its_branches_that_is_not_whole_proves_nothing(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, shown: tuple[str, ...]
+) -> None:
+    """An old copy of a folder has the content of all branches if none is listed."""
+
+    class ListsFew(LakeFSClient):
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            heads = super().branch_heads(repository)
+            return (head for head in heads if repository != "other" or head[0] in shown)
+
+    other = lake.repository("other")
+    other.put("x")
+    other.commit()
+    other.branch("dev")
+    copy = lake.folder / "copy"
+    shutil.copytree(other.folder, copy)
+    mounted = lake.settings.model_copy(
+        update={"mounts": {**lake.settings.mounts, other.namespace: copy.as_uri() + "/"}}
+    )
+    collector = Collector(spark, repository, settings=mounted, server=ListsFew(lake.credentials))
+    collector.materialize("store_listing", "foreign_references")
+    assert "not its default branch main" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+
+
 def test_workers_that_see_an_old_copy_are_noticed(
     spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,8 +152,8 @@ def test_workers_that_see_an_old_copy_are_noticed(
     real_probe = other_repositories.probe
     link.symlink_to(other.folder)
 
-    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
-        others = real_probe(context, own_name, accepted)
+    def probe(*arguments: Any, **names: Any) -> OtherRepositories:
+        others = real_probe(*arguments, **names)
         link.unlink()
         link.symlink_to(copy)
         return others
@@ -184,8 +210,8 @@ def test_a_repository_that_executors_do_not_see_fails_the_run(
     other.commit()
     real_probe, away = other_repositories.probe, lake.folder / "away"
 
-    def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
-        others = real_probe(context, own_name, accepted)
+    def probe(*arguments: Any, **names: Any) -> OtherRepositories:
+        others = real_probe(*arguments, **names)
         shutil.move(other.folder / "_lakefs", away)
         return others
 

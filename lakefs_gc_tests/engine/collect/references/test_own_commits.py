@@ -199,8 +199,8 @@ class MakesABranchOfTheTag(LakeFSClient):
     def prepare(self, repository: LakeRepository) -> None:
         self.lake_repository, self.left = repository, 3
 
-    def heads_of(self, repository: str) -> dict[str, str]:
-        heads = super().heads_of(repository)
+    def heads_of(self, repository: str, default_branch: str = "") -> dict[str, str]:
+        heads = super().heads_of(repository, default_branch)
         self.left -= 1
         if not self.left:
             self.lake_repository.branch("of-the-tag", "release")
