@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -84,15 +85,13 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
     sample: dict[str | None, list[dict[str, str | int]]] = {}
     for part in mark.parts:
         table = read_part(store, part)
-        prefix = pc.replace_substring_regex(table["address"], r"[^/]*$", "")
-        grouped = (
-            pa.table({"prefix": prefix, "size": table["size"]})
-            .group_by("prefix")
-            .aggregate([("size", "sum"), ("prefix", "count")])
-        )
-        for row in grouped.to_pylist():
-            objects[row["prefix"]] += row["prefix_count"]
-            sizes[row["prefix"]] += row["size_sum"] or 0
+        # Not by Table.group_by, which imports pandas: a sixth of the time of `show`.
+        groups = pc.replace_substring_regex(table["address"], r"[^/]*$", "").combine_chunks().dictionary_encode()
+        prefixes, group_of = groups.dictionary.to_pylist(), groups.indices.to_numpy()
+        group_sizes = np.zeros(len(prefixes), np.int64)
+        np.add.at(group_sizes, group_of, pc.fill_null(table["size"], 0).to_numpy())
+        objects.update(dict(zip(prefixes, np.bincount(group_of, minlength=len(prefixes)).tolist(), strict=True)))
+        sizes.update(dict(zip(prefixes, group_sizes.tolist(), strict=True)))
         for reason in pc.unique(table["reason"]).to_pylist():
             if reason not in sample:
                 of_reason = table.filter(pc.is_in(table["reason"], pa.array([reason], pa.string())))
