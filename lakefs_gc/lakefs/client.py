@@ -40,6 +40,8 @@ from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
 
+_REPOSITORY_LIST_PAUSES_SECONDS = (0, 5, 5)
+"""The pause before each list. lakeFS shows a deleted repository for up to 7 s more (``graveler.repository_cache``)."""
 _PAGE_ITEMS = 1000
 _CALLS_AT_ONCE = 16
 _CONNECTIONS = 32  # so many threads can call at once without a new connection for each call
@@ -108,11 +110,42 @@ class LakeFSClient:
         """Return all repositories that the credentials can see."""
         return map(to_repository, self._list("list repositories", self._repositories.list_repositories))
 
-    def other_repositories(self, name: str) -> list[Repository]:
+    def other_repositories(self, name: str, *, listed_before: Collection[str] = ()) -> list[Repository]:
         """Return all repositories that the credentials can see, except the existing repository ``name``.
 
-        Raises ``IncompleteAnswerError`` for a list without ``name``.
+        Raises ``IncompleteAnswerError`` for a list without ``name``, or without one of ``listed_before`` that exists.
         """
+        for pause_seconds in _REPOSITORY_LIST_PAUSES_SECONDS:
+            if pause_seconds:
+                self._sleep(pause_seconds)
+            others = self._others_in_list(name)
+            omitted = set(listed_before) - {other.name for other in others}
+            if not any(self._has(repository) for repository in omitted):
+                return others
+        raise IncompleteAnswerError(
+            "The server has at least one of these repositories, but no longer lists them: "
+            f"{', '.join(sorted(omitted))}",
+            remedy="Start a new run. If the error persists, check the log of the lakeFS server",
+        )
+
+    def _has(self, repository: str) -> bool:
+        """Return whether the server has a repository that it does not list."""
+        try:
+            self.repository(repository)
+        except RepositoryNotFoundError:
+            return False
+        except ServerError as error:
+            if error.facts.get("status") not in (401, 403):
+                raise
+            # lakeFS checks the permission first, also for a repository that does not exist.
+            raise IncompleteAnswerError(
+                f"The server no longer lists repository {repository}, and whether it still exists is unknown: "
+                f"{error.message}",
+                remedy="Allow fs:ReadRepository on all repositories, or make a new mark",
+            ) from error
+        return True
+
+    def _others_in_list(self, name: str) -> list[Repository]:
         listed = list(self.repositories())
         others = [repository for repository in listed if repository.name != name]
         if len(others) == len(listed):

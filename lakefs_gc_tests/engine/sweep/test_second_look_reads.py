@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -36,7 +37,7 @@ from lakefs_gc.lakefs.models import Repository
 from lakefs_gc_tests.support.client_marks import UNIFIED, write_client_mark
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, keys_below, marked
 from lakefs_gc_tests.support.faulty_store import StoreInS3
-from lakefs_gc_tests.support.lakefs_proxy import LakeFSProxy
+from lakefs_gc_tests.support.lakefs_proxy import Answered, Asked, LakeFSProxy
 
 
 @pytest.mark.parametrize("version", ["lakefs_gc", "address_reading"])
@@ -86,7 +87,7 @@ class ListsNoOther(LakeFSClient):
     [
         ((), "lists 0 repositories, but not lake"),
         (("zoo",), "lists 1 repositories, but not lake"),
-        (("lake",), "no longer lists repository other, but has it"),
+        (("lake",), "at least one of these repositories, but no longer lists them: other, zoo"),
     ],
     ids=["empty", "another", "only this one"],
 )
@@ -101,7 +102,7 @@ def test_a_list_of_repositories_that_is_not_whole_ends_the_sweep(
     other, _ = lake.repository("other"), lake.repository("zoo")
     other.put("x")
     other.commit()
-    server = ListsNoOther(lake.credentials)
+    server = ListsNoOther(lake.credentials, sleep=lambda _: None)
     collector = Collector(spark, repository, server=server)
     mark = collector.collect_and_mark() if cut_after == "mark" else collector.mark_objects(shared, garbage)
     assert marked(repository, mark) == {shared, garbage}
@@ -124,16 +125,40 @@ def test_a_list_of_repositories_that_is_not_whole_ends_the_sweep(
     assert {shared, garbage} <= repository.objects()
 
 
-def test_a_repository_that_is_deleted_during_a_sweep_is_not_missed(
-    spark: SparkSession, lake: Lake, repository: LakeRepository
+@pytest.mark.parametrize("answer", ["not found", "cached", "forbidden"])
+def test_a_repository_that_is_deleted_during_a_sweep(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy, answer: str
 ) -> None:
+    """lakeFS shows its name for some seconds, and tells only who may read it that it does not exist."""
+    repository.put("a")
+    repository.commit()
     garbage = repository.put_stray("data/s/garbage")
-    other = lake.repository("other")
-    collector = Collector(spark, repository)
+    lake.repository("other")
+    pauses: list[float] = []
+
+    def spoil(asked: Asked, answered: Answered) -> Answered | None:
+        if answered.status != 404:
+            return None
+        if answer == "forbidden":
+            return Answered(401, b'{"message": "insufficient permissions"}')
+        if answer == "cached" and sum(pauses) < 7:
+            record = {"id": "other", "storage_namespace": "local://other", "default_branch": "main", "creation_date": 1}
+            return Answered(200, json.dumps(record).encode())
+        return None
+
+    proxy.instead("/repositories/other", spoil)
+    credentials = lake.credentials.model_copy(update={"endpoint_url": proxy.url})
+    collector = Collector(spark, repository, server=LakeFSClient(credentials, sleep=pauses.append))
     mark = collector.collect_and_mark()
-    other._client.repositories_api.delete_repository("other")
-    assert counts(collector.sweep(mark)) == {"deleted": 1}
-    assert garbage not in repository.objects()
+    lake.client.repositories_api.delete_repository("other")
+    if answer == "forbidden":
+        with pytest.raises(IncompleteAnswerError, match="whether it still exists is unknown") as raised:
+            collector.sweep(mark)
+        assert "Allow fs:ReadRepository on all repositories" in raised.value.remedy
+        assert garbage in repository.objects()
+    else:
+        assert counts(collector.sweep(mark)) == {"deleted": 1}
+        assert sum(pauses) == (10 if answer == "cached" else 0)
 
 
 def test_another_server_that_answers_ends_the_sweep(

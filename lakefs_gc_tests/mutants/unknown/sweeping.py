@@ -447,11 +447,20 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a repository that is no longer listed is asked for",
-        "engine/collect/references/other_repositories.py",
-        "    for name in sorted(names):\n",
-        "    for name in ():\n",
+        "lakefs/client.py",
+        "            if not any(self._has(repository) for repository in omitted):\n",
+        "            if True:\n",
         "engine/sweep/test_second_look_reads.py",
         "list_of_repositories",
+    ),
+    Mutant(
+        12,
+        "whether a repository exists is unknown without the permission",
+        "lakefs/client.py",
+        "            # lakeFS checks the permission first, also for a repository that does not exist.\n",
+        "            return False\n",
+        "engine/sweep/test_second_look_reads.py",
+        "deleted_during_a_sweep",
     ),
     Mutant(
         12,

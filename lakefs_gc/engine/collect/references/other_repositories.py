@@ -40,6 +40,7 @@ EXEMPT = (
     "safety.repositories_not_read"
 )
 """What to do about a repository that is unknown, at the end of a remedy."""
+_ALLOW = "Allow fs:ListBranches, fs:ListTags, fs:ReadCommit, and fs:ReadBranch on this repository"
 _Unreadable = StorageError | ConfigurationError | NamespaceError
 _STORES_AT_ONCE = 8
 _WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
@@ -131,8 +132,7 @@ def probe(
                 f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
         return others
-    listed = context.server.other_repositories(own_name)
-    _refuse_omitted(context.server, set(listed_before) - {other.name for other in listed})
+    listed = context.server.other_repositories(own_name, listed_before=listed_before)
     asked = [other for other in listed if other.name not in safety.repositories_not_read]
     in_turn = map_unordered(lambda other: _tried(context, other, own_name, accepted), asked, _STORES_AT_ONCE)
     with closing(in_turn) as tried:
@@ -150,19 +150,6 @@ def probe(
         else:
             others.name_unreadable(other.name, answer, accepted)
     return others
-
-
-def _refuse_omitted(server: LakeFSClient, names: Collection[str]) -> None:
-    """Raise ``IncompleteAnswerError`` if a repository exists that the server no longer lists."""
-    for name in sorted(names):
-        try:
-            server.repository(name)
-        except RepositoryNotFoundError:
-            continue
-        raise IncompleteAnswerError(
-            f"The server no longer lists repository {name}, but has it. Its list of repositories is incomplete",
-            remedy="Run again. If the error persists, check the log of the lakeFS server",
-        )
 
 
 def _refuse_unknown(name: str, error: _Unreadable, accepted: AcceptedUnknown | None) -> None:
@@ -288,8 +275,9 @@ def _explained(server: LakeFSClient, repository: str, own_name: str) -> Iterator
     try:
         yield
         return
-    except RepositoryNotFoundError as error:
-        # The repository was deleted meanwhile, or the server does not find one of its commits.
+    except (RepositoryNotFoundError, IncompleteAnswerError) as error:
+        # The repository was deleted meanwhile (its branches before its name), or the server does not find one of its
+        # commits.
         if not _exists(server, repository, own_name):
             return
         cause: ServerError = error
@@ -299,7 +287,7 @@ def _explained(server: LakeFSClient, repository: str, own_name: str) -> Iterator
         cause = error
     raise StorageError(
         f"whether its folder has all content of {repository} is unknown: {cause.message}",
-        remedy="Allow fs:ListBranches, fs:ListTags, fs:ReadCommit, and fs:ReadBranch on this repository",
+        remedy=cause.remedy if isinstance(cause, IncompleteAnswerError) else _ALLOW,
     )
 
 

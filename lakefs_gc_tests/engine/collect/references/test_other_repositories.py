@@ -137,6 +137,24 @@ def test_a_list_of_its_branches_that_is_not_whole_proves_nothing(
     assert "not its default branch main" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
+def test_a_repository_that_is_deleted_while_it_is_read_is_not_unreadable(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """lakeFS deletes the branches first, and the name last."""
+
+    class Deletes(LakeFSClient):
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            if repository != "other":
+                return super().branch_heads(repository)
+            lake.client.repositories_api.delete_repository("other")
+            return iter(())
+
+    lake.repository("other")
+    collector = Collector(spark, repository, server=Deletes(lake.credentials))
+    collector.materialize("store_listing", "foreign_references")
+    assert collector.manifest("foreign_references").facts["unreadable"] == {}
+
+
 def test_workers_that_see_an_old_copy_are_noticed(
     spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
