@@ -190,6 +190,7 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
+        # All that a list had. One that a later list lacks is asked for.
         self._others = set(seen.others) if seen else set[str]()
         self._graph = CommitGraph(
             context.safety.max_commits
