@@ -194,8 +194,9 @@ class RunContext:
         return self.settings.safety
 
     def with_safety(self, safety: SafetyParameters) -> RunContext:
-        """Return the same context with the safety parameters of one run."""
-        return replace(self, settings=self.settings.model_copy(update={"safety": safety}))
+        """Return the same context, with the same client of the server, and the safety parameters of one run."""
+        # The client remembers which repositories the server has listed.
+        return replace(self, connect=lambda: self.server, settings=self.settings.model_copy(update={"safety": safety}))
 
 
 def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCRun:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,13 +35,12 @@ from lakefs_gc.lakefs.models import (
     to_repository,
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
+from lakefs_gc.lakefs.repository_list import RepositoryList
 from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
 
 logger = logging.getLogger(__name__)
 
-_REPOSITORY_LIST_PAUSES_SECONDS = (0, 5, 5)
-"""The pause before each list. lakeFS shows a deleted repository for up to 7 s more (``graveler.repository_cache``)."""
 _PAGE_ITEMS = 1000
 _CALLS_AT_ONCE = 16
 _CONNECTIONS = 32  # so many threads can call at once without a new connection for each call
@@ -85,6 +84,7 @@ class LakeFSClient:
         self._staging = lakefs_sdk.StagingApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
+        self._repository_list = RepositoryList(lambda: self.repositories(), lambda name: self.repository(name), sleep)
         self._metaranges: dict[str, dict[str, str]] = {}
         """For each repository, commit id to metarange id. The metarange of a commit never changes."""
 
@@ -110,51 +110,16 @@ class LakeFSClient:
         """Return all repositories that the credentials can see."""
         return map(to_repository, self._list("list repositories", self._repositories.list_repositories))
 
-    def other_repositories(self, name: str, *, listed_before: Collection[str] = ()) -> list[Repository]:
+    def other_repositories(self, name: str) -> list[Repository]:
         """Return all repositories that the credentials can see, except the existing repository ``name``.
 
-        Raises ``IncompleteAnswerError`` for a list without ``name``, or without one of ``listed_before`` that exists.
+        Raises ``IncompleteAnswerError`` as ``RepositoryList.without`` does.
         """
-        for pause_seconds in _REPOSITORY_LIST_PAUSES_SECONDS:
-            if pause_seconds:
-                self._sleep(pause_seconds)
-            others = self._others_in_list(name)
-            omitted = set(listed_before) - {other.name for other in others}
-            if not any(self._has(repository) for repository in omitted):
-                return others
-        raise IncompleteAnswerError(
-            "The server has at least one of these repositories, but no longer lists them: "
-            f"{', '.join(sorted(omitted))}",
-            remedy="Start a new run. If the error persists, check the log of the lakeFS server",
-        )
+        return self._repository_list.without(name)
 
-    def _has(self, repository: str) -> bool:
-        """Return whether the server has a repository that it does not list."""
-        try:
-            self.repository(repository)
-        except RepositoryNotFoundError:
-            return False
-        except ServerError as error:
-            if error.facts.get("status") not in (401, 403):
-                raise
-            # lakeFS checks the permission first, also for a repository that does not exist.
-            raise IncompleteAnswerError(
-                f"The server no longer lists repository {repository}, and whether it still exists is unknown: "
-                f"{error.message}",
-                remedy="Allow fs:ReadRepository on all repositories, or make a new mark",
-            ) from error
-        return True
-
-    def _others_in_list(self, name: str) -> list[Repository]:
-        listed = list(self.repositories())
-        others = [repository for repository in listed if repository.name != name]
-        if len(others) == len(listed):
-            raise IncompleteAnswerError(
-                f"The server lists {len(listed)} repositories, but not {name}. The list is incomplete",
-                remedy="Allow fs:ListRepositories on all repositories. If they are allowed, start a new run, and check "
-                "the log of the lakeFS server if the error persists",
-            )
-        return others
+    def expect_repositories(self, names: Iterable[str]) -> None:
+        """Have ``other_repositories`` refuse a list that lacks one of these, unless it was deleted."""
+        self._repository_list.expect(names)
 
     def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
         """Return the name and the commit id of every branch, including hidden branches."""

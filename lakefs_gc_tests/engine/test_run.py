@@ -94,6 +94,14 @@ def test_a_run_has_the_facts_of_its_repository(lake: Lake, repository: LakeRepos
     assert abs(run.started_at - utc_now()) < timedelta(seconds=30)
 
 
+def test_contexts_with_other_safety_parameters_have_one_client(lake: Lake) -> None:
+    """It remembers which repositories the server has listed."""
+    given = replace(context(lake, LakeFSClient(lake.credentials)), connect=lambda: LakeFSClient(lake.credentials))
+    changed = given.with_safety(SafetyParameters(max_commits=2))
+    assert changed.safety.max_commits == 2
+    assert changed.server is given.server
+
+
 def test_facts_survive_as_json(lake: Lake, repository: LakeRepository) -> None:
     run = begin(lake)
     manifest = DatasetManifest("store_listing", run.run_key, "m", utc_now(), utc_now(), 0, {"run": run.to_facts()}, {})

@@ -58,6 +58,7 @@ def write_mark(
     mark_id: str,
     checks: tuple[Check, ...] = (),
     rules: dict[str, Any] | None = None,
+    repositories: Iterable[str] = (),
     unreadable: Iterable[str] = (),
     not_asked: Iterable[str] = (),
     mounts: Iterable[str] | None = (),
@@ -73,8 +74,8 @@ def write_mark(
     - ``counts``: the figures of the earlier stages, for the report
     - ``checks``: the results of the checks
     - ``rules``: the retention rules that were applied; ``protections``: what was protected beyond them
-    - ``unreadable``: other repositories that could not be read; ``not_asked``: those that the settings exempt;
-      ``mounts``: the prefixes of the mounts; None: unknown
+    - ``repositories``: the other repositories of the server; ``unreadable``: those that could not be read;
+      ``not_asked``: those that the settings exempt; ``mounts``: the prefixes of the mounts; None: unknown
     - ``sweep_settings``: which policy may sweep the mark without a person (default: none)
     - ``needs_backup``: whether an object may be swept only if the backup has a copy
     - ``longest_commit_minutes``: how long the sweep waits at least
@@ -122,6 +123,7 @@ def write_mark(
         run=run.to_facts()
         | {
             "deleted_bytes": str(freed_space(store)),
+            "repositories": sorted(repositories),
             "unreadable": sorted(unreadable),
             "not_asked": sorted(not_asked),
             **({} if mounts is None else {"mounts": sorted(mounts)}),

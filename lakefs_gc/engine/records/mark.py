@@ -198,6 +198,11 @@ class Mark(SealedRecord):
         return frozenset(self.run.get("unreadable", ()))
 
     @property
+    def repositories(self) -> frozenset[str]:
+        """The other repositories that the server listed for the mark; none if an earlier version made it."""
+        return frozenset(self.run.get("repositories", ()))
+
+    @property
     def mounts(self) -> frozenset[str] | None:
         """The prefixes of the mounts with which lakefs-gc made the mark. None: an earlier version did not record them.
 

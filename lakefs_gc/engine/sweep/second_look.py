@@ -84,10 +84,9 @@ class Accepted:
 
 @dataclass(frozen=True)
 class SeenAtMark:
-    """The ranges that were read for a mark, and the names and metadata files of other repositories."""
+    """The ranges that were read for a mark, and the metadata files of other repositories."""
 
     ranges: DataFrame
-    others: Collection[str]
     foreign_files: DataFrame | None
 
 
@@ -125,8 +124,7 @@ def seen_at_mark(context: RunContext, run: GCRun, mark: Mark) -> SeenAtMark | No
         return None
     if files is not None and files.manifest.materialization_id != foreign.facts["files_id"]:
         return None
-    others = foreign.facts.get("repositories", ())
-    return SeenAtMark(ranges.dataframe.select("range_id"), others, files.dataframe if files else None)
+    return SeenAtMark(ranges.dataframe.select("range_id"), files.dataframe if files else None)
 
 
 def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
@@ -149,12 +147,17 @@ def any_size_at_mark(context: RunContext, mark: Mark) -> ValueFilter | None:
 def second_look_at(
     context: RunContext, run: GCRun, mark: Mark, accepted: Accepted, any_size: ValueFilter | None
 ) -> SecondLook:
-    """Return the second look of a sweep. What protected commits and paths at the mark still protects them."""
+    """Return the second look of a sweep. What protected commits and paths at the mark still protects them.
+
+    The server must list the other repositories that the mark records, except deleted ones.
+    """
     recorded = protections_from_json(mark.run.get("protections"))
     safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
+    context = context.with_safety(safety)
+    context.server.expect_repositories(mark.repositories)
     seen = seen_at_mark(context, run, mark)
     is_small = seen is not None and _is_small(context, mark)
-    return SecondLook(context.with_safety(safety), run, seen, accepted, any_size, is_small=is_small)
+    return SecondLook(context, run, seen, accepted, any_size, is_small=is_small)
 
 
 def _is_small(context: RunContext, mark: Mark) -> bool:
@@ -190,8 +193,6 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
-        # All that a list had. One that a later list lacks is asked for.
-        self._others = set(seen.others) if seen else set[str]()
         self._graph = CommitGraph(
             context.safety.max_commits
         )  # histories only grow, so each look reads only new commits
@@ -252,13 +253,12 @@ class SecondLook:
         context, run, name = self._context, self._run, self._name(f"{FILES}{again}")
         seen = reduce(DataFrame.union, self._seen_files) if self._seen_files else None
         accepted = self._accepted.others
-        output = foreign_references(context, run, name=name, seen=seen, accepted=accepted, listed_before=self._others)
+        output = foreign_references(context, run, name=name, seen=seen, accepted=accepted)
         schema = schemas.BY_STAGE["foreign_references"]
         foreign = self._keep_as(self._name(f"foreign_references{again}"), output, schema)
         if foreign.manifest.facts["files_id"]:
             files = context.workspace.read(context.spark, run.run_key, name, FILE)
             self._seen_files[self._of_mark[1] :] = [files.dataframe]
-        self._others |= set(foreign.manifest.facts["repositories"])
         return foreign
 
     def _refuse_unchecked_commits(self, ranges: Dataset) -> None:

@@ -87,7 +87,7 @@ class ListsNoOther(LakeFSClient):
     [
         ((), "lists 0 repositories, but not lake"),
         (("zoo",), "lists 1 repositories, but not lake"),
-        (("lake",), "at least one of these repositories, but no longer lists them: other, zoo"),
+        (("lake",), "has these repositories, but no longer lists them: other, zoo"),
     ],
     ids=["empty", "another", "only this one"],
 )
@@ -123,6 +123,28 @@ def test_a_list_of_repositories_that_is_not_whole_ends_the_sweep(
         collector.sweep(mark, look=look)
     assert looks
     assert {shared, garbage} <= repository.objects()
+
+
+def test_another_machine_knows_which_repositories_the_mark_was_made_with(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, tmp_path: Path
+) -> None:
+    """Its server never lists more than the collected repository, and its workspace has nothing of the mark."""
+    repository.put("a")
+    repository.commit()
+    shared = repository.put_stray("data/s/shared", b"12345")
+    other = lake.repository("other")
+    mark = Collector(spark, repository).collect_and_mark()
+    assert mark.repositories == {"other"}
+    other.stage("imported", repository.namespace + shared, size_bytes=5)
+    other.commit()
+    server = ListsNoOther(lake.credentials, sleep=lambda _: None)
+    server.shown = ("lake",)
+    settings = lake.settings.model_copy(update={"work_url": (tmp_path / "elsewhere").as_uri()})
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: other"):
+        Collector(spark, repository, settings=settings, server=server).sweep(mark)
+    assert shared in repository.objects()
+    server.shown = None
+    assert counts(Collector(spark, repository, settings=settings, server=server).sweep(mark)) == {"resurrected": 1}
 
 
 @pytest.mark.parametrize("answer", ["not found", "cached", "forbidden"])

@@ -8,7 +8,7 @@ another repository has staged but not committed are in no file that a client can
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -86,14 +86,13 @@ def foreign_references(
     name: str = FILES,
     seen: DataFrame | None = None,
     accepted: AcceptedUnknown | None = None,
-    listed_before: Collection[str] = (),
 ) -> StageOutput:
     """Return the addresses of this namespace in other repositories. Columns: ``schemas.FOREIGN_REFERENCES``.
 
     ``facts`` has ``repositories`` (all names), ``checked`` (the number of those that were read), ``mounts`` (the
     prefixes of the settings), ``unreadable`` (repository to reason), ``not_asked`` (likewise, for repositories that the
     settings exempt), ``switched_off`` and ``files_id``. The list of the files is stored as stage ``name`` (columns
-    ``FILE``). Files in ``seen`` are not read. The server must list those of ``listed_before`` that still exist.
+    ``FILE``). Files in ``seen`` are not read.
 
     A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
     mount leads to it, the metarange of each commit that a branch or a tag reaches must be there: the folder may be an
@@ -105,7 +104,7 @@ def foreign_references(
     """
     spark, workspace, cores = context.spark, context.workspace, context.cores
     began_at = context.clock()
-    others = probe(context, run.repository, accepted, listed_before=listed_before)
+    others = probe(context, run.repository, accepted)
     switched_off = not context.safety.check_foreign_references
     facts = {
         "repositories": sorted(others.names),

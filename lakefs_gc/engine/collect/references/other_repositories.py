@@ -107,18 +107,12 @@ class OtherRepositories:
         )
 
 
-def probe(
-    context: RunContext,
-    own_name: str,
-    accepted: AcceptedUnknown | None = None,
-    *,
-    listed_before: Collection[str] = (),
-) -> OtherRepositories:
+def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None = None) -> OtherRepositories:
     """Check which other repositories can be read. A sweep calls this before its wait, too, so that it fails early.
 
-    Raises ``IncompleteAnswerError`` if the server's list lacks this repository, or one of ``listed_before`` that still
-    exists. Raises ``StoreUnavailableError`` when the store of another repository does not answer. With ``accepted``
-    (before a sweep), raises ``SafetyError`` instead for every unknown repository that is not accepted.
+    Raises ``IncompleteAnswerError`` as ``LakeFSClient.other_repositories`` does, and ``StoreUnavailableError`` when the
+    store of another repository does not answer. With ``accepted`` (before a sweep), raises ``SafetyError`` instead for
+    every unknown repository that is not accepted.
     """
     safety = context.safety
     others = OtherRepositories(own_name, [], {}, {})
@@ -132,7 +126,7 @@ def probe(
                 f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
         return others
-    listed = context.server.other_repositories(own_name, listed_before=listed_before)
+    listed = context.server.other_repositories(own_name)
     asked = [other for other in listed if other.name not in safety.repositories_not_read]
     in_turn = map_unordered(lambda other: _tried(context, other, own_name, accepted), asked, _STORES_AT_ONCE)
     with closing(in_turn) as tried:

@@ -17,9 +17,16 @@ from lakefs_gc.engine.collect.references.other_repositories import OtherReposito
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
-from lakefs_gc.errors import OtherRepositoryError, SafetyError, StoreUnavailableError
+from lakefs_gc.errors import (
+    IncompleteAnswerError,
+    OtherRepositoryError,
+    RepositoryNotFoundError,
+    SafetyError,
+    StoreUnavailableError,
+)
 from lakefs_gc.formats.ranges import read_metarange
 from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.retry import RetryPolicy
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts
 from lakefs_gc_tests.support.faulty_s3 import error
@@ -153,6 +160,29 @@ def test_a_repository_that_is_deleted_while_it_is_read_is_not_unreadable(
     collector = Collector(spark, repository, server=Deletes(lake.credentials))
     collector.materialize("store_listing", "foreign_references")
     assert collector.manifest("foreign_references").facts["unreadable"] == {}
+
+
+def test_a_repository_that_is_not_found_and_not_listed_either(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """Two wrong answers, a 404 and a short list, do not make it a deleted repository."""
+
+    class Fails(LakeFSClient):
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            if repository != "other":
+                return super().branch_heads(repository)
+            self.is_short = True
+            raise RepositoryNotFoundError("not found")
+
+        is_short = False
+
+        def repositories(self) -> Iterator[Repository]:
+            return (listed for listed in super().repositories() if not self.is_short or listed.name != "other")
+
+    lake.repository("other")
+    collector = Collector(spark, repository, server=Fails(lake.credentials, sleep=lambda _: None))
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: other"):
+        collector.materialize("store_listing", "foreign_references")
 
 
 def test_workers_that_see_an_old_copy_are_noticed(

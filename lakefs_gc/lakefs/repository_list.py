@@ -1,0 +1,88 @@
+"""The list of repositories that decides about objects (rules 5 and 12).
+
+A repository that is not listed is not read, and what it imported looks like garbage. lakeFS does not tell how many
+repositories there are. So each list must have what earlier lists had, unless the server says that it was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+
+from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
+from lakefs_gc.lakefs.models import Repository
+from lakefs_gc.storage.concurrency import map_unordered
+
+_PAUSES_SECONDS = (0, 5, 5)
+"""The pause before each list. lakeFS shows a deleted repository for up to 7 s more (``graveler.repository_cache``)."""
+_CALLS_AT_ONCE = 16
+
+
+class RepositoryList:
+    """Lists the repositories of one server, and remembers their names.
+
+    ``read_all`` returns those that the server lists now. ``read_one`` returns one, and raises
+    ``RepositoryNotFoundError`` if it does not exist.
+    """
+
+    def __init__(
+        self,
+        read_all: Callable[[], Iterable[Repository]],
+        read_one: Callable[[str], Repository],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._read_all, self._read_one, self._sleep = read_all, read_one, sleep
+        self._known = set[str]()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Remember the names that an earlier list had, e.g. when a mark was made."""
+        self._known.update(names)
+
+    def without(self, name: str) -> list[Repository]:
+        """Return all repositories except the existing repository ``name``.
+
+        Raises ``IncompleteAnswerError`` for a list without ``name``, or without a known repository that exists.
+        """
+        for pause_seconds in _PAUSES_SECONDS:
+            if pause_seconds:
+                self._sleep(pause_seconds)
+            listed = list(self._read_all())
+            names = {repository.name for repository in listed}
+            omitted = self._existing(self._known - names)
+            self._known.update(names)
+            if name not in names:
+                raise IncompleteAnswerError(
+                    f"The server lists {len(listed)} repositories, but not {name}. The list is incomplete",
+                    remedy="Allow fs:ListRepositories on all repositories. If they are allowed, start a new run, and "
+                    "check the log of the lakeFS server if the error persists",
+                )
+            if not omitted:
+                return [repository for repository in listed if repository.name != name]
+        raise IncompleteAnswerError(
+            f"The server has these repositories, but no longer lists them: {', '.join(sorted(omitted))}",
+            remedy="Start a new run. If the error persists, check the log of the lakeFS server",
+        )
+
+    def _existing(self, names: set[str]) -> set[str]:
+        """Return those of ``names`` that exist. The others are forgotten."""
+        with closing(map_unordered(self._exists, names, _CALLS_AT_ONCE)) as answers:
+            existing = {name for name, exists in answers if exists}
+        self._known.difference_update(names - existing)
+        return existing
+
+    def _exists(self, name: str) -> bool:
+        """Return whether the server has a repository that it does not list."""
+        try:
+            self._read_one(name)
+        except RepositoryNotFoundError:
+            return False
+        except ServerError as error:
+            if error.facts.get("status") not in (401, 403):
+                raise
+            # lakeFS checks the permission first, also for a repository that does not exist.
+            raise IncompleteAnswerError(
+                f"The server no longer lists repository {name}, and whether it still exists is unknown: "
+                f"{error.message}",
+                remedy="Allow fs:ReadRepository on all repositories",
+            ) from error
+        return True
