@@ -199,7 +199,7 @@ def _rules(server: LakeFSClient, repository: Repository) -> Finding:
 
 
 def _other_repositories(server: LakeFSClient, settings: Settings, repository: Repository) -> tuple[Verdict, str]:
-    refuse_overlaps(repository, server, settings)
+    refuse_overlaps(repository, server.other_repositories(repository.name), settings)
     return "ok", "no other visible repository shares the namespace"
 
 

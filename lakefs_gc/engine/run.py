@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -93,6 +93,8 @@ class GCRun:
     """Where this machine reaches other folders of the server's disk."""
     only: Scope = Scope.all
     """Which candidates the run marks: all, or those with one reason."""
+    repositories: tuple[str, ...] = ()
+    """The other repositories that the server listed. Each later list of the run must have those that still exist."""
 
     def to_facts(self) -> dict[str, Any]:
         """Return the facts as JSON, for the manifest of the store listing. ``only`` is recorded for a part."""
@@ -107,6 +109,7 @@ class GCRun:
                 "cutoff": self.cutoff.isoformat(),
                 "server_folders": list(self.server_folders),
                 "folder_mounts": [list(mount) for mount in self.folder_mounts],
+                "repositories": list(self.repositories),
             }
         )
 
@@ -125,6 +128,7 @@ class GCRun:
                     "server_folders": tuple(facts["server_folders"]),
                     "folder_mounts": tuple((prefix, url) for prefix, url in facts["folder_mounts"]),
                     "only": Scope(facts.get("only", Scope.all)),
+                    "repositories": tuple(facts["repositories"]),
                 }
             )
         except (TypeError, KeyError, ValueError):
@@ -211,7 +215,8 @@ def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCR
     repository = server.repository(repository_of(run_key))
     if repository.read_only:
         raise ReadOnlyRepositoryError(f"repository {repository.name} is read-only, so it cannot be collected")
-    refuse_overlaps(repository, server, settings)
+    others = server.other_repositories(repository.name)
+    refuse_overlaps(repository, others, settings)
     namespace = normalize_namespace(repository.storage_namespace)
     location = settings.reach(namespace)
     started_at = checked_store_time(context.open_store(location), safety, context.clock)
@@ -231,6 +236,7 @@ def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCR
         server_folders=learn_folders(server, repository, settings, location),
         folder_mounts=folder_mounts(settings) if is_local(namespace) else (),
         only=only,
+        repositories=tuple(sorted(other.name for other in others)),
     )
 
 
@@ -283,15 +289,15 @@ def refuse_other_server(server: ServerIdentity, marked_with: Mapping[str, str] |
     )
 
 
-def refuse_overlaps(repository: Repository, server: LakeFSClient, settings: Settings) -> None:
-    """Raise ``NamespaceError`` if another repository's namespace contains, equals or lies in this one's (rule 5).
+def refuse_overlaps(repository: Repository, others: Iterable[Repository], settings: Settings) -> None:
+    """Raise ``NamespaceError`` if the namespace of one of ``others`` contains, equals or lies in this one's (rule 5).
 
     They are compared as the server spells them, and where mounts lead. Namespaces on local disks are also compared by
     their folders, because a symbolic link may lead from two URLs to one folder.
     """
     own = repository.storage_namespace
     own_location = settings.locate(own)
-    for other in server.other_repositories(repository.name):
+    for other in others:
         theirs = other.storage_namespace
         location = settings.locate(theirs)
         if (

@@ -6,6 +6,7 @@ repositories there are. So each list must have what earlier lists had, unless th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
@@ -13,8 +14,13 @@ from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, Ser
 from lakefs_gc.lakefs.models import Repository
 from lakefs_gc.storage.concurrency import map_unordered
 
+logger = logging.getLogger(__name__)
+
+_LISTS = 2
+"""How often the server is asked for the list, if it lacks a repository that exists."""
 _PAUSES_SECONDS = (0, 5, 5)
-"""The pause before each list. lakeFS shows a deleted repository for up to 7 s more (``graveler.repository_cache``)."""
+"""The pauses before a missing repository is asked for: lakeFS shows a deleted one for up to 7 s more
+(``graveler.repository_cache``)."""
 _CALLS_AT_ONCE = 16
 
 
@@ -43,19 +49,18 @@ class RepositoryList:
 
         Raises ``IncompleteAnswerError`` for a list without ``name``, or without a known repository that exists.
         """
-        for pause_seconds in _PAUSES_SECONDS:
-            if pause_seconds:
-                self._sleep(pause_seconds)
+        omitted = set[str]()
+        for _ in range(_LISTS):
             listed = list(self._read_all())
             names = {repository.name for repository in listed}
-            omitted = self._existing(self._known - names)
-            self._known.update(names)
             if name not in names:
                 raise IncompleteAnswerError(
                     f"The server lists {len(listed)} repositories, but not {name}. The list is incomplete",
                     remedy="Allow fs:ListRepositories on all repositories. If they are allowed, start a new run, and "
                     "check the log of the lakeFS server if the error persists",
                 )
+            self._known.update(names)
+            omitted = self._existing(self._known - names)
             if not omitted:
                 return [repository for repository in listed if repository.name != name]
         raise IncompleteAnswerError(
@@ -64,10 +69,22 @@ class RepositoryList:
         )
 
     def _existing(self, names: set[str]) -> set[str]:
-        """Return those of ``names`` that exist. The others are forgotten."""
-        with closing(map_unordered(self._exists, names, _CALLS_AT_ONCE)) as answers:
-            existing = {name for name, exists in answers if exists}
-        self._known.difference_update(names - existing)
+        """Return those of ``names`` that exist. The others are forgotten.
+
+        The same names are asked for again after a pause. In another list, one that was deleted meanwhile would be
+        missing: on a server where repositories come and go, no list might be accepted.
+        """
+        existing = names
+        for pause_seconds in _PAUSES_SECONDS:
+            if not existing:
+                break
+            if pause_seconds:
+                self._sleep(pause_seconds)
+            with closing(map_unordered(self._exists, existing, _CALLS_AT_ONCE)) as answers:
+                existing = {name for name, exists in answers if exists}
+        if deleted := names - existing:
+            logger.info("these repositories were deleted since an earlier list: %s", ", ".join(sorted(deleted)))
+            self._known.difference_update(deleted)
         return existing
 
     def _exists(self, name: str) -> bool:

@@ -221,10 +221,11 @@ def test_mounts_tell_which_folders_are_one(lake: Lake, repository: LakeRepositor
     lake.repository("other")
     folders = {"local://": lake.location.folder_url}
     server = LakeFSClient(lake.credentials)
-    refuse_overlaps(server.repository("lake"), server, Settings(mounts=folders))
+    others = server.other_repositories("lake")
+    refuse_overlaps(server.repository("lake"), others, Settings(mounts=folders))
     both = folders | {"local://other/": repository.location.folder_url}
     with pytest.raises(NamespaceError, match="overlap"):
-        refuse_overlaps(server.repository("lake"), server, Settings(mounts=both))
+        refuse_overlaps(server.repository("lake"), others, Settings(mounts=both))
 
 
 def test_a_mount_from_one_bucket_to_another_makes_namespaces_overlap(lake: Lake, proxy: LakeFSProxy) -> None:
@@ -238,9 +239,10 @@ def test_a_mount_from_one_bucket_to_another_makes_namespaces_overlap(lake: Lake,
     proxy.instead("/repositories", move)
     server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
     own = next(repository for repository in server.repositories() if repository.name == "own")
-    refuse_overlaps(own, server, Settings())
+    others = server.other_repositories("own")
+    refuse_overlaps(own, others, Settings())
     with pytest.raises(NamespaceError, match="overlap"):
-        refuse_overlaps(own, server, Settings(mounts={"s3://alias/": "s3://bucket/"}))
+        refuse_overlaps(own, others, Settings(mounts={"s3://alias/": "s3://bucket/"}))
 
 
 def test_repositories_that_cannot_be_collected(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -17,15 +18,17 @@ class Server:
     def __init__(self, *names: str) -> None:
         self.existing, self.omitted = set(names), set[str]()
         self.asked: list[str] = []
+        self.cached = set[str]()
         self.pauses: list[float] = []
-        self.list = RepositoryList(self._read_all, self._read_one, self.pauses.append)
+        self.on_pause: Callable[[float], None] = self.pauses.append
+        self.list = RepositoryList(self._read_all, self._read_one, lambda seconds: self.on_pause(seconds))
 
     def _read_all(self) -> list[Repository]:
         return [_repository(name) for name in sorted(self.existing - self.omitted)]
 
     def _read_one(self, name: str) -> Repository:
         self.asked.append(name)
-        if name not in self.existing:
+        if name not in self.existing | self.cached:
             raise RepositoryNotFoundError(name)
         return _repository(name)
 
@@ -44,8 +47,8 @@ def test_what_an_earlier_list_had_is_asked_for() -> None:
     server.omitted = {"a"}
     with pytest.raises(IncompleteAnswerError, match=r"no longer lists them: a\n"):
         server.others()
-    assert server.asked == ["a"] * 3
-    assert server.pauses == [5, 5]
+    assert server.asked == ["a"] * 6
+    assert server.pauses == [5, 5] * 2
 
 
 def test_a_deleted_repository_is_asked_for_only_once() -> None:
@@ -61,14 +64,40 @@ def test_a_deleted_repository_is_asked_for_only_once() -> None:
         server.others()
 
 
-def test_a_list_without_this_one_tells_what_else_exists() -> None:
+def test_a_list_without_this_one_tells_nothing() -> None:
     server = Server("own", "a")
     server.omitted = {"own"}
     with pytest.raises(IncompleteAnswerError, match="lists 1 repositories, but not own"):
         server.others()
-    server.omitted = {"a"}
+    server.omitted = set()
+    # Refused as a whole: that the server says "not found" at the same moment proves nothing, either.
+    server.others()
+    server.existing = set()
+    with pytest.raises(IncompleteAnswerError, match="lists 0 repositories, but not own"):
+        server.others()
+    server.existing, server.omitted = {"own", "a"}, {"a"}
     with pytest.raises(IncompleteAnswerError, match="no longer lists them: a"):
         server.others()
+
+
+def test_repositories_that_are_deleted_all_the_time() -> None:
+    """lakeFS finds a deleted repository for up to 7 s more, and another one is deleted during each pause."""
+    server = Server("own", *(f"ci-{number}" for number in range(9)))
+    server.others()
+    server.cached = {"ci-0"}
+    server.existing.remove("ci-0")
+    deleted = iter(range(1, 9))
+
+    def another_is_deleted(seconds: float) -> None:
+        server.pauses.append(seconds)
+        if len(server.pauses) == 2:
+            server.cached.discard("ci-0")
+        server.existing.remove(name := f"ci-{next(deleted)}")
+        server.cached.add(name)
+
+    server.on_pause = another_is_deleted
+    assert server.others() == [f"ci-{number}" for number in range(1, 9)]
+    assert server.pauses == [5, 5]
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -380,7 +380,7 @@ class Collector:
             mark_id=mark_id,
             checks=evaluate(evidence, self.safety),
             rules=self.manifest("active_ranges").facts.get("rules"),
-            repositories=foreign["repositories"],
+            repositories={*self.run.repositories, *foreign["repositories"]},
             unreadable=foreign["unreadable"],
             not_asked=foreign["not_asked"],
             mounts=foreign["mounts"],

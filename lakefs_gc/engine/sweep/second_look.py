@@ -226,8 +226,13 @@ class SecondLook:
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)
+        others = context.server.other_repositories(run.repository)
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
-        refuse_overlaps(context.server.repository(run.repository), context.server, context.settings)
+        refuse_overlaps(context.server.repository(run.repository), others, context.settings)
+        facts = imported_meanwhile.manifest.facts
+        if not facts["switched_off"] and not {other.name for other in others} <= set(facts["repositories"]):
+            # The list of the last reading may have been an old one, e.g. of a cache.
+            self._remember(self._read_foreign("_of_new"))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 

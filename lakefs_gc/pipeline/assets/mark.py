@@ -74,7 +74,7 @@ def mark(
         mark_id=mark_id,
         checks=evaluate(evidence, run_context.safety),
         rules=active_ranges.manifest.facts.get("rules"),
-        repositories=foreign_references.manifest.facts["repositories"],
+        repositories={*run.repositories, *foreign_references.manifest.facts["repositories"]},
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
         mounts=foreign_references.manifest.facts.get("mounts"),  # an earlier version did not record them

@@ -9,12 +9,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references.foreign_references import foreign_references
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import PART_SCHEMA, part_content
@@ -23,7 +25,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.sweep.preconditions import check_preconditions
 from lakefs_gc.engine.sweep.second_look import Accepted
-from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.engine.workspace.workspace import StageOutput, utc_now
 from lakefs_gc.errors import (
     IncompleteAnswerError,
     MarkError,
@@ -145,6 +147,33 @@ def test_another_machine_knows_which_repositories_the_mark_was_made_with(
     assert shared in repository.objects()
     server.shown = None
     assert counts(Collector(spark, repository, settings=settings, server=server).sweep(mark)) == {"resurrected": 1}
+
+
+def test_a_repository_that_only_the_last_list_of_a_look_has_is_read(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is created, and imports an object, during the look, and the list of the look's last reading is an old one."""
+    repository.put("a")
+    repository.commit()
+    shared, garbage = repository.put_stray("data/s/shared", b"12345"), repository.put_stray("data/s/garbage")
+    server = ListsNoOther(lake.credentials, sleep=lambda _: None)
+    collector = Collector(spark, repository, server=server)
+    mark = collector.collect_and_mark()
+    def read(*arguments: Any, name: str, **names: Any) -> StageOutput:
+        if name.endswith("_again"):
+            other = lake.repository("other")
+            other.stage("imported", repository.namespace + shared, size_bytes=5)
+            other.commit()
+            server.shown = ("lake",)
+        try:
+            return foreign_references(*arguments, name=name, **names)
+        finally:
+            server.shown = None
+
+    monkeypatch.setattr(second_look, "foreign_references", read)
+    assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}
+    assert shared in repository.objects()
+    assert garbage not in repository.objects()
 
 
 @pytest.mark.parametrize("answer", ["not found", "cached", "forbidden"])

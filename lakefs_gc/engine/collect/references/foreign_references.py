@@ -104,6 +104,8 @@ def foreign_references(
     """
     spark, workspace, cores = context.spark, context.workspace, context.cores
     began_at = context.clock()
+    # The client may be another one than that of the listing: another process, or new credentials.
+    context.server.expect_repositories(run.repositories)
     others = probe(context, run.repository, accepted)
     switched_off = not context.safety.check_foreign_references
     facts = {

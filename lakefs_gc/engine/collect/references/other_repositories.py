@@ -41,8 +41,12 @@ EXEMPT = (
 )
 """What to do about a repository that is unknown, at the end of a remedy."""
 _ALLOW = "Allow fs:ListBranches, fs:ListTags, fs:ReadCommit, and fs:ReadBranch on this repository"
+_IN_DELETION = (
+    "The server is deleting this repository. If it still is after some minutes, delete it again (`lakectl repo delete`)"
+)
 _Unreadable = StorageError | ConfigurationError | NamespaceError
 _STORES_AT_ONCE = 8
+_GONE = 410  # lakeFS: "repository in deletion"
 _WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
 """The file that lakeFS writes when it creates a repository, and its name in earlier versions."""
 
@@ -281,8 +285,14 @@ def _explained(server: LakeFSClient, repository: str, own_name: str) -> Iterator
         cause = error
     raise StorageError(
         f"whether its folder has all content of {repository} is unknown: {cause.message}",
-        remedy=cause.remedy if isinstance(cause, IncompleteAnswerError) else _ALLOW,
+        remedy=_remedy(cause),
     )
+
+
+def _remedy(cause: ServerError) -> str:
+    if cause.facts.get("status") == _GONE:
+        return _IN_DELETION
+    return cause.remedy if isinstance(cause, IncompleteAnswerError) else _ALLOW
 
 
 def _exists(server: LakeFSClient, repository: str, own_name: str) -> bool:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import foreign_references as foreign
 from lakefs_gc.engine.collect.references import other_repositories
-from lakefs_gc.engine.collect.references.other_repositories import OtherRepositories
+from lakefs_gc.engine.collect.references.other_repositories import OtherRepositories, content_of_history
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ as OTHERS
 from lakefs_gc.engine.records.check import Answer, Check
 from lakefs_gc.engine.records.mark import Mark
@@ -22,6 +22,7 @@ from lakefs_gc.errors import (
     OtherRepositoryError,
     RepositoryNotFoundError,
     SafetyError,
+    StorageError,
     StoreUnavailableError,
 )
 from lakefs_gc.formats.ranges import read_metarange
@@ -183,6 +184,41 @@ def test_a_repository_that_is_not_found_and_not_listed_either(
     collector = Collector(spark, repository, server=Fails(lake.credentials, sleep=lambda _: None))
     with pytest.raises(IncompleteAnswerError, match="no longer lists them: other"):
         collector.materialize("store_listing", "foreign_references")
+
+
+def test_another_client_knows_which_repositories_the_run_has_listed(
+    spark: SparkSession, lake: Lake, repository: LakeRepository
+) -> None:
+    """New credentials see fewer repositories: lakeFS omits what they may not read, without an error."""
+
+    class SeesFewer(LakeFSClient):
+        def repositories(self) -> Iterator[Repository]:
+            return (listed for listed in super().repositories() if listed.name != "other")
+
+    lake.repository("other")
+    collector = Collector(spark, repository)
+    collector.materialize("store_listing")
+    collector.server = SeesFewer(lake.credentials, sleep=lambda _: None)
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: other"):
+        collector.materialize("foreign_references")
+
+
+def test_a_repository_in_deletion(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, proxy: LakeFSProxy
+) -> None:
+    """lakeFS lists it until its deletion has ended, which it may never do."""
+    other = lake.repository("other")
+    mounts = {**lake.settings.mounts, other.namespace: other.folder.as_uri() + "/"}
+    proxy.fail("/repositories/other/tags", *[refusal(410, "repository in deletion")] * 9)
+    server = LakeFSClient(lake.credentials.model_copy(update={"endpoint_url": proxy.url}))
+    collector = Collector(
+        spark, repository, settings=lake.settings.model_copy(update={"mounts": mounts}), server=server
+    )
+    with pytest.raises(StorageError, match="repository in deletion") as raised:
+        content_of_history(server, server.repository("other"), "lake", 10)
+    assert "delete it again" in raised.value.remedy
+    collector.materialize("store_listing", "foreign_references")
+    assert "repository in deletion" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
 def test_workers_that_see_an_old_copy_are_noticed(
