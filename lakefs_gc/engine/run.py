@@ -94,7 +94,10 @@ class GCRun:
     only: Scope = Scope.all
     """Which candidates the run marks: all, or those with one reason."""
     repositories: tuple[str, ...] = ()
-    """The other repositories that the server listed. Each later list of the run must have those that still exist."""
+    """The other repositories that the server listed. Each later list of the run must have those that still exist.
+
+    An earlier version did not record them.
+    """
 
     def to_facts(self) -> dict[str, Any]:
         """Return the facts as JSON, for the manifest of the store listing. ``only`` is recorded for a part."""
@@ -128,7 +131,7 @@ class GCRun:
                     "server_folders": tuple(facts["server_folders"]),
                     "folder_mounts": tuple((prefix, url) for prefix, url in facts["folder_mounts"]),
                     "only": Scope(facts.get("only", Scope.all)),
-                    "repositories": tuple(facts["repositories"]),
+                    "repositories": tuple(facts.get("repositories", ())),
                 }
             )
         except (TypeError, KeyError, ValueError):

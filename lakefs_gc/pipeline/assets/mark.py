@@ -74,10 +74,11 @@ def mark(
         mark_id=mark_id,
         checks=evaluate(evidence, run_context.safety),
         rules=active_ranges.manifest.facts.get("rules"),
-        repositories={*run.repositories, *foreign_references.manifest.facts["repositories"]},
+        # An earlier version did not record the names, nor the mounts.
+        repositories={*run.repositories, *foreign_references.manifest.facts.get("repositories", ())},
         unreadable=foreign_references.manifest.facts["unreadable"],
         not_asked=foreign_references.manifest.facts["not_asked"],
-        mounts=foreign_references.manifest.facts.get("mounts"),  # an earlier version did not record them
+        mounts=foreign_references.manifest.facts.get("mounts"),
         protections=evidence.protections,
         sweep_settings=settings.sweep,
         needs_backup=settings.backup.required_before_sweep,

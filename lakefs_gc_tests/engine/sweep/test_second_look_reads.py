@@ -159,6 +159,7 @@ def test_a_repository_that_only_the_last_list_of_a_look_has_is_read(
     server = ListsNoOther(lake.credentials, sleep=lambda _: None)
     collector = Collector(spark, repository, server=server)
     mark = collector.collect_and_mark()
+
     def read(*arguments: Any, name: str, **names: Any) -> StageOutput:
         if name.endswith("_again"):
             other = lake.repository("other")
