@@ -25,6 +25,11 @@ class Repository:
     read_only: bool
     created_at: datetime
 
+    @property
+    def identity(self) -> str:
+        """What tells a repository from a later one of the same name."""
+        return f"{self.storage_namespace} {self.created_at.isoformat()}"
+
 
 @dataclass(frozen=True)
 class Change:

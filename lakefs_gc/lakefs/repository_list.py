@@ -22,6 +22,7 @@ _PAUSES_SECONDS = (0, 5, 5)
 """The pauses before a missing repository is asked for: lakeFS shows a deleted one for up to 7 s more
 (``graveler.repository_cache``)."""
 _CALLS_AT_ONCE = 16
+_IN_DELETION = 410
 
 
 class RepositoryList:
@@ -81,10 +82,12 @@ class RepositoryList:
             if pause_seconds:
                 self._sleep(pause_seconds)
             with closing(map_unordered(self._exists, existing, _CALLS_AT_ONCE)) as answers:
-                existing = {name for name, exists in answers if exists}
-        if deleted := names - existing:
-            logger.info("these repositories were deleted since an earlier list: %s", ", ".join(sorted(deleted)))
+                deleted = {name for name, exists in answers if not exists}
+            # At once: after the pause, another thread may have seen a new repository of this name.
             self._known.difference_update(deleted)
+            existing = existing - deleted
+        if deleted := names - existing:
+            logger.debug("these repositories were deleted since an earlier list: %s", ", ".join(sorted(deleted)))
         return existing
 
     def _exists(self, name: str) -> bool:
@@ -94,6 +97,8 @@ class RepositoryList:
         except RepositoryNotFoundError:
             return False
         except ServerError as error:
+            if error.facts.get("status") == _IN_DELETION:
+                return True  # still there, and soon gone
             if error.facts.get("status") not in (401, 403):
                 raise
             # lakeFS checks the permission first, also for a repository that does not exist.

@@ -112,6 +112,39 @@ def test_without_the_permission_it_is_unknown_whether_one_exists(status: int) ->
     assert "fs:ReadRepository" in raised.value.remedy
 
 
+def test_a_repository_in_deletion_exists() -> None:
+    answers = [ServerError("in deletion", remedy="doctor", status=410), RepositoryNotFoundError("gone")]
+
+    def read(name: str) -> Repository:
+        raise answers.pop(0)
+
+    listed = RepositoryList(lambda: [_repository("own")], read, lambda _: None)
+    listed.expect(["a"])
+    assert listed.without("own") == []
+    assert not answers
+
+
+def test_what_is_gone_is_forgotten_before_the_pause() -> None:
+    """Another thread may see a new repository of that name during it."""
+    server = Server("own", "cached")
+    server.list.expect(["gone"])
+    server.others()
+    server.list.expect(["gone", "cached"])
+    server.existing.remove("cached")
+    server.cached = {"cached"}
+
+    def created_again(seconds: float) -> None:
+        server.cached.clear()
+        server.list.expect(["gone"])
+
+    server.on_pause = created_again
+    assert server.others() == []
+    server.existing.add("gone")
+    server.omitted = {"gone"}
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: gone"):
+        server.others()
+
+
 def test_a_failure_of_the_server_is_not_an_answer() -> None:
     def fail(name: str) -> Repository:
         raise ServerError("broken", remedy="wait", status=500)

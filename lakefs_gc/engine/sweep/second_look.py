@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
@@ -154,7 +154,8 @@ def second_look_at(
     recorded = protections_from_json(mark.run.get("protections"))
     safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
     context = context.with_safety(safety)
-    context.server.expect_repositories(mark.repositories)
+    # In the run, so that each reading expects them: the client forgets a repository for which it once got a 404.
+    run = replace(run, repositories=tuple(sorted({*run.repositories, *mark.repositories})))
     seen = seen_at_mark(context, run, mark)
     is_small = seen is not None and _is_small(context, mark)
     return SecondLook(context, run, seen, accepted, any_size, is_small=is_small)
@@ -230,7 +231,7 @@ class SecondLook:
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), others, context.settings)
         facts = imported_meanwhile.manifest.facts
-        if not facts["switched_off"] and not {other.name for other in others} <= set(facts["repositories"]):
+        if not facts["switched_off"] and any(facts["identities"].get(o.name) != o.identity for o in others):
             # The list of the last reading may have been an old one, e.g. of a cache.
             self._remember(self._read_foreign("_of_new"))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import SafetyParameters
+from lakefs_gc.engine.collect.references import other_repositories
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import MarkPaths
@@ -31,6 +32,7 @@ from lakefs_gc.errors import (
     MarkError,
     NamespaceError,
     ObjectNotFoundError,
+    RepositoryNotFoundError,
     SafetyError,
 )
 from lakefs_gc.formats.ranges import read_metarange
@@ -82,6 +84,15 @@ class ListsNoOther(LakeFSClient):
 
     def repositories(self) -> Iterator[Repository]:
         return (listed for listed in super().repositories() if self.shown is None or listed.name in self.shown)
+
+
+class ListsAsBefore(LakeFSClient):
+    """Lists the repositories of an earlier list, as a cache does, unless that is None."""
+
+    before: list[Repository] | None = None
+
+    def repositories(self) -> Iterator[Repository]:
+        return super().repositories() if self.before is None else iter(self.before)
 
 
 @pytest.mark.parametrize(
@@ -149,27 +160,70 @@ def test_another_machine_knows_which_repositories_the_mark_was_made_with(
     assert counts(Collector(spark, repository, settings=settings, server=server).sweep(mark)) == {"resurrected": 1}
 
 
-def test_a_repository_that_only_the_last_list_of_a_look_has_is_read(
-    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+def test_one_answer_404_does_not_make_the_sweep_forget_what_the_mark_knew(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, tmp_path: Path
 ) -> None:
-    """It is created, and imports an object, during the look, and the list of the look's last reading is an old one."""
+    class OneNotFound(ListsNoOther):
+        answered = False
+
+        def repository(self, name: str) -> Repository:
+            if name == "other" and not self.answered:
+                self.answered = True
+                raise RepositoryNotFoundError("not found")
+            return super().repository(name)
+
+    repository.put("a")
+    repository.commit()
+    shared = repository.put_stray("data/s/shared", b"12345")
+    other = lake.repository("other")
+    mark = Collector(spark, repository).collect_and_mark()
+    other.stage("imported", repository.namespace + shared, size_bytes=5)
+    other.commit()
+    server = OneNotFound(lake.credentials, sleep=lambda _: None)
+    server.shown = ("lake",)
+    settings = lake.settings.model_copy(update={"work_url": (tmp_path / "elsewhere").as_uri()})
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: other"):
+        Collector(spark, repository, settings=settings, server=server).sweep(mark)
+    assert server.answered
+    assert shared in repository.objects()
+
+
+@pytest.mark.parametrize("name", ["new", "known"])
+def test_a_repository_that_only_the_last_list_of_a_look_has_is_read(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is created, and imports an object, during the look, and the list of the look's last reading is an old one.
+
+    It may have the name of one that was deleted.
+    """
     repository.put("a")
     repository.commit()
     shared, garbage = repository.put_stray("data/s/shared", b"12345"), repository.put_stray("data/s/garbage")
-    server = ListsNoOther(lake.credentials, sleep=lambda _: None)
+    known = lake.repository("known")
+    known.put("x")
+    known.commit()
+    # The server is asked for the content of a repository that a mount leads to.
+    monkeypatch.setattr(other_repositories, "matching_mount", lambda *_: ("", ""))
+    server = ListsAsBefore(lake.credentials, sleep=lambda _: None)
     collector = Collector(spark, repository, server=server)
     mark = collector.collect_and_mark()
 
     def read(*arguments: Any, name: str, **names: Any) -> StageOutput:
-        if name.endswith("_again"):
-            other = lake.repository("other")
-            other.stage("imported", repository.namespace + shared, size_bytes=5)
-            other.commit()
-            server.shown = ("lake",)
+        if not name.endswith("_again"):
+            return foreign_references(*arguments, name=name, **names)
+        server.before = list(server.repositories())
+        create()
         try:
             return foreign_references(*arguments, name=name, **names)
         finally:
-            server.shown = None
+            server.before = None
+
+    def create() -> None:
+        if name == "known":
+            lake.client.repositories_api.delete_repository("known")
+        other = lake.repository(name, f"local://lakes/{name}-again")
+        other.stage("imported", repository.namespace + shared, size_bytes=5)
+        other.commit()
 
     monkeypatch.setattr(second_look, "foreign_references", read)
     assert counts(collector.sweep(mark)) == {"deleted": 1, "resurrected": 1}

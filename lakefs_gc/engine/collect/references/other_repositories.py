@@ -85,17 +85,16 @@ class ReadableRepository:
 
 @dataclass(frozen=True)
 class OtherRepositories:
-    """The repositories besides ``own_name``: those that can be read, and name and reason of each that is not read."""
+    """The repositories besides ``own_name``: those that can be read, and name and reason of each that is not read.
+
+    ``listed`` has all of them, unless the settings switch the reading off.
+    """
 
     own_name: str
+    listed: list[Repository]
     readable: list[ReadableRepository]
     unreadable: dict[str, str]
     not_asked: dict[str, str]
-
-    @property
-    def names(self) -> set[str]:
-        """The names of all of them."""
-        return {other.name for other in self.readable} | self.unreadable.keys() | self.not_asked.keys()
 
     @property
     def mounted(self) -> list[Repository]:
@@ -119,7 +118,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     every unknown repository that is not accepted.
     """
     safety = context.safety
-    others = OtherRepositories(own_name, [], {}, {})
+    others = OtherRepositories(own_name, [], [], {}, {})
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
@@ -131,6 +130,7 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
             )
         return others
     listed = context.server.other_repositories(own_name)
+    others.listed.extend(listed)
     asked = [other for other in listed if other.name not in safety.repositories_not_read]
     in_turn = map_unordered(lambda other: _tried(context, other, own_name, accepted), asked, _STORES_AT_ONCE)
     with closing(in_turn) as tried:
