@@ -22,7 +22,8 @@ _PAUSES_SECONDS = (0, 5, 5)
 """The pauses before a missing repository is asked for: lakeFS shows a deleted one for up to 7 s more
 (``graveler.repository_cache``)."""
 _CALLS_AT_ONCE = 16
-_IN_DELETION = 410
+IN_DELETION = 410
+"""The status for a repository whose deletion has begun. lakeFS lists it until the deletion has ended."""
 
 
 class RepositoryList:
@@ -97,7 +98,7 @@ class RepositoryList:
         except RepositoryNotFoundError:
             return False
         except ServerError as error:
-            if error.facts.get("status") == _IN_DELETION:
+            if error.facts.get("status") == IN_DELETION:
                 return True  # still there, and soon gone
             if error.facts.get("status") not in (401, 403):
                 raise

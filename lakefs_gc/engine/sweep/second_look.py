@@ -231,7 +231,7 @@ class SecondLook:
         # The relative addresses of a repository that was created meanwhile in this namespace are read by no stage.
         refuse_overlaps(context.server.repository(run.repository), others, context.settings)
         facts = imported_meanwhile.manifest.facts
-        if not facts["switched_off"] and any(facts["identities"].get(o.name) != o.identity for o in others):
+        if not facts["switched_off"] and any(facts["repositories"].get(o.name) != o.identity for o in others):
             # The list of the last reading may have been an old one, e.g. of a cache.
             self._remember(self._read_foreign("_of_new"))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)

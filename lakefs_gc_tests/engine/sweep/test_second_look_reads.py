@@ -163,6 +163,8 @@ def test_another_machine_knows_which_repositories_the_mark_was_made_with(
 def test_one_answer_404_does_not_make_the_sweep_forget_what_the_mark_knew(
     spark: SparkSession, lake: Lake, repository: LakeRepository, tmp_path: Path
 ) -> None:
+    """The client forgets a repository that it does not find. Each reading of the sweep expects it again."""
+
     class OneNotFound(ListsNoOther):
         answered = False
 

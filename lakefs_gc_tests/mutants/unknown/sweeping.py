@@ -448,7 +448,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a repository that was deleted and created again during a second look is read",
         "engine/sweep/second_look.py",
-        'any(facts["identities"].get(o.name) != o.identity for o in others)',
+        'any(facts["repositories"].get(o.name) != o.identity for o in others)',
         'not {o.name for o in others} <= set(facts["repositories"])',
         "engine/sweep/test_second_look_reads.py",
         "only_the_last_list",

@@ -89,10 +89,10 @@ def foreign_references(
 ) -> StageOutput:
     """Return the addresses of this namespace in other repositories. Columns: ``schemas.FOREIGN_REFERENCES``.
 
-    ``facts`` has ``repositories`` (all names), ``identities`` (name to ``Repository.identity``), ``checked`` (the
-    number of those that were read), ``mounts`` (the prefixes of the settings), ``unreadable`` (repository to reason),
-    ``not_asked`` (likewise, for repositories that the settings exempt), ``switched_off`` and ``files_id``. The list of
-    the files is stored as stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
+    ``facts`` has ``repositories`` (all, name to ``Repository.identity``), ``checked`` (the number of those that were
+    read), ``mounts`` (the prefixes of the settings), ``unreadable`` (repository to reason), ``not_asked`` (likewise,
+    for repositories that the settings exempt), ``switched_off`` and ``files_id``. The list of the files is stored as
+    stage ``name`` (columns ``FILE``). Files in ``seen`` are not read.
 
     A repository with a missing range is unreadable, but the objects that its other ranges reference are kept. If a
     mount leads to it, the metarange of each commit that a branch or a tag reaches must be there: the folder may be an
@@ -109,8 +109,7 @@ def foreign_references(
     others = probe(context, run.repository, accepted)
     switched_off = not context.safety.check_foreign_references
     facts = {
-        "repositories": sorted(other.name for other in others.listed),
-        "identities": {other.name: other.identity for other in others.listed},
+        "repositories": {other.name: other.identity for other in others.listed},
         "checked": len(others.readable),
         "mounts": sorted(context.settings.mounts),
         "unreadable": others.unreadable,

@@ -30,6 +30,7 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
+from lakefs_gc.lakefs.repository_list import IN_DELETION
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -41,12 +42,11 @@ EXEMPT = (
 )
 """What to do about a repository that is unknown, at the end of a remedy."""
 _ALLOW = "Allow fs:ListBranches, fs:ListTags, fs:ReadCommit, and fs:ReadBranch on this repository"
-_IN_DELETION = (
+_WAIT_OR_DELETE = (
     "The server is deleting this repository. If it still is after some minutes, delete it again (`lakectl repo delete`)"
 )
 _Unreadable = StorageError | ConfigurationError | NamespaceError
 _STORES_AT_ONCE = 8
-_GONE = 410  # lakeFS: "repository in deletion"
 _WRITTEN_AT_CREATION = (f"{METADATA_FOLDER}dummy", "dummy")
 """The file that lakeFS writes when it creates a repository, and its name in earlier versions."""
 
@@ -118,7 +118,6 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
     every unknown repository that is not accepted.
     """
     safety = context.safety
-    others = OtherRepositories(own_name, [], [], {}, {})
     if not safety.check_foreign_references:
         # Who accepted that some repositories were not read at the mark has not accepted that none is.
         if accepted is not None and (not accepted.others_unread or accepted.unreadable):
@@ -128,9 +127,9 @@ def probe(context: RunContext, own_name: str, accepted: AcceptedUnknown | None =
                 remedy="Set safety.check_foreign_references to true, and sweep again. Or make a new mark with this "
                 f"setting: its check {OTHER_REPOSITORIES_WERE_READ} fails, and who approves that mark can override it",
             )
-        return others
+        return OtherRepositories(own_name, [], [], {}, {})
     listed = context.server.other_repositories(own_name)
-    others.listed.extend(listed)
+    others = OtherRepositories(own_name, listed, [], {}, {})
     asked = [other for other in listed if other.name not in safety.repositories_not_read]
     in_turn = map_unordered(lambda other: _tried(context, other, own_name, accepted), asked, _STORES_AT_ONCE)
     with closing(in_turn) as tried:
@@ -290,8 +289,8 @@ def _explained(server: LakeFSClient, repository: str, own_name: str) -> Iterator
 
 
 def _remedy(cause: ServerError) -> str:
-    if cause.facts.get("status") == _GONE:
-        return _IN_DELETION
+    if cause.facts.get("status") == IN_DELETION:
+        return _WAIT_OR_DELETE
     return cause.remedy if isinstance(cause, IncompleteAnswerError) else _ALLOW
 
 
