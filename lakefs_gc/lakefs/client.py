@@ -35,7 +35,7 @@ from lakefs_gc.lakefs.models import (
     to_repository,
 )
 from lakefs_gc.lakefs.pagination import INCOMPLETE_REMEDY, Page, all_pages, parse_page
-from lakefs_gc.lakefs.repository_list import RepositoryList
+from lakefs_gc.lakefs.remembered_list import RememberedList, list_of_branches, list_of_repositories
 from lakefs_gc.lakefs.sdk import lakefs_sdk
 from lakefs_gc.storage.concurrency import map_unordered
 
@@ -84,7 +84,10 @@ class LakeFSClient:
         self._staging = lakefs_sdk.StagingApi(self._client)
         self._config = lakefs_sdk.ConfigApi(self._client)
         self._sleep = sleep
-        self._repository_list = RepositoryList(lambda: self.repositories(), lambda name: self.repository(name), sleep)
+        self._repository_list = list_of_repositories(
+            lambda: self.repositories(), lambda name: self.repository(name), sleep
+        )
+        self._branch_lists: dict[str, RememberedList[str]] = {}
         self._metaranges: dict[str, dict[str, str]] = {}
         """For each repository, commit id to metarange id. The metarange of a commit never changes."""
 
@@ -113,9 +116,9 @@ class LakeFSClient:
     def other_repositories(self, name: str) -> list[Repository]:
         """Return all repositories that the credentials can see, except the existing repository ``name``.
 
-        Raises ``IncompleteAnswerError`` as ``RepositoryList.without`` does.
+        Raises ``IncompleteAnswerError`` as ``RememberedList.having`` does.
         """
-        return self._repository_list.without(name)
+        return [other for other in self._repository_list.having(name).values() if other.name != name]
 
     def expect_repositories(self, names: Iterable[str]) -> None:
         """Have ``other_repositories`` refuse a list that lacks one of these, unless it was deleted."""
@@ -130,19 +133,23 @@ class LakeFSClient:
     def heads_of(self, repository: str, default_branch: str = "") -> dict[str, str]:
         """Return the commit id of every branch by its name. The server is asked for the default branch if it is empty.
 
-        Raises ``IncompleteAnswerError`` for a list without the default branch. lakeFS refuses to delete that branch, so
-        only a bare repository that was not restored yet has none.
+        Raises ``IncompleteAnswerError`` for a list without the default branch, or without a branch that an earlier list
+        had and that exists.
         """
-        default_branch = default_branch or self.repository(repository).default_branch
-        heads = dict(self.branch_heads(repository))
-        if default_branch not in heads:
-            raise IncompleteAnswerError(
-                f"The server lists {len(heads)} branches of {repository}, but not its default branch {default_branch}. "
-                "The list is incomplete",
-                remedy="If the repository is bare, restore its branches (`lakectl refs-restore`), or create this one. "
-                "Otherwise start a new run, and check the log of the lakeFS server if the error persists",
-            )
-        return heads
+        return self._branch_list(repository).having(default_branch or self.repository(repository).default_branch)
+
+    def expect_branches(self, repository: str, names: Iterable[str]) -> None:
+        """Have ``heads_of`` refuse a list that lacks one of these branches, unless it was deleted."""
+        self._branch_list(repository).expect(names)
+
+    def _branch_list(self, repository: str) -> RememberedList[str]:
+        branches = list_of_branches(
+            repository,
+            lambda: self.branch_heads(repository),
+            lambda name: self._call(f"read branch {name}", self._branches.get_branch, repository, name),
+            self._sleep,
+        )
+        return self._branch_lists.setdefault(repository, branches)
 
     def issued_address(self, repository: str, branch: str) -> str:
         """Return an address that the server issues for an upload. Nothing is written, and the address is never used."""

@@ -24,8 +24,9 @@ def find_shown(
 
     An omitted object that is committed meanwhile may be in neither, so a second look reads the commits afterwards.
     """
-    heads_before = staged["heads"]
-    heads = search.context.server.heads_of(search.run.repository)
+    heads_before, server = staged["heads"], search.context.server
+    server.expect_branches(search.run.repository, heads_before)
+    heads = server.heads_of(search.run.repository)
     with counting_changes(unreferenced, {**heads_before, **heads}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, (heads_before, heads), search)
         omitted = find_omitted(unreferenced, staged["listed"], heads_before, search, counting)

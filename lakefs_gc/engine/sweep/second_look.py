@@ -149,7 +149,8 @@ def second_look_at(
 ) -> SecondLook:
     """Return the second look of a sweep. What protected commits and paths at the mark still protects them.
 
-    The server must list the other repositories that the mark records, except deleted ones.
+    The server must list the other repositories that the mark records, and the branches that this workspace recorded for
+    it, except deleted ones.
     """
     recorded = protections_from_json(mark.run.get("protections"))
     safety = context.safety.model_copy(update={"protect": context.safety.protect.joined(recorded)})
@@ -158,7 +159,16 @@ def second_look_at(
     run = replace(run, repositories=tuple(sorted({*run.repositories, *mark.repositories})))
     seen = seen_at_mark(context, run, mark)
     is_small = seen is not None and _is_small(context, mark)
-    return SecondLook(context, run, seen, accepted, any_size, is_small=is_small)
+    branches = _branches_at_mark(context, mark)
+    return SecondLook(context, run, seen, accepted, any_size, branches=branches, is_small=is_small)
+
+
+def _branches_at_mark(context: RunContext, mark: Mark) -> tuple[str, ...]:
+    """Return the branches before a mark; none if this workspace does not have them."""
+    try:
+        return tuple(context.workspace.manifest(mark.run["run_key"], "uncommitted").facts["heads"])
+    except (KeyError, InputOrderError):
+        return ()
 
 
 def _is_small(context: RunContext, mark: Mark) -> bool:
@@ -174,8 +184,8 @@ class SecondLook:
     """Takes second looks during one sweep. Each call reads only what no earlier look has read.
 
     An address that one look returns stays in the results of all later ones. ``accepted`` is what the approval accepts
-    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``. ``is_small`` says
-    whether the sweep can be a small run (``scale``).
+    as unknown. Anything else that cannot be read ends the sweep. ``any_size`` is for ``TwinSearch``. ``branches`` are
+    those that the mark saw. ``is_small`` says whether the sweep can be a small run (``scale``).
     """
 
     def __init__(
@@ -186,10 +196,11 @@ class SecondLook:
         accepted: Accepted,
         any_size: ValueFilter | None,
         *,
+        branches: tuple[str, ...] = (),
         is_small: bool = False,
     ) -> None:
         self._context, self._run, self._accepted, self._any_size = context, run, accepted, any_size
-        self.is_small = is_small
+        self._branches, self.is_small = branches, is_small
         # Those of the mark, then those of the last look: what disappeared in between and came back is read once more.
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
@@ -211,6 +222,8 @@ class SecondLook:
         context, run = self._context, self._run
         self._looks += 1
         refuse_another_repository(context.server, run)
+        # Each time: the client forgets a branch for which it once got a 404.
+        context.server.expect_branches(run.repository, self._branches)
         staged = self._keep("uncommitted", uncommitted(context, run))
         live = self._read_commits(staged)
         foreign = self._read_foreign()

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.errors import IncompleteAnswerError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change
@@ -216,3 +217,73 @@ def test_an_object_that_another_repository_imports_during_a_second_look_outlives
     assert server.moved.is_set()
     assert counts(result) == {"deleted": 1, "resurrected": 1}
     assert other.read("imported") == b"of size 9"
+
+
+class OmitsABranch(LakeFSClient):
+    """Lists branch ``dev`` only where ``has_dev`` says so of the number of the list."""
+
+    lists = 0
+
+    def has_dev(self, number: int) -> bool:
+        return True
+
+    def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+        self.lists += 1
+        is_whole = self.has_dev(self.lists)
+        return (head for head in super().branch_heads(repository) if is_whole or head[0] != "dev")
+
+
+@pytest.fixture
+def omitting(repository: LakeRepository) -> OmitsABranch:
+    return OmitsABranch(repository.lake.credentials)
+
+
+@pytest.fixture
+def twin_on_dev(repository: LakeRepository, collector: Collector) -> str:
+    """Only ``dev`` shows it."""
+    repository.put("committed", "of size 9")
+    repository.commit()
+    repository.delete_branch("dev")
+    repository.branch("dev")
+    twin = repository.put("committed", "of size 9", branch="dev")
+    collector.collect(until="uncommitted")
+    assert twin not in collector.addresses("uncommitted")
+    return twin
+
+
+@pytest.mark.parametrize("whole", [1, 2, 3, 6])
+def test_a_list_of_branches_has_what_an_earlier_one_of_the_look_had(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str, whole: int
+) -> None:
+    """Each list alone is as good as any other: nothing tells how many branches there are."""
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = omitting
+    collector.context.workspace.remove(mark.run["run_key"])  # which no longer has the branches of the mark
+    omitting.has_dev = lambda number: number == whole  # type: ignore[method-assign]
+    with pytest.raises(IncompleteAnswerError, match="has these branches of lake, but no longer lists them: dev"):
+        collector.sweep(mark)
+    assert repository.read("committed", ref="dev") == b"of size 9"
+
+
+def test_a_sweep_knows_the_branches_of_its_mark(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = omitting
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: dev"):
+        collector.sweep(mark)
+    assert repository.read("committed", ref="dev") == b"of size 9"
+    repository.delete_branch("dev")
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+
+
+def test_another_client_knows_the_branches_that_an_earlier_stage_saw(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    heads = dict(collector.server.branch_heads("lake"))
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    collector.server = omitting
+    rows = spark.createDataFrame([(twin_on_dev, 9)], "address string, size long")
+    with pytest.raises(IncompleteAnswerError, match="no longer lists them: dev"):
+        find_shown(rows, {"heads": heads, "listed": 0}, TwinSearch(collector.context, collector.run, "x", None))

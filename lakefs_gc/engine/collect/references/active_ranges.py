@@ -77,6 +77,7 @@ def active_ranges(
     cache, cores = context.workspace.range_cache, context.cores
     began_at = context.clock()
     inputs = {"uncommitted": uncommitted.manifest.materialization_id}
+    server.expect_branches(run.repository, uncommitted.manifest.facts["heads"])
     rules = server.retention_rules(run.repository)
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
     graph = CommitGraph(safety.max_commits) if graph is None else graph

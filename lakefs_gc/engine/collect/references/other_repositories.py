@@ -30,7 +30,7 @@ from lakefs_gc.errors import (
 from lakefs_gc.formats.addresses import normalize_namespace
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Repository
-from lakefs_gc.lakefs.repository_list import IN_DELETION
+from lakefs_gc.lakefs.remembered_list import IN_DELETION
 from lakefs_gc.storage.base import ObjectStore
 from lakefs_gc.storage.concurrency import map_unordered
 

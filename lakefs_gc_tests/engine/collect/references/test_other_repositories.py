@@ -142,7 +142,7 @@ def test_a_list_of_its_branches_that_is_not_whole_proves_nothing(
     )
     collector = Collector(spark, repository, settings=mounted, server=ListsFew(lake.credentials))
     collector.materialize("store_listing", "foreign_references")
-    assert "not its default branch main" in collector.manifest("foreign_references").facts["unreadable"]["other"]
+    assert "branches of other, but not main" in collector.manifest("foreign_references").facts["unreadable"]["other"]
 
 
 def test_a_repository_that_is_deleted_while_it_is_read_is_not_unreadable(

@@ -206,7 +206,7 @@ def test_a_list_without_the_default_branch_is_refused(
     with LakeFSProxy(lake.credentials.endpoint_url) as proxy:
         proxy.instead("/branches", lambda asked, answer: answer.with_json(results=listed, pagination=pagination))
         collector = Collector(spark, repository, server=server_at(lake, proxy.url))
-        with pytest.raises(IncompleteAnswerError, match="not its default branch main"):
+        with pytest.raises(IncompleteAnswerError, match="branches of lake, but not main"):
             collector.materialize("store_listing", "uncommitted")
 
 

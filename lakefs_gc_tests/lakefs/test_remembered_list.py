@@ -1,4 +1,4 @@
-"""The list of repositories that decides about objects."""
+"""The lists of repositories and branches that decide about objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError, ServerError
 from lakefs_gc.lakefs.models import Repository
-from lakefs_gc.lakefs.repository_list import RepositoryList
+from lakefs_gc.lakefs.remembered_list import list_of_branches, list_of_repositories
 
 
 class Server:
@@ -21,7 +21,7 @@ class Server:
         self.cached = set[str]()
         self.pauses: list[float] = []
         self.on_pause: Callable[[float], None] = self.pauses.append
-        self.list = RepositoryList(self._read_all, self._read_one, lambda seconds: self.on_pause(seconds))
+        self.list = list_of_repositories(self._read_all, self._read_one, lambda seconds: self.on_pause(seconds))
 
     def _read_all(self) -> list[Repository]:
         return [_repository(name) for name in sorted(self.existing - self.omitted)]
@@ -33,7 +33,7 @@ class Server:
         return _repository(name)
 
     def others(self) -> list[str]:
-        return [other.name for other in self.list.without("own")]
+        return [name for name in self.list.having("own") if name != "own"]
 
 
 def _repository(name: str) -> Repository:
@@ -105,10 +105,10 @@ def test_without_the_permission_it_is_unknown_whether_one_exists(status: int) ->
     def refuse(name: str) -> Repository:
         raise ServerError(f"read repository {name}: forbidden", remedy="ask", status=status)
 
-    listed = RepositoryList(lambda: [_repository("own")], refuse, lambda _: None)
+    listed = list_of_repositories(lambda: [_repository("own")], refuse, lambda _: None)
     listed.expect(["a"])
     with pytest.raises(IncompleteAnswerError, match="no longer lists repository a") as raised:
-        listed.without("own")
+        listed.having("own")
     assert "fs:ReadRepository" in raised.value.remedy
 
 
@@ -118,9 +118,9 @@ def test_a_repository_in_deletion_exists() -> None:
     def read(name: str) -> Repository:
         raise answers.pop(0)
 
-    listed = RepositoryList(lambda: [_repository("own")], read, lambda _: None)
+    listed = list_of_repositories(lambda: [_repository("own")], read, lambda _: None)
     listed.expect(["a"])
-    assert listed.without("own") == []
+    assert listed.having("own").keys() == {"own"}
     assert not answers
 
 
@@ -149,7 +149,49 @@ def test_a_failure_of_the_server_is_not_an_answer() -> None:
     def fail(name: str) -> Repository:
         raise ServerError("broken", remedy="wait", status=500)
 
-    listed = RepositoryList(lambda: [_repository("own")], fail, lambda _: None)
+    listed = list_of_repositories(lambda: [_repository("own")], fail, lambda _: None)
     listed.expect(["a"])
     with pytest.raises(ServerError, match="broken"):
-        listed.without("own")
+        listed.having("own")
+
+
+class Branches:
+    """Has some branches, and lists some of them."""
+
+    def __init__(self, *names: str) -> None:
+        self.existing, self.omitted = set(names), set[str]()
+        self.list = list_of_branches("lake", self._read_all, self._read_one, _no_pause)
+
+    def _read_all(self) -> list[tuple[str, str]]:
+        return [(name, f"head-of-{name}") for name in sorted(self.existing - self.omitted)]
+
+    def _read_one(self, name: str) -> None:
+        if name not in self.existing:
+            raise RepositoryNotFoundError(name)
+
+
+def _no_pause(seconds: float) -> None:
+    raise AssertionError(f"lakeFS forgets a deleted branch at once, but the list waited {seconds} s")
+
+
+def test_a_branch_that_an_earlier_list_had_is_asked_for() -> None:
+    branches = Branches("main", "dev", "old")
+    branches.list.expect(["gone"])
+    assert branches.list.having("main") == {"dev": "head-of-dev", "main": "head-of-main", "old": "head-of-old"}
+    branches.existing.remove("old")
+    branches.omitted = {"dev"}
+    with pytest.raises(IncompleteAnswerError, match="has these branches of lake, but no longer lists them: dev\n"):
+        branches.list.having("main")
+    branches.existing.remove("dev")
+    assert branches.list.having("main") == {"main": "head-of-main"}
+
+
+def test_without_the_permission_it_is_unknown_whether_a_branch_exists() -> None:
+    def refuse(name: str) -> None:
+        raise ServerError(f"read branch {name}: forbidden", remedy="ask", status=401)
+
+    listed = list_of_branches("lake", lambda: [("main", "head")], refuse, _no_pause)
+    listed.expect(["dev"])
+    with pytest.raises(IncompleteAnswerError, match="no longer lists branch dev of lake, and whether") as raised:
+        listed.having("main")
+    assert "fs:ReadBranch on all branches of lake" in raised.value.remedy
