@@ -442,12 +442,14 @@ class Collector:
         named_at_root: str = "",
         overrides: Iterable[str] = (),
         only: Scope = Scope.all,
+        small: bool | None = None,
         **settings: float,
     ) -> SweepResult:
         """Delete, in a run of its own, as the asset does.  ``swept`` has the outcome of each object.
 
         Looks again first, unless ``live`` says what is referenced.  ``overrides`` are the checks that the approval
-        overrides.  ``settings`` are of ``SweepSettings``.
+        overrides.  ``settings`` are of ``SweepSettings``.  Whether the sweep is ``small`` is up to the look, if nothing
+        is said.
         """
         run = self.begin()
         if live is not None:
@@ -464,7 +466,7 @@ class Collector:
             not_backed_up=not_backed_up,
             named_at_root=named_at_root,
             only=only,
-            is_small=isinstance(look, SecondLook) and look.is_small,
+            is_small=isinstance(look, SecondLook) and look.is_small if small is None else small,
             sleep=sleep,
         )
         self.workspace.write(self.spark, self.run_key, "sweep", output)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -25,16 +24,17 @@ from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.mark import Mark, MarkPaths
 from lakefs_gc.engine.records.mark_objects import read_marked
-from lakefs_gc.engine.records.restore_log import refuse_restored, stop_pass
+from lakefs_gc.engine.records.restore_log import refuse_restored
 from lakefs_gc.engine.records.stored_marks import age_of
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
-from lakefs_gc.engine.spark.workers import driver_errors, interruptible
-from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, PROGRESS, DeleteTask, Pacing, delete_objects
+from lakefs_gc.engine.spark.workers import driver_errors
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask, Pacing
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
+from lakefs_gc.engine.sweep.run_deletes import processes, run_deletes
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
-from lakefs_gc.errors import LakeFSGCError, MarkError, StaleLookError
+from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
 from lakefs_gc.storage.base import ObjectStore
 
@@ -87,8 +87,7 @@ def sweep(
     ``StaleLookError`` if no object could be deleted before the second look was ``max_look_age_minutes`` old, and
     ``ApprovalError`` once another restore of the mark has begun.
     """
-    # A small run reads at once what it names, so ``_Passes`` names the ledger only when it has what must be read. What
-    # deletes runs in workers also in a small run: if one dies, Spark starts another one, which finds its intents.
+    # A small run reads at once what it names, so ``_Passes`` names the ledger only when it has what must be read.
     context.compute.scale(is_small)
     settings, began_at = context.settings.sweep, context.clock()
     passes = _Passes(context, run, mark, look, known_restores, not_backed_up, only)
@@ -354,22 +353,13 @@ class _Passes:
             cutoff=self._mark.cutoff,
             delete_versions=settings.delete_versions,
             deadline=until,
-            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / self._context.cores),
+            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / processes(self._context)),
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,
         )
-        with driver_errors(), self._stopped_unless_it_ends(sequence), RUN_PROGRESS.step("sweep_deletes"):
-            RUN_PROGRESS.count("objects", self._done, total=self._total, running=plan.manifest.rows)
-            sums = (
-                plan.dataframe.repartitionByRange(self._context.cores * _TASKS_PER_CORE, "address")
-                .sortWithinPartitions("address")
-                .mapInArrow(delete_objects(task), PROGRESS)
-                .agg(F.sum("done").alias("done"), F.sum("left").alias("left"))
-            )
-            # The sums need every row of every task, so this action runs all deletes. Who interrupts it wants them to
-            # stop now.
-            [row] = interruptible(sums.collect)
-        done, left = row["done"] or 0, row["left"] or 0
+        done, left = run_deletes(
+            self._context, self._mark.mark_id, plan, task, done_before=self._done, total=self._total
+        )
         self._done += done
         RUN_PROGRESS.count("objects", self._done, total=self._total)
         logger.info(
@@ -388,25 +378,7 @@ class _Passes:
                 "sweep.objects_per_request. Check whether Spark's tasks wait for executors. Then sweep again: "
                 "the sweep continues with the remaining objects",
             )
-        return int(left)
-
-    @contextmanager
-    def _stopped_unless_it_ends(self, sequence: str) -> Iterator[None]:
-        """Tell the workers of a pass that fails or is canceled to begin no more deletes."""
-        try:
-            yield
-        except BaseException:
-            try:
-                stop_pass(self._store, self._mark.mark_id, sequence)
-            except LakeFSGCError as error:  # the failure of the pass matters more
-                logger.warning(
-                    "mark %s: the workers could not be told to stop, so they may go on deleting until the second look "
-                    "is %g minutes old: %s",
-                    self._mark.mark_id,
-                    self._settings.max_look_age_minutes,
-                    error.message,
-                )
-            raise
+        return left
 
     def _keep_marked(self, stage: str, dataframe: DataFrame, measures: dict[str, Column] | None = None) -> Dataset:
         output = StageOutput(dataframe.select(*_MARKED.names), self._context.clock(), measures=measures or {})

@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records import restore_log
 from lakefs_gc.engine.records.mark import MarkPaths
-from lakefs_gc.engine.sweep import sweep as stage
+from lakefs_gc.engine.sweep import run_deletes as stage
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -62,9 +63,58 @@ def test_one_failed_task_stops_the_others(spark: SparkSession, in_s3: LakeReposi
     assert counts(collector.sweep(mark, live=[])) == {"deleted": 60}, "the stop is one of the pass that failed"
 
 
+def test_one_failed_request_stops_the_deletes_of_a_small_run(
+    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+) -> None:
+    keys = put(in_s3, 60)
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*keys)
+    events: list[str] = []
+
+    def fail_an_intent(request: Request) -> Answer | None:
+        if is_delete(request):
+            events.append("delete")
+            time.sleep(_SECONDS)
+        elif request.operation == "PutObject" and request.keys[0].endswith(".stop"):
+            events.append("stop")
+        elif request.operation == "PutObject" and events.count("delete") > 8:
+            return Answer(403, b"<Error><Code>AccessDenied</Code></Error>")
+        return None
+
+    store_in_s3.server.faults.append(fail_an_intent)
+    with pytest.raises(LakeFSGCError, match="AccessDenied"):
+        collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=4, small=True)
+    ended = len(events)
+    assert "delete" not in events[events.index("stop") :], "deletes that had begun are waited for"
+    time.sleep(5 * _SECONDS)
+    assert len(events) == ended
+    store_in_s3.server.faults.clear()
+    assert 0 < len(in_s3.objects() & set(keys)) < len(keys)
+    assert counts(collector.sweep(mark, live=[], small=True)) == {"deleted": 60}
+
+
+def test_the_limit_of_a_small_sweep_ends_with_it(
+    spark: SparkSession, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It deletes in this process, which goes on."""
+    limits: list[float] = []
+    limit = S3Store.limit_requests
+
+    def noted(store: S3Store, per_second: float) -> None:
+        limits.append(per_second)
+        limit(store, per_second)
+
+    monkeypatch.setattr(S3Store, "limit_requests", noted)
+    collector = Collector(spark, in_s3)
+    mark = collector.mark_objects(*put(in_s3, 3))
+    assert counts(collector.sweep(mark, live=[], max_requests_per_second=50, small=True)) == {"deleted": 3}
+    assert limits == [50, 0], "one process deletes"
+
+
+@pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, DagsterExecutionInterruptedError])
 def test_an_interruption_stops_the_workers_at_once(
-    kind: type[BaseException], spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+    kind: type[BaseException], small: bool, spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
 ) -> None:
     """Ctrl-C, and Dagster's Terminate: a signal in the middle of the deletes."""
 
@@ -89,7 +139,7 @@ def test_an_interruption_stops_the_workers_at_once(
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(kind):
-            collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=1)
+            collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=1, small=small)
     finally:
         signal.signal(signal.SIGINT, before)
     time.sleep(5 * _SECONDS)
