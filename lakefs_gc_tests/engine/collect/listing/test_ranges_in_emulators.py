@@ -20,9 +20,10 @@ _MIN_AGE_SECONDS = 2
 _LISTING = ListingSettings(requests_at_once=8, cut_after_pages=2, pages_per_range=8)
 
 
+@pytest.mark.of_ci  # outside CI, storage/listing cuts ranges of each protocol, and test_store_listing a large slice
 @pytest.mark.long(90)
 @pytest.mark.executors
-@pytest.mark.parametrize("kind", ["azure", pytest.param("gcs", marks=pytest.mark.of_ci)])
+@pytest.mark.parametrize("kind", ["azure", "gcs"])
 def test_ranges_of_a_large_slice_are_listed_in_parallel(
     kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
