@@ -133,8 +133,7 @@ class LakeFSClient:
     def heads_of(self, repository: str, default_branch: str = "") -> dict[str, str]:
         """Return the commit id of every branch by its name. The server is asked for the default branch if it is empty.
 
-        Raises ``IncompleteAnswerError`` for a list without the default branch, or without a branch that an earlier list
-        had and that exists.
+        Raises ``IncompleteAnswerError`` for a list without the default branch, and as ``RememberedList.having`` does.
         """
         return self._branch_list(repository).having(default_branch or self.repository(repository).default_branch)
 
@@ -142,13 +141,15 @@ class LakeFSClient:
         """Have ``heads_of`` refuse a list that lacks one of these branches, unless it was deleted."""
         self._branch_list(repository).expect(names)
 
+    def known_branches(self, repository: str) -> frozenset[str]:
+        """Return the branches that ``heads_of`` has returned or was to expect, except deleted ones."""
+        return self._branch_list(repository).names
+
     def _branch_list(self, repository: str) -> RememberedList[str]:
-        branches = list_of_branches(
-            repository,
-            lambda: self.branch_heads(repository),
-            lambda name: self._call(f"read branch {name}", self._branches.get_branch, repository, name),
-            self._sleep,
-        )
+        def head_of(name: str) -> str:
+            return str(self._call(f"read branch {name}", self._branches.get_branch, repository, name).commit_id)
+
+        branches = list_of_branches(repository, lambda: self.branch_heads(repository), head_of, self._sleep)
         return self._branch_lists.setdefault(repository, branches)
 
     def issued_address(self, repository: str, branch: str) -> str:

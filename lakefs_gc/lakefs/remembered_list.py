@@ -22,42 +22,58 @@ Listed = TypeVar("Listed")
 
 _LISTS = 2
 """How often the server is asked for the list, if it lacks something that exists."""
+_ABSENCES = 3
+"""In so many lists a name must be missing, and not exist, until it is forgotten: one 404 may come from a proxy."""
 _PAUSES_SECONDS = (5, 5)
 """The pauses before a missing repository is asked for once more: lakeFS shows a deleted one for up to 7 s more
 (``graveler.repository_cache``)."""
 _CALLS_AT_ONCE = 16
 IN_DELETION = 410
 """The status for a repository whose deletion has begun. lakeFS lists it until the deletion has ended."""
-_START_AGAIN = "start a new run, and check the log of the lakeFS server if the error persists"
+_LOG = "check the log of the lakeFS server if the error persists"
+
+
+@dataclass(frozen=True)
+class Existing(Generic[Listed]):
+    """Something that exists although it is not listed. ``value`` is None if it is being deleted."""
+
+    value: Listed | None
 
 
 @dataclass(frozen=True)
 class RememberedList(Generic[Listed]):
     """A list of the server, whose names are remembered. ``what`` says what is listed, e.g. ``"branches of lake"``.
 
-    ``read`` returns name and value of what the server lists now. ``exists`` says whether the server has something that
-    it does not list. It is asked again after each of ``pauses_seconds``. ``if_incomplete`` says what to do about a list
-    without a name that every list has.
+    ``read`` returns name and value of what the server lists now. ``find`` asks for something that it does not list, and
+    returns None if that does not exist. It is asked again after each of ``pauses_seconds``. ``if_incomplete`` says what
+    to do about a list without a name that every list has.
     """
 
     what: str
     read: Callable[[], Mapping[str, Listed]]
-    exists: Callable[[str], bool]
+    find: Callable[[str], Existing[Listed] | None]
     if_incomplete: str
     sleep: Callable[[float], None]
     pauses_seconds: tuple[float, ...] = ()
     _known: set[str] = field(default_factory=set)
+    _absences: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return all names that were listed or expected, except those that the server has deleted."""
+        return frozenset(self._known)
 
     def expect(self, names: Iterable[str]) -> None:
         """Remember the names that an earlier list had, e.g. when a mark was made."""
-        self._known.update(names)
+        self._known.update(name for name in names if self._absences.get(name, 0) < _ABSENCES)
 
     def having(self, name: str) -> dict[str, Listed]:
         """Return name and value of everything that the server lists, which includes ``name``.
 
-        Raises ``IncompleteAnswerError`` for a list without ``name``, or without something that is known and exists.
+        Something that is known and exists may be missing in one list, because it was deleted and created again: it is
+        in the result. Raises ``IncompleteAnswerError`` if two lists lack it, and for a list without ``name``.
         """
-        omitted = set[str]()
+        lacking: set[str] | None = None
         for _ in range(_LISTS):
             listed = dict(self.read())
             if name not in listed:
@@ -66,45 +82,53 @@ class RememberedList(Generic[Listed]):
                     remedy=self.if_incomplete,
                 )
             self._known.update(listed)
+            for again in self._absences.keys() & listed.keys():
+                self._absences.pop(again, None)
             omitted = self._existing(self._known - listed.keys())
-            if not omitted:
-                return listed
+            found = {name: existing.value for name, existing in omitted.items() if existing.value is not None}
+            if not omitted or (lacking is not None and found.keys() == omitted.keys() and not lacking & found.keys()):
+                return listed | found
+            lacking = set(omitted)
         raise IncompleteAnswerError(
-            f"The server has these {self.what}, but no longer lists them: {', '.join(sorted(omitted))}",
-            remedy=_START_AGAIN.capitalize(),
+            f"The server has these {self.what}, but does not list them: {', '.join(sorted(lacking or ()))}",
+            remedy=f"Start a new run. They may have been deleted and created again at that time. Otherwise {_LOG}",
         )
 
-    def _existing(self, names: set[str]) -> set[str]:
-        """Return those of ``names`` that exist. The others are forgotten.
+    def _existing(self, names: set[str]) -> dict[str, Existing[Listed]]:
+        """Return those of ``names`` that exist. The others are forgotten once that was so in several lists.
 
         The same names are asked for again after a pause. In another list, one that was deleted meanwhile would be
         missing: on a server where repositories come and go, no list might be accepted.
         """
-        existing = names
+        existing: dict[str, Existing[Listed]] = {}
+        asked = names
         for pause_seconds in (0, *self.pauses_seconds):
-            if not existing:
+            if not asked:
                 break
             if pause_seconds:
                 self.sleep(pause_seconds)
-            with closing(map_unordered(self.exists, existing, _CALLS_AT_ONCE)) as answers:
-                deleted = {name for name, exists in answers if not exists}
+            with closing(map_unordered(self.find, asked, _CALLS_AT_ONCE)) as answers:
+                existing = {name: found for name, found in answers if found is not None}
             # At once: after the pause, another thread may have seen a new one of this name.
-            self._known.difference_update(deleted)
-            existing = existing - deleted
-        if deleted := names - existing:
+            for name in asked - existing.keys():
+                self._absences[name] = self._absences.get(name, 0) + 1
+                if self._absences[name] >= _ABSENCES:
+                    self._known.discard(name)
+            asked = set(existing)
+        if deleted := names - existing.keys():
             logger.debug("these %s were deleted since an earlier list: %s", self.what, ", ".join(sorted(deleted)))
         return existing
 
 
 def list_of_repositories(
-    read_all: Callable[[], Iterable[Repository]], read_one: Callable[[str], object], sleep: Callable[[float], None]
+    read_all: Callable[[], Iterable[Repository]], read_one: Callable[[str], Repository], sleep: Callable[[float], None]
 ) -> RememberedList[Repository]:
     """Return the list of repositories. ``read_one`` raises ``RepositoryNotFoundError`` if there is no such one."""
     return RememberedList(
         "repositories",
         lambda: {repository.name: repository for repository in read_all()},
         _asking(read_one, "repository {name}", "fs:ReadRepository on all repositories"),
-        f"Allow fs:ListRepositories on all repositories. If they are allowed, {_START_AGAIN}",
+        f"Allow fs:ListRepositories on all repositories. If they are allowed, start a new run, and {_LOG}",
         sleep,
         _PAUSES_SECONDS,
     )
@@ -113,43 +137,41 @@ def list_of_repositories(
 def list_of_branches(
     repository: str,
     read_all: Callable[[], Iterable[tuple[str, str]]],
-    read_one: Callable[[str], object],
+    read_one: Callable[[str], str],
     sleep: Callable[[float], None],
 ) -> RememberedList[str]:
     """Return the list of the branches of a repository (name and commit id).
 
-    ``read_one`` raises ``RepositoryNotFoundError`` if there is no such branch. lakeFS refuses to delete the default
-    branch, so only a bare repository that was not restored yet has none.
+    ``read_one`` returns the commit id, and raises ``RepositoryNotFoundError`` if there is no such branch. lakeFS
+    refuses to delete the default branch, so only a bare repository that was not restored yet has none.
     """
     return RememberedList(
         f"branches of {repository}",
         lambda: dict(read_all()),
         _asking(read_one, f"branch {{name}} of {repository}", f"fs:ReadBranch on all branches of {repository}"),
         "If this is its default branch, and the repository is bare, restore its branches (`lakectl refs-restore`), or "
-        f"create this one. Otherwise {_START_AGAIN}",
+        f"create this one. Otherwise start a new run, and {_LOG}",
         sleep,
     )
 
 
-def _asking(read_one: Callable[[str], object], what: str, permission: str) -> Callable[[str], bool]:
-    """Return a function that asks the server whether something exists that it does not list."""
+def _asking(read_one: Callable[[str], Listed], what: str, permission: str) -> Callable[[str], Existing[Listed] | None]:
+    """Return a function that asks the server for something that it does not list."""
 
-    def exists(name: str) -> bool:
+    def find(name: str) -> Existing[Listed] | None:
         try:
-            read_one(name)
+            return Existing(read_one(name))
         except RepositoryNotFoundError:
-            return False
+            return None
         except ServerError as error:
             if error.facts.get("status") == IN_DELETION:
-                return True  # still there, and soon gone
+                return Existing(None)  # still there, and soon gone
             if error.facts.get("status") not in (401, 403):
                 raise
             # lakeFS checks the permission first, also for what does not exist.
             raise IncompleteAnswerError(
-                f"The server no longer lists {what.format(name=name)}, and whether it still exists is unknown: "
-                f"{error.message}",
+                f"The server does not list {what.format(name=name)}, and whether it exists is unknown: {error.message}",
                 remedy=f"Allow {permission}",
             ) from error
-        return True
 
-    return exists
+    return find

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
+from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.shown_objects import find_shown
@@ -30,6 +31,7 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     check_made_from(unmatched, uncommitted)
     check_made_from(missing, unmatched)
     unlisted_sizes = missing.manifest.facts.get(UNLISTED_WRONG_SIZES)
+    context.server.expect_branches(run.repository, unmatched.manifest.facts.get(LATER_BRANCHES, ()))
     unreferenced = unreferenced_objects(unmatched.dataframe)
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     shown = find_shown(unreferenced, uncommitted.manifest.facts, search, at_once=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from lakefs_gc.engine.decide.heads import Heads
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 
@@ -27,7 +29,30 @@ def find_shown(
     heads_before, server = staged["heads"], search.context.server
     server.expect_branches(search.run.repository, heads_before)
     heads = server.heads_of(search.run.repository)
-    with counting_changes(unreferenced, {**heads_before, **heads}, search, at_once=at_once) as counting:
-        twins = find_twins(unreferenced, (heads_before, heads), search)
-        omitted = find_omitted(unreferenced, staged["listed"], heads_before, search, counting)
+    return _search(unreferenced, (heads_before, heads), staged["listed"], search, at_once=at_once)
+
+
+def find_shown_by(branches: Collection[str], unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
+    """Return which unreferenced objects these branches show, as ``find_shown`` does for all branches.
+
+    For branches that no list had when ``find_shown`` began.
+    """
+    listed = search.context.server.heads_of(search.run.repository)
+    heads = {branch: head for branch, head in listed.items() if branch in branches}
+    return _search(unreferenced, (heads, heads), None, search, among=heads.keys())
+
+
+def _search(
+    unreferenced: DataFrame,
+    heads: tuple[Heads, Heads],
+    listed: int | None,
+    search: TwinSearch,
+    *,
+    at_once: bool = False,
+    among: Collection[str] | None = None,
+) -> DataFrame:
+    before, now = heads
+    with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
+        twins = find_twins(unreferenced, heads, search)
+        omitted = find_omitted(unreferenced, listed, before, search, counting, among=among)
     return twins.unionByName(omitted).distinct()

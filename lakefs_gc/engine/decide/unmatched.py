@@ -26,7 +26,7 @@ from lakefs_gc.engine.collect.listing.root_names import (
     has_unrecognized_name,
     named_at_root,
 )
-from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
+from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of, no_size
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
@@ -129,7 +129,11 @@ def unmatched(
             _HASH,
         ),
         began_at=began_at,
-        facts={"cutoff": run.cutoff.isoformat(), NAMED_AT_ROOT: named},
+        facts={
+            "cutoff": run.cutoff.isoformat(),
+            NAMED_AT_ROOT: named,
+            LATER_BRANCHES: active_ranges.manifest.facts.get(LATER_BRANCHES, []),
+        },
         measures={
             "size_bytes": F.sum(F.when(~is_wrong_size & ~is_newer, F.col("size"))),
             NEWER_OBJECTS: F.count_if(is_newer),

@@ -85,13 +85,6 @@ def spread(rows: DataFrame, tasks: int, *columns: Any) -> DataFrame:
     return rows if is_small(rows.sparkSession) else rows.repartition(tasks, *columns)
 
 
-def spread_by_range(rows: DataFrame, tasks: int, column: str) -> DataFrame:
-    """Return rows sorted by a column within each of ``tasks``, which have a range of it each; one in a small run."""
-    if is_small(rows.sparkSession):
-        return rows.sort(column)
-    return rows.repartitionByRange(tasks, column).sortWithinPartitions(column)
-
-
 def work_here(batches: Iterable[pa.RecordBatch], work: Work, fields: pa.Schema) -> pa.Table:
     """Call a function of workers in this process. Raise its errors. Needs no Spark."""
     try:

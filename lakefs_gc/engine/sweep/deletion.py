@@ -27,12 +27,13 @@ from lakefs_gc.storage.base import DeletionOutcome, ObjectInfo, ObjectStore, Ver
 from lakefs_gc.storage.concurrency import map_unordered
 from lakefs_gc.storage.delete_window import DeleteWindow
 from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.pace import Pace
 
 PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"
 """Columns of a plan. ``verdict`` is ``DELETE``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``.
 
-``begun``: an earlier attempt recorded the intent to delete the object, but no outcome.
+``begun``: an earlier attempt may have deleted the object: it recorded the intent, and no outcome or a failure.
 """
 DELETE = "delete"
 PROGRESS = "done long, left long"
@@ -82,15 +83,27 @@ class DeleteTask:
 
 @worker
 def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
-    """Delete the objects of a plan (columns ``PLAN``). Yields a row for each chunk. Columns: ``PROGRESS``.
+    """Delete the objects of a plan (columns ``PLAN``). Yields a row for each chunk. Columns: ``PROGRESS``."""
+    yield from _delete(batches, task, worker_store(task.store), _pace(task.store, task.pacing.chunks_at_once))
+
+
+@worker
+def delete_objects_here(batches: Batches, task: DeleteTask) -> Batches:
+    """Delete like ``delete_objects``, in a process that goes on.
+
+    With a client of its own: the limit of requests is one of this pass, and so are requests that hang.
+    """
+    yield from _delete(batches, task, open_store(task.store), Pace(task.pacing.chunks_at_once))
+
+
+def _delete(batches: Batches, task: DeleteTask, namespace: ObjectStore, pace: Pace) -> Batches:
+    """Delete the objects of a plan.
 
     The deadline is read on the store's clock, so neither this machine's clock nor the time that the Spark task waited
     matters. A bulk delete that has begun is completed, with its retries, while its ``DeleteWindow`` is open. Several
     chunks are deleted at once: more while that is faster, fewer when the store answers SlowDown.
     """
-    namespace = worker_store(task.store)
     namespace.limit_requests(task.pacing.requests_per_second)
-    pace = _pace(task.store, task.pacing.chunks_at_once)
     context = TaskContext.get()
     shard = context.partitionId() if context else 0
     writer = ledger.LedgerWriter(namespace, task.ledger_folder, shard, task.sequence)

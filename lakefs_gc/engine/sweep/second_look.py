@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc import __version__
-from lakefs_gc.engine.collect.references.active_ranges import active_ranges
+from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, active_ranges
 from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
@@ -28,7 +28,7 @@ from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.engine.decide.shown_objects import find_shown, find_shown_by
 from lakefs_gc.engine.decide.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
@@ -163,12 +163,15 @@ def second_look_at(
     return SecondLook(context, run, seen, accepted, any_size, branches=branches, is_small=is_small)
 
 
-def _branches_at_mark(context: RunContext, mark: Mark) -> tuple[str, ...]:
-    """Return the branches before a mark; none if this workspace does not have them."""
-    try:
-        return tuple(context.workspace.manifest(mark.run["run_key"], "uncommitted").facts["heads"])
-    except (KeyError, InputOrderError):
-        return ()
+def _branches_at_mark(context: RunContext, mark: Mark) -> frozenset[str]:
+    """Return the branches that the lists of a mark had, as far as this workspace has them."""
+    names = set[str]()
+    for stage, fact in (("uncommitted", "heads"), ("active_ranges", LATER_BRANCHES)):
+        try:
+            names.update(context.workspace.manifest(mark.run["run_key"], stage).facts[fact])
+        except (KeyError, InputOrderError):
+            continue  # made elsewhere, by another version, or by lakeFS's client
+    return frozenset(names)
 
 
 def _is_small(context: RunContext, mark: Mark) -> bool:
@@ -196,7 +199,7 @@ class SecondLook:
         accepted: Accepted,
         any_size: ValueFilter | None,
         *,
-        branches: tuple[str, ...] = (),
+        branches: frozenset[str] = frozenset(),
         is_small: bool = False,
     ) -> None:
         self._context, self._run, self._accepted, self._any_size = context, run, accepted, any_size
@@ -222,13 +225,13 @@ class SecondLook:
         context, run = self._context, self._run
         self._looks += 1
         refuse_another_repository(context.server, run)
-        # Each time: the client forgets a branch for which it once got a 404.
         context.server.expect_branches(run.repository, self._branches)
         staged = self._keep("uncommitted", uncommitted(context, run))
         live = self._read_commits(staged)
         foreign = self._read_foreign()
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
+        searched = context.server.known_branches(run.repository)
         shown = find_shown(sized, staged.manifest.facts, search)
         protected = protected_paths(context, run, sized)
         kept = self._keep("kept", StageOutput(shown.unionByName(protected), context.clock()))
@@ -237,6 +240,11 @@ class SecondLook:
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
+        if new := context.server.known_branches(run.repository) - searched:
+            # Created meanwhile, or missing in all lists before.
+            search = TwinSearch(context, run, self._name("twins_of_new"), any_size)
+            output = StageOutput(find_shown_by(new, sized, search), context.clock())
+            self._remember(self._keep_as(self._name("kept_of_new"), output, schemas.BY_STAGE["kept"]))
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)

@@ -30,9 +30,9 @@ from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.scope import PARTS, Scope
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.workers import driver_errors
-from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask, Pacing
+from lakefs_gc.engine.sweep.deletion import DELETE, PLAN, DeleteTask
 from lakefs_gc.engine.sweep.outcomes import SweepResult, read_result
-from lakefs_gc.engine.sweep.run_deletes import processes, run_deletes
+from lakefs_gc.engine.sweep.run_deletes import pacing, run_deletes
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import MarkError, StaleLookError
 from lakefs_gc.formats.addresses import CANDIDATE_ADDRESS_REGEX
@@ -312,7 +312,8 @@ class _Passes:
                     "size",
                     "last_modified",
                     verdict.alias("verdict"),
-                    F.coalesce(F.col("recorded") == ledger.INTENT, F.lit(False)).alias("begun"),
+                    # A store may carry out a delete although it answers with an error, or not about each key.
+                    F.coalesce(F.col("recorded").isin(ledger.INTENT, ledger.FAILED), F.lit(False)).alias("begun"),
                 ),
                 self._context.clock(),
             )
@@ -353,7 +354,7 @@ class _Passes:
             cutoff=self._mark.cutoff,
             delete_versions=settings.delete_versions,
             deadline=until,
-            pacing=Pacing(settings.requests_at_once, settings.max_requests_per_second / processes(self._context)),
+            pacing=pacing(self._context, plan),
             restores_folder=MarkPaths.of(self._mark.mark_id).restores,
             known_restores=self._known_restores,
         )

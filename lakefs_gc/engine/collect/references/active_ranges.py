@@ -46,6 +46,11 @@ RULES = "rules"
 """Mode: the server lists the active commits by its retention rules."""
 ALL_COMMITS = "all_commits"
 """Mode: no rules are set, and every commit is active."""
+LATER_BRANCHES = "later_branches"
+"""Fact of ``active_ranges`` and ``unmatched``: the branches that the lists of ``uncommitted`` do not have.
+
+A list may omit a branch, or a branch is new. Each later list must have them. An earlier version did not record them.
+"""
 
 METADATA_ID = re.compile(r"[0-9a-f]{64}")
 _COMMITS = "commit_id string, metarange_id string"
@@ -62,11 +67,11 @@ def active_ranges(
 ) -> StageOutput:
     """Return the ranges to read. Columns: ``schemas.ACTIVE_RANGES``, distinct.
 
-    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits) and ``commits_seen``. With rules
-    it also has ``commits_run_id``, the facts of ``own_commits``, and ``metaranges_since`` if ``protect.days`` is set
-    (metaranges written since then are read). ``missed_by_rules`` is the number of active commits that the server's list
-    omits. It is 0 without rules, and None if there are more than ``safety.max_commits``. ``graph`` has the commits that
-    are already known. The commits that are read are added to it.
+    ``facts`` has ``mode`` (``rules`` or ``all_commits``), ``protections`` (of commits), ``commits_seen`` and
+    ``LATER_BRANCHES``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
+    ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read). ``missed_by_rules`` is the
+    number of active commits that the server's list omits. It is 0 without rules, and None if there are more than
+    ``safety.max_commits``. ``graph`` has the commits that are already known. The commits that are read are added to it.
 
     A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
     without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
@@ -86,6 +91,7 @@ def active_ranges(
         named = _metaranges_of_refs(run, server, graph)
         facts = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
+        facts[LATER_BRANCHES] = _later_branches(server, run, uncommitted)
         _keep(context, run, graph)
         return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
     heads_before = server.heads_of(run.repository)
@@ -98,7 +104,7 @@ def active_ranges(
     own = own_active_commits(context, run, rules, listed, graph)
     _keep(context, run, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
-    facts["protections"] = protections
+    facts["protections"], facts[LATER_BRANCHES] = protections, _later_branches(server, run, uncommitted)
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
@@ -112,6 +118,11 @@ def active_ranges(
     existing = metadata_files(spark, run.store) if must_exist else None
     located = cache.locate(spark, once, cores=cores, existing=existing)
     return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
+
+
+def _later_branches(server: LakeFSClient, run: GCRun, uncommitted: Dataset) -> list[str]:
+    """Return the branches that lists of this stage have, and those of ``uncommitted`` do not have."""
+    return sorted(server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys())
 
 
 def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:
