@@ -188,7 +188,7 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
 def test_a_delete_that_was_carried_out_although_the_store_answers_with_an_error(
     spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, small: bool
 ) -> None:
-    """The retry finds no object. A restore must know that this sweep deleted it."""
+    """The retry finds no object, which this sweep deleted."""
     keys = strays(in_s3, 3)
     collector = Collector(spark, in_s3)
     mark = collector.mark_objects(*keys)
