@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 _BATCHES_AT_ONCE = 4
 _SINGLE_REQUESTS_AT_ONCE = 16
-_NOTHING = (b"", b"null")
-"""The body of the answer to a delete: none from Google, and JSON's null from fake-gcs-server."""
+_NULL = b"null"
+"""The body with which fake-gcs-server answers a delete."""
 _NO_ANSWER = "the store's answer does not mention the key"
 _WRITTEN_AGAIN = "written again since the mark"
 
@@ -137,7 +137,7 @@ class _Deletes:
 
     def _take(self, target: Target, method: str, part: Part | None, done: dict[str, Part]) -> bool:
         """Record the answer to one request; return whether to try again."""
-        if part is None:
+        if part is None or (method == "DELETE" and part.error is None and not self._says_deleted(part)):
             self._note_unanswered()
             self.outcomes[target.name] = Deletion.of(target.name, _NO_ANSWER)
             return False
@@ -215,9 +215,10 @@ class _Deletes:
                 if is_retryable(error):
                     raise
                 return Part(error.status, b"", error)
-            if method == "DELETE" and answer.body.strip() not in _NOTHING:
-                raise IncompleteAnswerError("the answer to a delete is not the store's")  # a page of a proxy
-            return Part(answer.status, answer.body, None)
+            part = Part(answer.status, answer.body, None)
+            if method == "DELETE" and not self._says_deleted(part):
+                raise IncompleteAnswerError("the answer to a delete is not the store's")  # but a proxy's
+            return part
 
         try:
             return self._client.call(send, action="delete", key=target.name, window=self._window)
@@ -226,6 +227,11 @@ class _Deletes:
         except StoreUnavailableError as error:
             self.outcomes[target.name] = Deletion.of(target.name, error.message)
         return None
+
+    def _says_deleted(self, part: Part) -> bool:
+        """Return whether a success is the store's answer to a delete: 204, and 200 with ``_NULL`` from the emulator."""
+        is_emulators = self._client.is_emulator and part.body.strip() == _NULL
+        return is_emulators or (part.status == HTTPStatus.NO_CONTENT and not part.body.strip())
 
 
 def _path(client: GCSClient, target: Target, method: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
@@ -178,13 +179,8 @@ def _delete_one(s3: RetryingClient, target: Target, window: DeleteWindow | None)
         if window and error.facts.get("status") == 404:  # without the store's words it may be that of a proxy
             window.unanswered = True
         return error.message
-    if not _is_empty(answer):
+    if answer["ResponseMetadata"].get("HTTPStatusCode") != HTTPStatus.NO_CONTENT:
         if window:
             window.unanswered = True
-        return "the answer to the delete has a body, so it is not the store's"  # a page of a proxy
+        return "the answer to the delete is not the store's, which answers with 204"  # but a proxy's
     return ""
-
-
-def _is_empty(answer: dict[str, Any]) -> bool:
-    about = answer["ResponseMetadata"]
-    return bool(about.get("HTTPStatusCode") == 204 or about.get("HTTPHeaders", {}).get("content-length") == "0")

@@ -234,7 +234,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a page of a proxy is no delete in S3",
         "storage/s3/delete.py",
-        "not _is_empty(answer)",
+        'answer["ResponseMetadata"].get("HTTPStatusCode") != HTTPStatus.NO_CONTENT',
         "storage/test_answers_of_proxies.py",
         "deletes_in_s3",
     ),

@@ -145,16 +145,22 @@ def test_a_redirect_of_a_proxy_is_no_delete(gcs: GCSStandIn, store: GCSStore) ->
     assert store.delete_many(["a"])[0].outcome is FAILED
 
 
-def test_a_page_of_a_proxy_is_no_delete(gcs: GCSStandIn, store: GCSStore) -> None:
-    gcs.replies["DELETE"] = lambda *_: Reply(200, b"<html>Sign in</html>")
+@pytest.mark.parametrize(
+    "page",
+    [Reply(200, b"<html>Sign in</html>"), Reply(200), Reply(202), Reply(201, b"{}")],
+    ids=lambda page: page.status,
+)
+def test_a_page_of_a_proxy_is_no_delete(gcs: GCSStandIn, store: GCSStore, page: Reply) -> None:
+    """Google answers with 204."""
+    gcs.replies["DELETE"] = lambda *_: page
     window = DeleteWindow()
     assert store.delete_many(["a"], window)[0].outcome is FAILED
     assert window.unanswered, "what the store does is unknown"
 
 
 def test_a_part_without_a_final_status_is_no_delete(gcs: GCSStandIn, store: GCSStore) -> None:
-    gcs.replies["batch"] = answers(Reply(100), DONE)  # type: ignore[assignment]
-    assert [answer.outcome for answer in store.delete_many(["a", "b"])] == [FAILED, DELETED]
+    gcs.replies["batch"] = answers(Reply(100), DONE, Reply(200))  # type: ignore[assignment]
+    assert [answer.outcome for answer in store.delete_many(["a", "b", "c"])] == [FAILED, DELETED, FAILED]
 
 
 def test_wrong_credentials_are_raised(gcs: GCSStandIn, store: GCSStore) -> None:

@@ -177,6 +177,18 @@ def test_a_404_without_the_store_s_words_is_no_delete(server: FaultyS3, store: O
     assert outcomes(store, [key]) == {}
 
 
+@pytest.mark.parametrize("page", [Answer(200, b""), Answer(200, b"<html>Sign in</html>"), Answer(202, b"")])
+def test_an_answer_that_s3_does_not_give_is_no_delete(server: FaultyS3, store: ObjectStore, page: Answer) -> None:
+    """S3 answers a delete of one object with 204."""
+    key = "data/s/control\x01"
+    server.objects[f"ns/{key}"] = b""
+    server.faults.append(fail_first(99, "DeleteObject", page))
+    window = DeleteWindow()
+    [answer] = store.delete_many([key], window)
+    assert answer.outcome is DeletionOutcome.FAILED
+    assert window.unanswered
+
+
 def test_no_right_to_delete(server: FaultyS3, store: ObjectStore) -> None:
     server.faults.append(fail_first(99, "DeleteObjects", error(403, "AccessDenied")))
     with pytest.raises(AccessDeniedError, match=r"Grant these credentials s3:DeleteObject on arn:aws:s3:::bucket/ns/"):
