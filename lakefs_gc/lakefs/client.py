@@ -370,7 +370,7 @@ class LakeFSClient:
         try:
             yield
         except RepositoryNotFoundError as error:
-            remedy = "Check the proxy or ingress in front of the lakeFS server, then start a new run"
+            check = "check the proxy or ingress in front of the lakeFS server"
             try:
                 page = self._call(
                     f"list branches of {repository} from {branch}",
@@ -382,10 +382,14 @@ class LakeFSClient:
                 )
             except RepositoryNotFoundError as no_list:
                 raise ServerUnavailableError(
-                    f"{error.message}, and whether branch {branch} exists is unknown: {no_list.message}", remedy=remedy
+                    f"{error.message}, and whether branch {branch} exists is unknown: {no_list.message}",
+                    remedy=f"{check.capitalize()}, then start a new run",
                 ) from None
             if any(listed.id == branch for listed in page.results):
-                raise ServerUnavailableError(f"{error.message}, but branch {branch} exists", remedy=remedy) from None
+                raise ServerUnavailableError(
+                    f"{error.message}, but branch {branch} exists",
+                    remedy=f"Start a new run: it may have been deleted and created again meanwhile. Otherwise {check}",
+                ) from None
             raise
 
 

@@ -36,12 +36,14 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     shown = find_shown(unreferenced, uncommitted.manifest.facts, search, at_once=True)
     protected = protected_paths(context, run, unreferenced)
+    later = context.server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys()
     return StageOutput(
-        dataframe=shown.unionByName(protected),
+        dataframe=shown.objects.unionByName(protected),
         began_at=began_at,
         facts={
             "path_prefixes": list(context.safety.protect.path_prefixes),
             UNLISTED_WRONG_SIZES: unlisted_sizes,
+            LATER_BRANCHES: sorted(later),
         },
         measures={
             "size_bytes": F.sum("size"),

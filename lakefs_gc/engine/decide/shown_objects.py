@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
@@ -12,10 +12,18 @@ from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
 
 
-def find_shown(
-    unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, at_once: bool = False
-) -> DataFrame:
-    """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
+class Shown(NamedTuple):
+    """``objects`` are the unreferenced objects that are kept, and why. Columns: ``schemas.KEPT``.
+
+    ``branches`` are those that were searched.
+    """
+
+    objects: DataFrame
+    branches: frozenset[str]
+
+
+def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, at_once: bool = False) -> Shown:
+    """Return which unreferenced objects branches show.
 
     ``unreferenced`` has columns ``address`` and ``size``, which may be ``ANY_SIZE``. It is read several times, so pass
     a DataFrame that is stored. ``staged`` are the facts of ``uncommitted``. The server omits an object because of the
@@ -32,10 +40,10 @@ def find_shown(
     return _search(unreferenced, (heads_before, heads), staged["listed"], search, at_once=at_once)
 
 
-def find_shown_by(branches: Collection[str], unreferenced: DataFrame, search: TwinSearch) -> DataFrame:
-    """Return which unreferenced objects these branches show, as ``find_shown`` does for all branches.
+def find_shown_by(branches: Collection[str], unreferenced: DataFrame, search: TwinSearch) -> Shown:
+    """Return which unreferenced objects these branches show, for branches that ``find_shown`` did not search.
 
-    For branches that no list had when ``find_shown`` began.
+    Those that do not exist are not searched.
     """
     listed = search.context.server.heads_of(search.run.repository)
     heads = {branch: head for branch, head in listed.items() if branch in branches}
@@ -50,9 +58,10 @@ def _search(
     *,
     at_once: bool = False,
     among: Collection[str] | None = None,
-) -> DataFrame:
+) -> Shown:
     before, now = heads
     with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, heads, search)
         omitted = find_omitted(unreferenced, listed, before, search, counting, among=among)
-    return twins.unionByName(omitted).distinct()
+    # Those of ``before`` were searched only if they still exist: one may have been deleted and created again.
+    return Shown(twins.unionByName(omitted).distinct(), frozenset(now))

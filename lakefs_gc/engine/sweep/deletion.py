@@ -33,7 +33,7 @@ from lakefs_gc.storage.pace import Pace
 PLAN = "address string, size long, last_modified timestamp, verdict string, begun boolean"
 """Columns of a plan. ``verdict`` is ``DELETE``, ``ledger.RESURRECTED`` or ``ledger.NOT_BACKED_UP``.
 
-``begun``: an earlier attempt may have deleted the object: it recorded the intent, and no outcome or a failure.
+``begun``: an earlier attempt recorded the intent to delete the object, but no outcome.
 """
 DELETE = "delete"
 PROGRESS = "done long, left long"

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 _TASKS_PER_CORE = 4
 _MOST_FOUND = 8
 """How many DataFrames of references to keep before they are merged: Spark's plan must not grow with every look."""
+_SEARCHES_OF_NEW = 3
+"""On a server where branches are created all the time, there would always be a new one."""
 _SIZED = "address string, size long"
 _FOLDER_FACTS = ("namespace", "store", "server_folders", "folder_mounts")
 """Facts of a run that decide which addresses are objects of the namespace."""
@@ -166,7 +168,7 @@ def second_look_at(
 def _branches_at_mark(context: RunContext, mark: Mark) -> frozenset[str]:
     """Return the branches that the lists of a mark had, as far as this workspace has them."""
     names = set[str]()
-    for stage, fact in (("uncommitted", "heads"), ("active_ranges", LATER_BRANCHES)):
+    for stage, fact in (("uncommitted", "heads"), ("active_ranges", LATER_BRANCHES), ("kept", LATER_BRANCHES)):
         try:
             names.update(context.workspace.manifest(mark.run["run_key"], stage).facts[fact])
         except (KeyError, InputOrderError):
@@ -231,20 +233,15 @@ class SecondLook:
         foreign = self._read_foreign()
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
-        searched = context.server.known_branches(run.repository)
         shown = find_shown(sized, staged.manifest.facts, search)
         protected = protected_paths(context, run, sized)
-        kept = self._keep("kept", StageOutput(shown.unionByName(protected), context.clock()))
+        kept = self._keep("kept", StageOutput(shown.objects.unionByName(protected), context.clock()))
         # Once more, and last. What left its commit meanwhile was in those that were read before. What was staged but
         # omitted from the list, and then committed, is in these, also if no branch has them any more.
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
-        if new := context.server.known_branches(run.repository) - searched:
-            # Created meanwhile, or missing in all lists before.
-            search = TwinSearch(context, run, self._name("twins_of_new"), any_size)
-            output = StageOutput(find_shown_by(new, sized, search), context.clock())
-            self._remember(self._keep_as(self._name("kept_of_new"), output, schemas.BY_STAGE["kept"]))
+        self._search_new_branches(sized, any_size, shown.branches)
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)
@@ -257,6 +254,23 @@ class SecondLook:
             self._remember(self._read_foreign("_of_new"))
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
+
+    def _search_new_branches(self, sized: DataFrame, any_size: ValueFilter | None, searched: frozenset[str]) -> None:
+        """Keep what branches show that were not searched: created meanwhile, or missing in the list at that time.
+
+        A name that is in no list is asked for again: one 404 proves nothing. It is forgotten after the third.
+        """
+        context, run = self._context, self._run
+        for number in range(_SEARCHES_OF_NEW):
+            new = context.server.known_branches(run.repository) - searched
+            if not new:
+                return
+            search = TwinSearch(context, run, self._name(f"twins_of_new_{number}"), any_size)
+            shown = find_shown_by(new, sized, search)
+            if shown.branches:
+                output = StageOutput(shown.objects, context.clock())
+                self._remember(self._keep_as(self._name(f"kept_of_new_{number}"), output, schemas.BY_STAGE["kept"]))
+            searched |= shown.branches
 
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""

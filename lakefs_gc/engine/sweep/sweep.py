@@ -312,8 +312,7 @@ class _Passes:
                     "size",
                     "last_modified",
                     verdict.alias("verdict"),
-                    # A store may carry out a delete although it answers with an error, or not about each key.
-                    F.coalesce(F.col("recorded").isin(ledger.INTENT, ledger.FAILED), F.lit(False)).alias("begun"),
+                    F.coalesce(F.col("recorded") == ledger.INTENT, F.lit(False)).alias("begun"),
                 ),
                 self._context.clock(),
             )

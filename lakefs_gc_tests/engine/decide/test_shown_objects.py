@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from threading import Event, Lock
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,7 +14,7 @@ from pyspark.sql import SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.shown_objects import find_shown
-from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change
@@ -85,7 +88,7 @@ def test_an_object_that_both_searches_find_has_one_row(
     staged = repository.put("committed", "of size 9", branch="dev")
     search = TwinSearch(collector.context, collector.run, "x", None)
     rows = spark.createDataFrame([(staged, 9)], "address string, size long")
-    shown = find_shown(rows, {"heads": heads, "listed": 0}, search).collect()
+    shown = find_shown(rows, {"heads": heads, "listed": 0}, search).objects.collect()
     assert [tuple(row) for row in shown] == [(staged, 9, "shown_by_a_branch")]
 
 
@@ -323,3 +326,94 @@ def test_another_client_knows_the_branches_that_an_earlier_stage_saw(
     rows = spark.createDataFrame([(twin_on_dev, 9)], "address string, size long")
     with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
         find_shown(rows, {"heads": heads, "listed": 0}, TwinSearch(collector.context, collector.run, "x", None))
+
+
+class DeniesABranch(OmitsABranch):
+    """Hides ``dev`` from the lists that the functions ``blind`` read, except those that the functions ``seeing`` read.
+
+    Once it says that the branch does not exist.
+    """
+
+    blind: Collection[str] = ()
+    seeing: Collection[str] = ()
+    denials = 1
+
+    def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+        asking = {frame.name for frame in traceback.extract_stack()}
+        is_blind = asking.isdisjoint(self.seeing) and not asking.isdisjoint(self.blind)
+        return (head for head in super().branch_heads(repository) if not is_blind or head[0] != "dev")
+
+    def deny_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        get_branch = self._branches.get_branch
+
+        def denied(repository: str, branch: str, **options: Any) -> Any:
+            if branch == "dev" and self.denials:
+                self.denials -= 1
+                raise RepositoryNotFoundError("branch not found")
+            return get_branch(repository, branch, **options)
+
+        monkeypatch.setattr(self._branches, "get_branch", denied)
+
+
+@pytest.mark.parametrize("blind", [("uncommitted", "find_shown"), ("uncommitted", "_read_commits", "find_shown_by")])
+def test_one_404_does_not_hide_a_branch_that_other_lists_of_the_look_have(
+    repository: LakeRepository,
+    collector: Collector,
+    twin_on_dev: str,
+    monkeypatch: pytest.MonkeyPatch,
+    blind: tuple[str, ...],
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.context.workspace.remove(mark.run["run_key"])
+    server = DeniesABranch(repository.lake.credentials)
+    server.blind = blind
+    server.deny_once(monkeypatch)
+    collector.server = server
+    with suppress(IncompleteAnswerError):
+        assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert repository.read("committed", ref="dev") == b"of size 9"
+
+
+def test_a_sweep_knows_the_branches_that_the_last_search_of_its_mark_saw(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    server = DeniesABranch(repository.lake.credentials)
+    server.blind, server.seeing = ("uncommitted", "active_ranges", "find_shown"), ("find_omitted",)
+    collector.server = server
+    collector.materialize("store_listing", "foreign_references", "uncommitted", "active_ranges")
+    collector.materialize("committed", "unmatched", "missing", "kept")
+    mark = collector.mark_objects(twin_on_dev)
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    collector.server = omitting
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        collector.sweep(mark)
+
+
+def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """Its name is known from the mark, but it was not there when the others were searched."""
+    collector = Collector(spark, repository)
+    repository.branch("dev")
+    repository.put("committed", "of size 9")
+    repository.commit()
+    repository.put("staged", "of size 11")
+    stray = repository.put_stray("data/s/stray", b"of size 9")
+    collector.collect(until="uncommitted")
+    mark = collector.mark_objects(stray)
+    repository.delete_branch("dev")
+    checksum = repository._client.objects_api.stat_object("lake", "main", "committed").checksum
+
+    class CreatesItAgain(OmitsABranch):
+        def branch_heads(self, repository_name: str) -> Iterator[tuple[str, str]]:
+            asking = {frame.name for frame in traceback.extract_stack()}
+            self.has_searched = getattr(self, "has_searched", False) or "find_shown" in asking
+            if self.has_searched and "_read_commits" in asking and not getattr(self, "is_there", False):
+                self.is_there = True
+                repository.branch("dev")
+                repository.stage("committed", stray, branch="dev", size_bytes=9, checksum=checksum)
+            return super().branch_heads(repository_name)
+
+    collector.server = server = CreatesItAgain(repository.lake.credentials)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.is_there

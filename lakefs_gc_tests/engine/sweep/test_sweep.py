@@ -184,30 +184,6 @@ def test_a_task_that_spark_tries_again(repository: LakeRepository, spark: SparkS
     }
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_a_delete_that_was_carried_out_although_the_store_answers_with_an_error(
-    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3, small: bool
-) -> None:
-    """The retry finds no object, which this sweep deleted."""
-    keys = strays(in_s3, 3)
-    collector = Collector(spark, in_s3)
-    mark = collector.mark_objects(*keys)
-
-    def carry_out_and_refuse(request: Request) -> Answer | None:
-        if request.operation not in ("DeleteObject", "DeleteObjects") or "/data/" not in request.keys[0]:
-            return None
-        for key in request.keys:
-            store_in_s3.server.objects.pop(key, None)
-        if request.operation == "DeleteObject":
-            return Answer(403, b"<Error><Code>AccessDenied</Code><Message>not yours</Message></Error>")
-        return deleted((), dict.fromkeys(request.keys, ("InternalError", "try again")))
-
-    store_in_s3.server.faults.append(carry_out_and_refuse)
-    result = collector.sweep(mark, live=[], retries=1, small=small)
-    assert counts(result) == {"deleted": 3}
-    assert result.outcomes["deleted"].size_bytes == 9
-
-
 def test_a_delete_that_fails_is_no_success(spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3) -> None:
     keys = strays(in_s3, 6)
     stubborn, poisonous = keys[1], keys[4]

@@ -47,7 +47,7 @@ RULES = "rules"
 ALL_COMMITS = "all_commits"
 """Mode: no rules are set, and every commit is active."""
 LATER_BRANCHES = "later_branches"
-"""Fact of ``active_ranges`` and ``unmatched``: the branches that the lists of ``uncommitted`` do not have.
+"""Fact of ``active_ranges``, ``unmatched`` and ``kept``: the branches that the lists of ``uncommitted`` do not have.
 
 A list may omit a branch, or a branch is new. Each later list must have them. An earlier version did not record them.
 """
