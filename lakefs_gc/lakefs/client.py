@@ -370,7 +370,7 @@ class LakeFSClient:
         try:
             yield
         except RepositoryNotFoundError as error:
-            check = "check the proxy or ingress in front of the lakeFS server"
+            proxy = "the proxy or ingress in front of the lakeFS server"
             try:
                 page = self._call(
                     f"list branches of {repository} from {branch}",
@@ -383,12 +383,12 @@ class LakeFSClient:
             except RepositoryNotFoundError as no_list:
                 raise ServerUnavailableError(
                     f"{error.message}, and whether branch {branch} exists is unknown: {no_list.message}",
-                    remedy=f"{check.capitalize()}, then start a new run",
+                    remedy=f"Check {proxy}, then start a new run",
                 ) from None
             if any(listed.id == branch for listed in page.results):
                 raise ServerUnavailableError(
                     f"{error.message}, but branch {branch} exists",
-                    remedy=f"Start a new run: it may have been deleted and created again meanwhile. Otherwise {check}",
+                    remedy=f"Start a new run: it may have been deleted and created again. Otherwise check {proxy}",
                 ) from None
             raise
 
