@@ -165,7 +165,7 @@ def test_an_intent_that_was_not_carried_out_hides_no_later_loss(
         with monkeypatch.context() as patched:
             patched.setattr(deletion, "is_stopped", lambda *_: True)
             with pytest.raises(StaleLookError):
-                collector.sweep(mark, live=[])
+                collector.sweep(mark, live=[], small=True)
     else:
         record = {"address": key, "size": 1, "outcome": ledger.INTENT, "error": ""}
         writer = ledger.LedgerWriter(

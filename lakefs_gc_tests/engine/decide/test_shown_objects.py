@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from threading import Event, Lock
 from typing import Any
 
@@ -355,23 +354,43 @@ class DeniesABranch(OmitsABranch):
         monkeypatch.setattr(self._branches, "get_branch", denied)
 
 
-@pytest.mark.parametrize("blind", [("uncommitted", "find_shown"), ("uncommitted", "_read_commits", "find_shown_by")])
 def test_one_404_does_not_hide_a_branch_that_other_lists_of_the_look_have(
-    repository: LakeRepository,
-    collector: Collector,
-    twin_on_dev: str,
-    monkeypatch: pytest.MonkeyPatch,
-    blind: tuple[str, ...],
+    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = collector.mark_objects(twin_on_dev)
     collector.context.workspace.remove(mark.run["run_key"])
     server = DeniesABranch(repository.lake.credentials)
-    server.blind = blind
+    server.blind, server.seeing = ("uncommitted", "find_shown"), ("find_omitted",)
     server.deny_once(monkeypatch)
     collector.server = server
-    with suppress(IncompleteAnswerError):
-        assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert repository.read("committed", ref="dev") == b"of size 9"
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.denials == 0
+
+
+def test_a_404_in_the_search_of_a_new_branch_is_asked_again(
+    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lists omit the branch until the last ones, and so does the list of the search for those that are new."""
+
+    class OmitsItUntilTheLastLists(DeniesABranch):
+        is_searched = is_new = False
+
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            asking = {frame.name for frame in traceback.extract_stack()}
+            if "find_shown_by" in asking:
+                self.blind, self.is_new = () if self.is_new else ("find_shown_by",), True
+            else:
+                self.blind = () if self.is_searched else asking
+            self.is_searched |= "find_omitted" in asking
+            return super().branch_heads(repository)
+
+    mark = collector.mark_objects(twin_on_dev)
+    collector.context.workspace.remove(mark.run["run_key"])
+    server = OmitsItUntilTheLastLists(repository.lake.credentials)
+    server.deny_once(monkeypatch)
+    collector.server = server
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.denials == 0
 
 
 def test_a_sweep_knows_the_branches_that_the_last_search_of_its_mark_saw(
@@ -392,28 +411,29 @@ def test_a_sweep_knows_the_branches_that_the_last_search_of_its_mark_saw(
 def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
     spark: SparkSession, repository: LakeRepository
 ) -> None:
-    """Its name is known from the mark, but it was not there when the others were searched."""
+    """Its name is known, but it was not there when the others were searched."""
     collector = Collector(spark, repository)
     repository.branch("dev")
     repository.put("committed", "of size 9")
     repository.commit()
-    repository.put("staged", "of size 11")
     stray = repository.put_stray("data/s/stray", b"of size 9")
-    collector.collect(until="uncommitted")
     mark = collector.mark_objects(stray)
-    repository.delete_branch("dev")
     checksum = repository._client.objects_api.stat_object("lake", "main", "committed").checksum
 
-    class CreatesItAgain(OmitsABranch):
+    class CreatesItAgain(LakeFSClient):
+        state = "there"
+
         def branch_heads(self, repository_name: str) -> Iterator[tuple[str, str]]:
             asking = {frame.name for frame in traceback.extract_stack()}
-            self.has_searched = getattr(self, "has_searched", False) or "find_shown" in asking
-            if self.has_searched and "_read_commits" in asking and not getattr(self, "is_there", False):
-                self.is_there = True
+            if self.state == "there" and "find_shown" in asking:
+                self.state = "deleted"
+                repository.delete_branch("dev")
+            elif self.state == "deleted" and "_read_commits" in asking:
+                self.state = "created again"
                 repository.branch("dev")
                 repository.stage("committed", stray, branch="dev", size_bytes=9, checksum=checksum)
             return super().branch_heads(repository_name)
 
     collector.server = server = CreatesItAgain(repository.lake.credentials)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert server.is_there
+    assert server.state == "created again"

@@ -260,7 +260,7 @@ def test_a_repository_that_is_deleted_during_a_sweep(
     mark = collector.collect_and_mark()
     lake.client.repositories_api.delete_repository("other")
     if answer == "forbidden":
-        with pytest.raises(IncompleteAnswerError, match="whether it still exists is unknown") as raised:
+        with pytest.raises(IncompleteAnswerError, match="whether it exists is unknown") as raised:
             collector.sweep(mark)
         assert "Allow fs:ReadRepository on all repositories" in raised.value.remedy
         assert garbage in repository.objects()
