@@ -120,15 +120,20 @@ def test_a_small_sweep_that_is_interrupted_has_no_part_in_the_next_one(
     store_in_s3.server.faults.append(hang)
     before = signal.signal(signal.SIGUSR1, interrupt)
 
+    interrupted = Event()
+
     def signal_once_it_hangs() -> None:
         assert hung.wait(60)
         os.kill(os.getpid(), signal.SIGUSR1)
+        while not interrupted.wait(5):  # lost, e.g. in a callback of the garbage collector
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     Thread(target=signal_once_it_hangs, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=4, small=True)
     finally:
+        interrupted.set()
         signal.signal(signal.SIGUSR1, before)
     store_in_s3.server.faults[:] = [note]
     swept = collector.sweep(
