@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from threading import Event, Thread
 
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
@@ -13,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.records import restore_log
 from lakefs_gc.engine.records.mark import MarkPaths
+from lakefs_gc.engine.spark.workers import worker_store
 from lakefs_gc.engine.sweep import run_deletes as stage
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
 from lakefs_gc_tests.support.faulty_store import StoreInS3
@@ -93,56 +94,24 @@ def test_one_failed_request_stops_the_deletes_of_a_small_run(
     assert counts(collector.sweep(mark, live=[], small=True)) == {"deleted": 60}
 
 
-def test_a_small_sweep_that_is_interrupted_has_no_part_in_the_next_one(
-    spark: SparkSession, in_s3: LakeRepository, store_in_s3: StoreInS3
+def test_a_small_sweep_has_a_client_of_its_own(
+    spark: SparkSession, in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its deletes hang, in the same process. The next sweep waits neither for them nor without its limit."""
-    keys = put(in_s3, 60)
+    """The limit of its requests is not one of the process, which goes on."""
+    limited: list[tuple[S3Store, float]] = []
+    limit = S3Store.limit_requests
+
+    def noted(store: S3Store, per_second: float) -> None:
+        limited.append((store, per_second))
+        limit(store, per_second)
+
+    monkeypatch.setattr(S3Store, "limit_requests", noted)
     collector = Collector(spark, in_s3)
-    mark = collector.mark_objects(*keys)
-    hung, ended, times = Event(), Event(), list[float]()
-
-    def hang(request: Request) -> Answer | None:
-        if is_delete(request):
-            hung.set()
-            assert ended.wait(60)
-            return Answer(503, b"<Error><Code>SlowDown</Code></Error>")
-        return None
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def note(request: Request) -> None:
-        times.append(time.monotonic())
-        if len(times) == 10:
-            ended.set()  # the first sweep ends in the middle of the second
-
-    store_in_s3.server.faults.append(hang)
-    before = signal.signal(signal.SIGUSR1, interrupt)
-
-    interrupted = Event()
-
-    def signal_once_it_hangs() -> None:
-        assert hung.wait(60)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        while not interrupted.wait(5):  # lost, e.g. in a callback of the garbage collector
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-    Thread(target=signal_once_it_hangs, daemon=True).start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            collector.sweep(mark, live=[], objects_per_request=1, requests_at_once=4, small=True)
-    finally:
-        interrupted.set()
-        signal.signal(signal.SIGUSR1, before)
-    store_in_s3.server.faults[:] = [note]
-    swept = collector.sweep(
-        mark, live=[], objects_per_request=1, requests_at_once=4, max_requests_per_second=40, small=True
-    )
-    assert counts(swept) == {"deleted": 60}
-    assert ended.is_set()
-    # Each delete needs several requests. Without the limit, they take less than a second.
-    assert times[-1] - times[0] > 3
+    mark = collector.mark_objects(*put(in_s3, 3))
+    assert counts(collector.sweep(mark, live=[], max_requests_per_second=50, small=True)) == {"deleted": 3}
+    [(store, per_second)] = limited
+    assert per_second == 50, "one process deletes"
+    assert store is not worker_store(in_s3.location)
 
 
 def test_many_deletes_of_a_small_run_are_those_of_workers(
