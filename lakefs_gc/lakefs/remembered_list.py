@@ -85,7 +85,7 @@ class RememberedList(Generic[Listed]):
             for again in self._absences.keys() & listed.keys():
                 self._absences.pop(again, None)
             omitted = self._existing(self._known - listed.keys())
-            found = {name: existing.value for name, existing in omitted.items() if existing.value is not None}
+            found = {other: existing.value for other, existing in omitted.items() if existing.value is not None}
             if not omitted or (lacking is not None and found.keys() == omitted.keys() and not lacking & found.keys()):
                 return listed | found
             lacking = set(omitted)
@@ -123,7 +123,7 @@ class RememberedList(Generic[Listed]):
 def list_of_repositories(
     read_all: Callable[[], Iterable[Repository]], read_one: Callable[[str], Repository], sleep: Callable[[float], None]
 ) -> RememberedList[Repository]:
-    """Return the list of repositories. ``read_one`` raises ``RepositoryNotFoundError`` if there is no such one."""
+    """Return the list of repositories. ``read_one`` raises ``RepositoryNotFoundError`` if the repository is unknown."""
     return RememberedList(
         "repositories",
         lambda: {repository.name: repository for repository in read_all()},
@@ -142,8 +142,8 @@ def list_of_branches(
 ) -> RememberedList[str]:
     """Return the list of the branches of a repository (name and commit id).
 
-    ``read_one`` returns the commit id, and raises ``RepositoryNotFoundError`` if there is no such branch. lakeFS
-    refuses to delete the default branch, so only a bare repository that was not restored yet has none.
+    ``read_one`` returns the commit id. It raises ``RepositoryNotFoundError`` if the branch does not exist. lakeFS does
+    not delete the default branch, so only a bare repository that was not restored yet has none.
     """
     return RememberedList(
         f"branches of {repository}",

@@ -10,6 +10,7 @@ from lakefs_gc_tests.mutants.unknown import (
     evidence,
     google,
     inventories,
+    lists,
     metadata,
     sweeping,
 )
@@ -475,5 +476,6 @@ MUTANTS = (
     *sweeping.MUTANTS,
     *google.MUTANTS,
     *inventories.MUTANTS,
+    *lists.MUTANTS,
     *answers.MUTANTS,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES
+from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, later_branches
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.shown_objects import find_shown
@@ -36,14 +36,13 @@ def kept(context: RunContext, run: GCRun, *, uncommitted: Dataset, unmatched: Da
     search = TwinSearch(context, run, "twins", hiding_any_size(unmatched, unlisted_sizes))
     shown = find_shown(unreferenced, uncommitted.manifest.facts, search, at_once=True)
     protected = protected_paths(context, run, unreferenced)
-    later = context.server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys()
     return StageOutput(
         dataframe=shown.objects.unionByName(protected),
         began_at=began_at,
         facts={
             "path_prefixes": list(context.safety.protect.path_prefixes),
             UNLISTED_WRONG_SIZES: unlisted_sizes,
-            LATER_BRANCHES: sorted(later),
+            LATER_BRANCHES: later_branches(context, run, uncommitted),
         },
         measures={
             "size_bytes": F.sum("size"),

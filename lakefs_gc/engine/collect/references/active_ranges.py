@@ -91,7 +91,7 @@ def active_ranges(
         named = _metaranges_of_refs(run, server, graph)
         facts = {"mode": ALL_COMMITS, "protections": protections, "commits_seen": len(graph.commits)}
         facts["missed_by_rules"] = 0 if graph.complete else None
-        facts[LATER_BRANCHES] = _later_branches(server, run, uncommitted)
+        facts[LATER_BRANCHES] = later_branches(context, run, uncommitted)
         _keep(context, run, graph)
         return StageOutput(_all_metadata(spark, run, named, must_exist=must_exist), began_at, facts, inputs=inputs)
     heads_before = server.heads_of(run.repository)
@@ -104,7 +104,7 @@ def active_ranges(
     own = own_active_commits(context, run, rules, listed, graph)
     _keep(context, run, graph)
     facts = {"mode": RULES, "commits_run_id": prepared.run_id, "rules": rules_to_record(rules), **own.facts}
-    facts["protections"], facts[LATER_BRANCHES] = protections, _later_branches(server, run, uncommitted)
+    facts["protections"], facts[LATER_BRANCHES] = protections, later_branches(context, run, uncommitted)
     missed = local_rows(spark, [(c.id, c.metarange_id) for c in own.missed], _COMMITS)
     metaranges = listed.unionByName(missed).select("metarange_id").where("metarange_id != ''")
     files = metaranges.select(F.col("metarange_id").alias("range_id"), F.lit(False).alias("only_recent"))
@@ -120,9 +120,9 @@ def active_ranges(
     return StageOutput(ranges_of(located, cache, cores, run.known_folders), began_at, facts, inputs=inputs)
 
 
-def _later_branches(server: LakeFSClient, run: GCRun, uncommitted: Dataset) -> list[str]:
-    """Return the branches that lists of this stage have, and those of ``uncommitted`` do not have."""
-    return sorted(server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys())
+def later_branches(context: RunContext, run: GCRun, uncommitted: Dataset) -> list[str]:
+    """Return ``LATER_BRANCHES``, as far as the client of the server knows them now."""
+    return sorted(context.server.known_branches(run.repository) - uncommitted.manifest.facts["heads"].keys())
 
 
 def _keep(context: RunContext, run: GCRun, graph: CommitGraph) -> None:

@@ -1,0 +1,246 @@
+"""A list of branches that omits one hides no object that only this branch shows."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakefs_gc.engine.collect.references import uncommitted
+from lakefs_gc.engine.decide.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
+from lakefs_gc.lakefs.client import LakeFSClient
+from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
+
+
+@pytest.fixture
+def collector(spark: SparkSession, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch) -> Collector:
+    """Of a repository with the branch ``dev``, whose staged objects the server's list omits."""
+    monkeypatch.setattr(uncommitted, "_shown_uncommitted", lambda *_: [])
+    repository.put("committed")
+    repository.commit()
+    repository.keep_days(10)
+    repository.branch("dev")
+    return Collector(spark, repository)
+
+
+class OmitsABranch(LakeFSClient):
+    """Lists branch ``dev`` only where ``has_dev`` says so of the number of the list."""
+
+    lists = 0
+
+    def has_dev(self, number: int) -> bool:
+        return True
+
+    def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+        self.lists += 1
+        is_whole = self.has_dev(self.lists)
+        return (head for head in super().branch_heads(repository) if is_whole or head[0] != "dev")
+
+
+@pytest.fixture
+def omitting(repository: LakeRepository) -> OmitsABranch:
+    return OmitsABranch(repository.lake.credentials)
+
+
+@pytest.fixture
+def twin_on_dev(repository: LakeRepository, collector: Collector) -> str:
+    """Only ``dev`` shows it."""
+    repository.put("committed", "of size 9")
+    repository.commit()
+    repository.delete_branch("dev")
+    repository.branch("dev")
+    twin = repository.put("committed", "of size 9", branch="dev")
+    collector.collect(until="uncommitted")
+    assert twin not in collector.addresses("uncommitted")
+    return twin
+
+
+@pytest.mark.parametrize("whole", [1, 2, 3, 6])
+def test_a_list_of_branches_has_what_an_earlier_one_of_the_look_had(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str, whole: int
+) -> None:
+    """Each list alone is as good as any other: nothing tells how many branches there are."""
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = omitting
+    collector.context.workspace.remove(mark.run["run_key"])  # which no longer has the branches of the mark
+    omitting.has_dev = lambda number: number == whole  # type: ignore[method-assign]
+    with pytest.raises(IncompleteAnswerError, match="has these branches of lake, but does not list them: dev"):
+        collector.sweep(mark)
+    assert repository.read("committed", ref="dev") == b"of size 9"
+
+
+@pytest.mark.parametrize("short", [4, 6, 8])
+def test_a_branch_that_only_later_lists_have_is_searched(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str, short: int
+) -> None:
+    """It may have been created meanwhile, and it may have been missing in all lists before."""
+    garbage = repository.put_stray("data/s/garbage", b"1234567")
+    mark = collector.mark_objects(twin_on_dev, garbage)
+    collector.server = omitting
+    collector.context.workspace.remove(mark.run["run_key"])
+    omitting.has_dev = lambda number: number > short  # type: ignore[method-assign]
+    assert counts(collector.sweep(mark)) == {"resurrected": 1, "deleted": 1}
+    assert omitting.lists > short
+    assert repository.read("committed", ref="dev") == b"of size 9"
+
+
+def test_stages_with_clients_of_their_own_know_the_branches_of_all_lists(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    """As where each stage has its own process."""
+    complete = collector.server
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    collector.server = omitting
+    collector.materialize("store_listing", "foreign_references", "uncommitted")
+    collector.server = complete
+    collector.materialize("active_ranges", "committed", "unmatched", "missing")
+    collector.server = omitting
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        collector.materialize("kept")
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = OmitsABranch(repository.lake.credentials)
+    collector.server.has_dev = lambda number: False  # type: ignore[method-assign]
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        collector.sweep(mark)
+    assert repository.read("committed", ref="dev") == b"of size 9"
+
+
+def test_a_sweep_knows_the_branches_of_its_mark(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = omitting
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        collector.sweep(mark)
+    assert repository.read("committed", ref="dev") == b"of size 9"
+    repository.delete_branch("dev")
+    assert counts(collector.sweep(mark)) == {"deleted": 1}
+
+
+def test_another_client_knows_the_branches_that_an_earlier_stage_saw(
+    spark: SparkSession, repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    heads = dict(collector.server.branch_heads("lake"))
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    collector.server = omitting
+    rows = spark.createDataFrame([(twin_on_dev, 9)], "address string, size long")
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        find_shown(rows, {"heads": heads, "listed": 0}, TwinSearch(collector.context, collector.run, "x", None))
+
+
+class DeniesABranch(OmitsABranch):
+    """Hides ``dev`` from the lists that the functions ``blind`` read, except those that the functions ``seeing`` read.
+
+    Once it says that the branch does not exist.
+    """
+
+    blind: Collection[str] = ()
+    seeing: Collection[str] = ()
+    denials = 1
+
+    def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+        asking = {frame.name for frame in traceback.extract_stack()}
+        is_blind = asking.isdisjoint(self.seeing) and not asking.isdisjoint(self.blind)
+        return (head for head in super().branch_heads(repository) if not is_blind or head[0] != "dev")
+
+    def deny_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        get_branch = self._branches.get_branch
+
+        def denied(repository: str, branch: str, **options: Any) -> Any:
+            if branch == "dev" and self.denials:
+                self.denials -= 1
+                raise RepositoryNotFoundError("branch not found")
+            return get_branch(repository, branch, **options)
+
+        monkeypatch.setattr(self._branches, "get_branch", denied)
+
+
+def test_one_404_does_not_hide_a_branch_that_other_lists_of_the_look_have(
+    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.context.workspace.remove(mark.run["run_key"])
+    server = DeniesABranch(repository.lake.credentials)
+    server.blind, server.seeing = ("uncommitted", "find_shown"), ("find_omitted",)
+    server.deny_once(monkeypatch)
+    collector.server = server
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.denials == 0
+
+
+def test_a_404_in_the_search_of_a_new_branch_is_asked_again(
+    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lists omit the branch until the last ones, and so does the list of the search for those that are new."""
+
+    class OmitsItUntilTheLastLists(DeniesABranch):
+        is_searched = is_new = False
+
+        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
+            asking = {frame.name for frame in traceback.extract_stack()}
+            if "find_shown_by" in asking:
+                self.blind, self.is_new = () if self.is_new else ("find_shown_by",), True
+            else:
+                self.blind = () if self.is_searched else asking
+            self.is_searched |= "find_omitted" in asking
+            return super().branch_heads(repository)
+
+    mark = collector.mark_objects(twin_on_dev)
+    collector.context.workspace.remove(mark.run["run_key"])
+    server = OmitsItUntilTheLastLists(repository.lake.credentials)
+    server.deny_once(monkeypatch)
+    collector.server = server
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.denials == 0
+
+
+def test_a_sweep_knows_the_branches_that_the_last_search_of_its_mark_saw(
+    repository: LakeRepository, collector: Collector, omitting: OmitsABranch, twin_on_dev: str
+) -> None:
+    server = DeniesABranch(repository.lake.credentials)
+    server.blind, server.seeing = ("uncommitted", "active_ranges", "find_shown"), ("find_omitted",)
+    collector.server = server
+    collector.materialize("store_listing", "foreign_references", "uncommitted", "active_ranges")
+    collector.materialize("committed", "unmatched", "missing", "kept")
+    mark = collector.mark_objects(twin_on_dev)
+    omitting.has_dev = lambda number: False  # type: ignore[method-assign]
+    collector.server = omitting
+    with pytest.raises(IncompleteAnswerError, match="does not list them: dev"):
+        collector.sweep(mark)
+
+
+def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
+    spark: SparkSession, repository: LakeRepository
+) -> None:
+    """Its name is known, but it was not there when the others were searched."""
+    collector = Collector(spark, repository)
+    repository.branch("dev")
+    repository.put("committed", "of size 9")
+    repository.commit()
+    stray = repository.put_stray("data/s/stray", b"of size 9")
+    mark = collector.mark_objects(stray)
+    checksum = repository._client.objects_api.stat_object("lake", "main", "committed").checksum
+
+    class CreatesItAgain(LakeFSClient):
+        state = "there"
+
+        def branch_heads(self, repository_name: str) -> Iterator[tuple[str, str]]:
+            asking = {frame.name for frame in traceback.extract_stack()}
+            if self.state == "there" and "find_shown" in asking:
+                self.state = "deleted"
+                repository.delete_branch("dev")
+            elif self.state == "deleted" and "_read_commits" in asking:
+                self.state = "created again"
+                repository.branch("dev")
+                repository.stage("committed", stray, branch="dev", size_bytes=9, checksum=checksum)
+            return super().branch_heads(repository_name)
+
+    collector.server = server = CreatesItAgain(repository.lake.credentials)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.state == "created again"
