@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from lakefs_gc.engine.spark.scale import SMALL
 from lakefs_gc.storage.location import StoreLocation
 from lakefs_gc_tests.support.collector import Lake, LakeRepository
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request, error
@@ -139,6 +140,7 @@ def settings(cluster: StandaloneCluster) -> dict[str, str]:
         "spark.executor.cores": "1",
         "spark.sql.shuffle.partitions": "4",
         "spark.default.parallelism": "2",
+        SMALL: "false",  # a small run would list, read and delete in the driver
         # Compiling the plans takes longer than processing so few rows.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
