@@ -1,6 +1,7 @@
 """Match stored with referenced objects: by default 20M listed, 18M committed, 1M staged, 1M garbage.
 
-The baseline joins on the addresses themselves. The other case is the stage ``unmatched`` of lakefs-gc.
+The baseline joins on the addresses themselves. The others are the stage ``unmatched`` of lakefs-gc, on a cluster and on
+one machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lakefs_gc.config import Settings
 from lakefs_gc.engine.decide.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
+from lakefs_gc.engine.spark.parts import StageFiles
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput, Workspace
 from lakefs_gc.pipeline.resources.spark import SparkResource
@@ -32,6 +34,7 @@ from lakefs_gc_tests.benchmarks.generator import Shape, listing_of
 from lakefs_gc_tests.benchmarks.harness import Benchmark, Case, Figure, Options, in_fresh_process, watched
 from lakefs_gc_tests.support.no_server import no_server
 
+BY_ADDRESS, BY_SPARK, HERE = "by address", "by Spark", "here"
 _ROWS_PER_FILE = 1_000_000
 _SERVER = ServerIdentity("", "")
 _NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -56,7 +59,7 @@ def write_tables(folder: Path, listed: int, committed: int, staged: int) -> None
             pq.write_table(table, folder / stage / f"{first:012}.parquet", use_dictionary=False)
 
 
-def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int]) -> dict[str, Dataset]:
+def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int], *, is_near: bool) -> dict[str, Dataset]:
     found = {}
     for hour, stage in enumerate(_STAGES):
         began_at = _NOW + timedelta(hours=hour)
@@ -65,7 +68,9 @@ def _datasets(spark: SparkSession, folder: Path, counts: dict[str, int]) -> dict
         manifest = DatasetManifest(stage, "bench/1", stage, began_at, began_at, counts.get(stage, 0), facts, inputs)
         schema = schemas.BY_STAGE[stage]
         path = str(folder / stage) if counts.get(stage) else None
-        found[stage] = Dataset(partial(_rows, spark, path, schema), manifest)
+        keys = tuple(f"{stage}/{file.name}" for file in sorted((folder / stage).glob("*.parquet")))
+        files = StageFiles(StoreLocation(folder.as_uri() + "/"), keys)
+        found[stage] = Dataset(partial(_rows, spark, path, schema), manifest, files if is_near else None)
     return found
 
 
@@ -73,11 +78,11 @@ def _rows(spark: SparkSession, path: str | None, schema: StructType) -> DataFram
     return spark.createDataFrame([], schema) if path is None else spark.read.schema(schema).parquet(path)
 
 
-def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str) -> dict[str, Figure]:
-    """Match and write, in this process's Spark."""
+def match(folder: Path, counts: dict[str, int], *, how: str, memory: str) -> dict[str, Figure]:
+    """Match and write, in this process's Spark: ``BY_ADDRESS``, ``BY_SPARK`` or ``HERE``."""
     resource = SparkResource(spark_config={"spark.driver.memory": memory})
     spark = resource.session
-    datasets = _datasets(spark, folder, counts)
+    datasets = _datasets(spark, folder, counts, is_near=how == HERE)
     run = GCRun(
         "bench/1",
         "bench",
@@ -90,16 +95,16 @@ def match(folder: Path, counts: dict[str, int], *, by_address: bool, memory: str
         "generated",
         ServerIdentity("", ""),
     )
-    if by_address:
-        output = StageOutput(_joined_by_address(datasets, run), _NOW)
-    else:
-        workspace = Workspace(folder.as_uri())
-        context = RunContext(resource, no_server, Settings(), workspace, lambda: _NOW, open_store)
-        inputs = {name.replace("store_listing", "listing"): dataset for name, dataset in datasets.items()}
-        output = unmatched(context, run, **inputs)
+    inputs = {name.replace("store_listing", "listing"): dataset for name, dataset in datasets.items()}
     spark.range(1).collect()
     with tempfile.TemporaryDirectory() as work, watched() as usage:
-        rows = Workspace(f"file://{work}").write(spark, run.run_key, "unmatched", output).rows
+        workspace = Workspace(f"file://{work}")
+        context = RunContext(resource, no_server, Settings(), workspace, lambda: _NOW, open_store)
+        if how == BY_ADDRESS:
+            output = StageOutput(_joined_by_address(datasets, run), _NOW)
+        else:
+            output = unmatched(context, run, **inputs)
+        rows = workspace.write(spark, run.run_key, "unmatched", output).rows
     spark.stop()
     return {"unmatched": rows, "listed_per_s": round(counts["store_listing"] / usage.wall_seconds), **usage.figures()}
 
@@ -123,14 +128,15 @@ def measure(options: Options) -> Iterator[Case]:
         write_tables(Path(name), listed, committed, staged)
         yield Case("writing the tables", {"wall_s": round(time.perf_counter() - began, 1)})
         memory = options.text("memory", "2g")
-        by_address = in_fresh_process(_case, Path(name), counts, True, memory)
+        by_address = in_fresh_process(_case, Path(name), counts, BY_ADDRESS, memory)
         yield Case("sort-merge on addresses", by_address, baseline=True)
-        yield Case("the stage, on hashes", in_fresh_process(_case, Path(name), counts, False, memory))
-        yield Case("the same, 1 GiB of heap", in_fresh_process(_case, Path(name), counts, False, "1g"))
+        yield Case("the stage, all by Spark", in_fresh_process(_case, Path(name), counts, BY_SPARK, memory))
+        yield Case("the stage", in_fresh_process(_case, Path(name), counts, HERE, memory))
+        yield Case("the same, 1 GiB of heap", in_fresh_process(_case, Path(name), counts, HERE, "1g"))
 
 
-def _case(folder: Path, counts: dict[str, int], by_address: bool, memory: str) -> dict[str, Figure]:
-    return match(folder, counts, by_address=by_address, memory=memory)
+def _case(folder: Path, counts: dict[str, int], how: str, memory: str) -> dict[str, Figure]:
+    return match(folder, counts, how=how, memory=memory)
 
 
 BENCHMARK = Benchmark(

@@ -11,6 +11,7 @@ from lakefs_gc_tests.mutants.unknown import (
     google,
     inventories,
     lists,
+    matches,
     metadata,
     sweeping,
 )
@@ -184,8 +185,8 @@ _RULES_1_TO_11 = (
         5,
         "objects that other repositories reference are live",
         "engine/decide/unmatched.py",
-        ", (uncommitted, no_size), (foreign_references, no_size))",
-        ", (uncommitted, no_size))",
+        "(committed, uncommitted, foreign_references)",
+        "(committed, uncommitted, uncommitted)",
         "engine/collect/references/test_other_repositories.py",
         "imported",
     ),
@@ -477,5 +478,6 @@ MUTANTS = (
     *google.MUTANTS,
     *inventories.MUTANTS,
     *lists.MUTANTS,
+    *matches.MUTANTS,
     *answers.MUTANTS,
 )

@@ -5,7 +5,8 @@ cutoff, and lie where garbage can lie, are garbage (rules 2 and 4). References w
 at no extra cost. Committed objects whose entries have another size than the object are returned as well: by sizes,
 ``hidden_twins`` could not find what took the place of such an object.
 
-The join compares 64-bit hashes of addresses, and only the hashes of references are shuffled. Two addresses with the
+The join compares 64-bit hashes of addresses, and only the hashes of references are shuffled. On one machine, what
+matches is left out before (``matched``), by another hash. Two addresses with the
 same hash can only make garbage look referenced, so that it is kept. A referenced object always finds its own hash among
 the references. Among a billion addresses, about one object in 10^10 is kept, or missed by the audit, for this reason.
 """
@@ -28,6 +29,7 @@ from lakefs_gc.engine.collect.listing.root_names import (
 )
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
+from lakefs_gc.engine.decide.matched import without_matched
 from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of, no_size
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
@@ -86,7 +88,8 @@ def unmatched(
     if committed.manifest.rows == 0:
         refuse_unproved_emptiness(context, run)
     named = named_at_root(run, listing, uncommitted, committed)
-    pieces = 1 + sum(d.manifest.rows for d in (listing, committed, uncommitted, foreign_references)) // _ROWS_PER_PIECE
+    objects, left = without_matched(context, run, listing, (committed, uncommitted, foreign_references))
+    pieces = 1 + sum(dataset.manifest.rows for dataset in (objects, *left)) // _ROWS_PER_PIECE
     no_size = F.lit(None).cast("long")
     references = reduce(
         DataFrame.union,
@@ -94,10 +97,10 @@ def unmatched(
             dataset.dataframe.select(
                 address_hash("address"), F.lit(dataset.manifest.stage).alias("found_in"), size.alias("entry_size")
             )
-            for dataset, size in ((committed, F.col("size")), (uncommitted, no_size), (foreign_references, no_size))
+            for dataset, size in zip(left, (F.col("size"), no_size, no_size), strict=True)
         ),
     )
-    stored = listing.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
+    stored = objects.dataframe.select("*", address_hash("address"), F.lit(True).alias("listed"))
     # An address that is referenced twice joins twice, so it is never unmatched. Sorted pieces are spilled if memory is
     # short. Tables of hashes would take a fifth less time, but 32 tasks at once do not fit into a heap of 1 GiB.
     joined = stored.repartition(pieces, _HASH).join(references.repartition(pieces, _HASH), _HASH, "full_outer")

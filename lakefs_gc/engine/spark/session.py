@@ -101,6 +101,11 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
 """The defaults of lakefs-gc. The configuration overrides them."""
 
 
+def is_local(session: SparkSession) -> bool:
+    """Return whether a session's tasks run on one machine, without a cluster."""
+    return (session.conf.get("spark.master", "") or "").startswith("local")
+
+
 def parallel_tasks(session: SparkSession) -> int:
     """Return the number of concurrent tasks: ``spark.default.parallelism`` if configured, otherwise Spark's default."""
     configured = session.conf.get("spark.default.parallelism", None)

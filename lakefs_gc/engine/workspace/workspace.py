@@ -84,10 +84,14 @@ class StageOutput:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A materialized stage: its manifest, and its DataFrame, read back from Parquet with ``read``."""
+    """A materialized stage: its manifest, and its DataFrame, read back from Parquet with ``read``.
+
+    ``files`` are for who reads the rows without Spark; None if only ``read`` has them.
+    """
 
     read: Callable[[], DataFrame]
     manifest: DatasetManifest
+    files: StageFiles | None = None
 
     @cached_property
     def dataframe(self) -> DataFrame:
@@ -220,9 +224,13 @@ class Workspace:
                 remedy="Start a new run, and find out what changes files in the workspace (work_url)",
             )
         if not manifest.rows:
-            return Dataset(lambda: local_rows(spark, [], schema), manifest)
+            return Dataset(lambda: local_rows(spark, [], schema), manifest, self.files_of(manifest))
         size_bytes = sum(manifest.files.values())
-        return Dataset(lambda: self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes), manifest)
+        return Dataset(
+            lambda: self.rows_of_files(spark, run_key, stage, schema, manifest.files, size_bytes),
+            manifest,
+            self.files_of(manifest),
+        )
 
     def rows_of_files(
         self,

@@ -1,0 +1,52 @@
+"""Rule 12: objects and references that are left out before they are compared."""
+
+from __future__ import annotations
+
+from lakefs_gc_tests.mutants.mutant import Mutant, never
+
+MUTANTS: tuple[Mutant, ...] = (
+    never(
+        12,
+        "references that were not read do not make their objects unreferenced",
+        "engine/decide/matched.py",
+        "rows != manifest.rows",
+        "engine/decide/test_matched.py",
+        "lost_rows",
+    ),
+    Mutant(
+        12,
+        "a reference stays if its object was not found",
+        "engine/decide/address_table.py",
+        " or not found[slot]",
+        "",
+        "engine/decide/test_address_table.py",
+        "found_with_its_size",
+    ),
+    Mutant(
+        12,
+        "a reference stays if it is not in the table",
+        "engine/decide/address_table.py",
+        "table[slot] == _FREE or differs[slot] or not found[slot]",
+        "table[slot] != _FREE and (differs[slot] or not found[slot])",
+        "engine/decide/test_matched.py",
+        "uncovers_no_live and forgotten",
+    ),
+    Mutant(
+        12,
+        "a reference stays if one of two objects with its hash stays",
+        "engine/decide/address_table.py",
+        " or differs[slot]",
+        "",
+        "engine/decide/test_address_table.py",
+        "one_hash",
+    ),
+    Mutant(
+        12,
+        "an object of which one entry states another size stays",
+        "engine/decide/address_table.py",
+        "            table_sizes[slot] = _SEVERAL_SIZES\n",
+        "            pass\n",
+        "engine/decide/test_address_table.py",
+        "found_with_its_size",
+    ),
+)
