@@ -87,7 +87,7 @@ def test_a_window_is_over_when_either_clock_says_so(clock: Clock, name: str) -> 
 
 
 def test_a_restore_waits_for_longer_than_a_delete_can_take(server: FaultyS3) -> None:
-    _, client = new_clients()
+    _, client, _ = new_clients()
     config = client.meta.config
     assert (config.connect_timeout, config.read_timeout) == (CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS)
     longest_request = config.connect_timeout + config.read_timeout

@@ -118,7 +118,7 @@ def sent_to(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    lister, rest = new_clients()
+    lister, rest, _ = new_clients()
     urls = {url_of(lister.list_objects_v2, lister), url_of(rest.list_objects_v2, rest)}
     assert len(urls) == 1
     return urls.pop()
@@ -142,7 +142,7 @@ def url_of(call: Any, client: Any) -> str:
 def test_clients_share_what_botocore_knows_of_services(monkeypatch: pytest.MonkeyPatch) -> None:
     sent_to(monkeypatch)
     paths = list(_loader().search_paths)
-    lister, rest = new_clients()
+    lister, rest, _ = new_clients()
     assert lister._service_model.metadata is rest._service_model.metadata
     assert _loader().search_paths == paths
 

@@ -32,6 +32,7 @@ from lakefs_gc.storage.s3.errors import (
     is_slow_down,
     storage_error,
 )
+from lakefs_gc.storage.s3.plain_gets import PlainGets
 from lakefs_gc.storage.urls import has_credentials, shown
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,8 @@ RAW_PAGE = "RawPage"
 S3_FAILURES = (ClientError, BotoCoreError, HTTPError, ResponseParserError)
 
 
-def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
-    """Return two boto3 S3 clients, one for listings and one for all other calls.
+def new_clients(max_connections: int = 64) -> tuple[Any, Any, Any]:
+    """Return two boto3 S3 clients, one for listings and one for all other calls, and their session.
 
     Credentials, region, endpoint, CA bundle and proxies come from the standard AWS chain. The clients differ from
     default ones in three ways. They do not retry, because ``call`` does, for every kind of failure. They send checksums
@@ -87,7 +88,7 @@ def new_clients(max_connections: int = 64) -> tuple[Any, Any]:
     # botocore would parse every answer to detect errors with status 200; parse_page detects them too.
     if handler := getattr(handlers, "_handle_200_error", None):
         lister.meta.events.unregister("before-parse.s3.*", handler)
-    return lister, rest
+    return lister, rest, session
 
 
 @lru_cache
@@ -143,7 +144,9 @@ class RetryingClient:
     """Calls with retries and errors with remedies, for one bucket in one process."""
 
     def __init__(self, bucket: str, retry: RetryPolicy) -> None:
-        self.lister, self.client = new_clients()
+        self.lister, self.client, session = new_clients()
+        self.pages = PlainGets(self.lister, session, "ListObjectsV2")
+        self.files = PlainGets(self.client, session, "GetObject")
         self.bucket = bucket
         self.retry = retry
         self.endpoint: str = self.client.meta.endpoint_url

@@ -43,6 +43,15 @@ from lakefs_gc.storage.s3.listing import Page, parse_page
 from lakefs_gc.storage.s3.versions import delete_versions, deletion, find_versions, space_not_freed
 
 SCHEME = "s3://"
+_LIST_PARAMETERS = {
+    "prefix": "Prefix",
+    "encoding-type": "EncodingType",
+    "start-after": "StartAfter",
+    "delimiter": "Delimiter",
+    "max-keys": "MaxKeys",
+    "continuation-token": "ContinuationToken",
+}
+"""The names of the parameters of a listing, in a URL and in boto3, in the order in which boto3 writes them."""
 _PART_BYTES = 8 * 1024**2
 _MOST_PARTS = 9_000  # S3 takes 10,000
 
@@ -113,17 +122,17 @@ class S3Store(ObjectStore):
     def _pages(self, prefix: str, *, start_after: str = "", delimiter: str = "", max_keys: int = 0) -> Iterator[Page]:
         """Yield all pages below a prefix; an incomplete page is requested again, and finally raises an error."""
         s3 = self._s3()
-        request: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.root + prefix, "EncodingType": "url"}
+        query = {"list-type": "2", "prefix": self.root + prefix, "encoding-type": "url"}
         if start_after:
-            request["StartAfter"] = self.root + start_after
+            query["start-after"] = self.root + start_after
         if delimiter:
-            request["Delimiter"] = delimiter
+            query["delimiter"] = delimiter
         if max_keys:
-            request["MaxKeys"] = max_keys
+            query["max-keys"] = str(max_keys)
         seen: set[str] = set()
         while True:
             page = s3.call(
-                lambda: parse_page(s3.lister.list_objects_v2(**request)[RAW_PAGE], self.root),
+                lambda: parse_page(s3.pages.get(lambda: self._list(s3, query), query=query), self.root),
                 action="ListBucket",
                 key=self.root + prefix,
             )
@@ -137,22 +146,32 @@ class S3Store(ObjectStore):
                     remedy="Report it to the vendor of the store. Nothing was deleted",
                 )
             seen.add(page.next_token)
-            request["ContinuationToken"] = page.next_token
+            query["continuation-token"] = page.next_token
+
+    def _list(self, s3: RetryingClient, query: Mapping[str, str]) -> bytes:
+        parameters: Any = {parameter: query[name] for name, parameter in _LIST_PARAMETERS.items() if name in query}
+        if "MaxKeys" in parameters:
+            parameters["MaxKeys"] = int(parameters["MaxKeys"])
+        return cast(bytes, s3.lister.list_objects_v2(Bucket=self.bucket, **parameters)[RAW_PAGE])
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def read_many(self, keys: Iterable[str], *, concurrency: int = 16) -> Iterator[tuple[str, bytes]]:
         self._s3()
-        return map_unordered(self._read, keys, concurrency)
+        return map_unordered(self._read_one_of_many, keys, concurrency)
 
     def _read(self, key: str) -> bytes:
         s3, name = self._s3(), self._name(key)
+        return s3.call(lambda: self._get(s3, name), action="GetObject", key=name)
 
-        def get() -> bytes:
-            with closing(s3.client.get_object(Bucket=self.bucket, Key=name)["Body"]) as body:
-                return cast(bytes, body.read())  # raises if it is shorter than announced
-
+    def _read_one_of_many(self, key: str) -> bytes:
+        s3, name = self._s3(), self._name(key)
+        get = partial(s3.files.get, lambda: self._get(s3, name), name)
         return s3.call(get, action="GetObject", key=name)
+
+    def _get(self, s3: RetryingClient, name: str) -> bytes:
+        with closing(s3.client.get_object(Bucket=self.bucket, Key=name)["Body"]) as body:
+            return cast(bytes, body.read())  # raises if it is shorter than announced
 
     def read_end(self, key: str, size_bytes: int) -> bytes:
         """See ``ObjectStore``. One GET."""

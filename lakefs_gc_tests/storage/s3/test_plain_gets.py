@@ -1,0 +1,188 @@
+"""Reads that boto3 does not send: they are the same requests, and what is not a success is left to boto3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakefs_gc.errors import AccessDeniedError, ObjectNotFoundError, StoreUnavailableError
+from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.location import StoreLocation
+from lakefs_gc.storage.open import open_store
+from lakefs_gc.storage.retry import RetryPolicy
+from lakefs_gc.storage.s3.store import S3Store
+from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, error
+
+QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
+ODD = ["data/a b+c", "data/é~(x)/%41&=?", "data//x/...y", "data/'\"*!,:;@$#"]
+FROM_BOTO3 = "amz-sdk-request"
+"""A header of boto3's requests only."""
+
+
+@pytest.fixture
+def store(faulty_s3: FaultyS3) -> S3Store:
+    store = open_store(StoreLocation("s3://bucket/n s+é"), retry=QUICK)
+    assert isinstance(store, S3Store)
+    return store
+
+
+def fill(server: FaultyS3, keys: list[str]) -> dict[str, bytes]:
+    contents = {key: f"content of {key}".encode() for key in keys}
+    server.objects.update({f"n s+é/{key}": content for key, content in contents.items()})
+    return contents
+
+
+def read_all(store: ObjectStore, keys: list[str]) -> dict[str, bytes]:
+    return dict(store.read_many(keys, concurrency=1))
+
+
+def by_boto3(server: FaultyS3, operation: str) -> list[bool]:
+    return [FROM_BOTO3 in request.headers for request in server.requests if request.operation == operation]
+
+
+def test_only_the_first_file_is_read_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, ODD)
+    assert read_all(store, ODD) == contents
+    assert read_all(store, ODD) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True] + [False] * 7
+
+
+def test_only_the_first_page_is_listed_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    fill(faulty_s3, ODD)
+    faulty_s3.page_size = 1
+    assert [key for rows in store.list("data/") for key in rows["address"].to_pylist()] == sorted(ODD)
+    assert [key for rows in store.list("data/", start_after="data/a b+c") for key in rows["address"].to_pylist()]
+    assert store.first_name_after("data/", "data/a") == "data/a b+c"
+    assert by_boto3(faulty_s3, "ListObjectsV2") == [True] + [False] * (faulty_s3.count("ListObjectsV2") - 1)
+
+
+def test_both_send_the_same_request(store: S3Store, faulty_s3: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(faulty_s3, ODD)
+    s3 = store._s3()
+    sent: list[Any] = []
+
+    def watch(client: Any) -> None:
+        connections = client._endpoint.http_session
+        send = connections.send
+
+        def note(request: Any) -> Any:
+            sent.append(request)
+            return send(request)
+
+        monkeypatch.setattr(connections, "send", note)
+
+    watch(s3.client)
+    watch(s3.lister)
+    pairs = []
+    for key in ODD:
+        read_all(store, [key])
+        read_all(store, [key])
+        s3.files._pattern = None
+        list(store.list(key[:7], start_after=key))
+        list(store.list(key[:7], start_after=key))
+        s3.pages._pattern = None
+        pairs += [sent[:2], sent[2:]]
+        sent.clear()
+    for first, second in pairs:
+        assert first.url == second.url
+        assert (FROM_BOTO3 in first.headers, FROM_BOTO3 in second.headers) == (True, False)
+        for header in ("User-Agent", "X-Amz-Content-SHA256"):
+            assert _text(first.headers[header]) == _text(second.headers[header])
+        scope = _text(first.headers["Authorization"]).partition("SignedHeaders")[0]
+        assert _text(second.headers["Authorization"]).startswith(scope)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("operation", ["GetObject", "ListObjectsV2"])
+def test_a_temporary_failure_is_not_asked_again_at_once(faulty_s3: FaultyS3, store: S3Store, operation: str) -> None:
+    contents = fill(faulty_s3, ["data/a"])
+    for _ in range(2):
+        read_all(store, ["data/a"])
+        list(store.list("data/"))
+    done = faulty_s3.count(operation)
+    before = store.slow_downs
+    faulty_s3.faults.append(
+        lambda r: error(503, "SlowDown") if r.operation == operation and r.number <= done + 3 else None
+    )
+    assert read_all(store, ["data/a"]) == contents
+    assert [rows.num_rows for rows in store.list("data/")] == [1]
+    assert store.slow_downs == before + 3
+    assert by_boto3(faulty_s3, operation)[done:] == [False] * 4
+
+    faulty_s3.faults.append(lambda r: Answer(500) if r.operation == operation else None)
+    done = faulty_s3.count(operation)
+    with pytest.raises(StoreUnavailableError, match="500"):
+        read_all(store, ["data/a"]) if operation == "GetObject" else list(store.list("data/"))
+    assert faulty_s3.count(operation) == done + QUICK.tries
+
+
+def test_a_body_that_is_too_short_is_read_again(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, ["data/a", "data/b"])
+    read_all(store, ["data/a"])
+
+    def cut(request: Request) -> Answer | None:
+        if request.operation == "GetObject" and request.number in (2, 3):
+            return Answer(body=contents["data/b"], cut_at=4)
+        return None
+
+    faulty_s3.faults.append(cut)
+    assert read_all(store, ["data/b"]) == {"data/b": contents["data/b"]}
+    assert by_boto3(faulty_s3, "GetObject") == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised"),
+    [
+        (error(404, "NoSuchKey"), ObjectNotFoundError),
+        (error(403, "AccessDenied"), AccessDeniedError),
+    ],
+)
+def test_a_refusal_is_that_of_boto3(
+    faulty_s3: FaultyS3, store: S3Store, answer: Answer, raised: type[Exception]
+) -> None:
+    fill(faulty_s3, ["data/a", "data/b"])
+    read_all(store, ["data/a"])
+    faulty_s3.faults.append(lambda r: answer if r.operation == "GetObject" and "b" in r.keys[0] else None)
+    with pytest.raises(raised):
+        read_all(store, ["data/b"])
+    assert by_boto3(faulty_s3, "GetObject") == [True, False, True]
+    assert read_all(store, ["data/a"])  # the pattern is still valid
+
+
+def test_other_credentials_sign_the_next_request(
+    faulty_s3: FaultyS3, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(faulty_s3, ["data/a"])
+    read_all(store, ["data/a"])
+    credentials = store._s3().files._session.get_credentials()
+    monkeypatch.setattr(credentials, "access_key", "RENEWED")
+    monkeypatch.setattr(credentials, "token", "of a session")
+    read_all(store, ["data/a"])
+    last = faulty_s3.requests[-1].headers
+    assert "Credential=RENEWED/" in last["authorization"]
+    assert last["x-amz-security-token"] == "of a session"
+
+
+@pytest.mark.parametrize("unusual", ["x-amz-request-payer", "x-amz-server-side-encryption-customer-key"])
+def test_an_unusual_request_is_always_sent_by_boto3(faulty_s3: FaultyS3, store: S3Store, unusual: str) -> None:
+    contents = fill(faulty_s3, ["data/a"])
+
+    def add(request: Any, **_: Any) -> None:
+        request.headers[unusual] = "value"
+
+    store._s3().client.meta.events.register("before-sign.s3.GetObject", add)
+    for _ in range(3):
+        assert read_all(store, ["data/a"]) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True] * 3
+
+
+def test_boto3_sends_all_if_its_connections_have_another_name(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, ["data/a"])
+    store._s3().files._http = None
+    for _ in range(3):
+        assert read_all(store, ["data/a"]) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True] * 3
