@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -88,6 +89,8 @@ class LakeFSClient:
             lambda: self.repositories(), lambda name: self.repository(name), sleep
         )
         self._branch_lists: dict[str, RememberedList[str]] = {}
+        self.absences: Counter[tuple[str, str]] = Counter()
+        """For each repository and branch, how often an answer that the branch does not exist was accepted."""
         self._metaranges: dict[str, dict[str, str]] = {}
         """For each repository, commit id to metarange id. The metarange of a commit never changes."""
 
@@ -364,8 +367,9 @@ class LakeFSClient:
     def _proving_absence(self, repository: str, branch: str) -> Iterator[None]:
         """Accept a 404 for a branch only if the list of branches does not contain it (rule 12).
 
-        Raises ``ServerUnavailableError`` for a 404 although the branch exists, and for a list that is a 404 itself:
-        that may come from a gateway, many of which answer in JSON with a message as lakeFS does.
+        Counts it in ``absences``: both answers may be those of a replica that is behind. Raises
+        ``ServerUnavailableError`` for a 404 although the branch exists, and for a list that is a 404 itself: that may
+        come from a gateway, many of which answer in JSON with a message as lakeFS does.
         """
         try:
             yield
@@ -390,6 +394,7 @@ class LakeFSClient:
                     f"{error.message}, but branch {branch} exists",
                     remedy=f"Start a new run: it may have been deleted and created again. Otherwise check {proxy}",
                 ) from None
+            self.absences[repository, branch] += 1
             raise
 
 

@@ -15,7 +15,7 @@ from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omit
 class Shown(NamedTuple):
     """``objects`` are the unreferenced objects that are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``branches`` are those that were searched.
+    ``branches`` are those that were searched, and existed then.
     """
 
     objects: DataFrame
@@ -60,8 +60,12 @@ def _search(
     among: Collection[str] | None = None,
 ) -> Shown:
     before, now = heads
+    absences, repository = search.context.server.absences, search.run.repository
+    absences_before = absences.copy()
     with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, heads, search)
         omitted = find_omitted(unreferenced, listed, before, search, counting, among=among)
-    # Those of ``before`` were searched only if they still exist: one may have been deleted and created again.
-    return Shown(twins.unionByName(omitted).distinct(), frozenset(now))
+    # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. So may
+    # one that did not exist when it was asked for, and that answer may be wrong.
+    searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
+    return Shown(twins.unionByName(omitted).distinct(), frozenset(searched))

@@ -46,7 +46,7 @@ _NOT_DELETED = {
 }
 # HEAD, GET and the store's clock report whole seconds, a listing reports milliseconds.
 _CLOCK_GRAIN = timedelta(seconds=1)
-_CONNECTIONS = 64
+CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,23 @@ class DeleteTask:
 @worker
 def delete_objects(batches: Batches, task: DeleteTask) -> Batches:
     """Delete the objects of a plan (columns ``PLAN``). Yields a row for each chunk. Columns: ``PROGRESS``."""
-    yield from _delete(batches, task, worker_store(task.store), _pace(task.store, task.pacing.chunks_at_once))
+    pace = _pace(task.store, task.pacing.chunks_at_once)
+    yield from _delete(batches, task, worker_store(task.store), pace, threading.Event())
 
 
 @worker
-def delete_objects_here(batches: Batches, task: DeleteTask) -> Batches:
-    """Delete like ``delete_objects``, in a process that goes on.
+def delete_objects_here(batches: Batches, task: DeleteTask, stopped: threading.Event) -> Batches:
+    """Delete like ``delete_objects``, in a process that goes on. Begins no more deletes once ``stopped`` is set.
 
     With a client of its own: the limit of requests is one of this pass, and so are requests that hang.
     """
-    yield from _delete(batches, task, open_store(task.store), Pace(task.pacing.chunks_at_once))
+    yield from _delete(batches, task, open_store(task.store), Pace(task.pacing.chunks_at_once), stopped)
 
 
-def _delete(batches: Batches, task: DeleteTask, namespace: ObjectStore, pace: Pace) -> Batches:
-    """Delete the objects of a plan.
+def _delete(
+    batches: Batches, task: DeleteTask, namespace: ObjectStore, pace: Pace, stopped: threading.Event
+) -> Batches:
+    """Delete the objects of a plan. The chunks after one that was stopped write no intents, and set ``stopped``.
 
     The deadline is read on the store's clock, so neither this machine's clock nor the time that the Spark task waited
     matters. A bulk delete that has begun is completed, with its retries, while its ``DeleteWindow`` is open. Several
@@ -110,8 +113,6 @@ def _delete(batches: Batches, task: DeleteTask, namespace: ObjectStore, pace: Pa
     # Spark repeats a task whose executor was lost: what the first attempt deleted must not count as already gone.
     begun = writer.begun()
     clock = _StoreClock(namespace)
-
-    stopped = threading.Event()  # the chunks after one that was stopped write no intents
 
     def has_ended() -> bool:
         return stopped.is_set() or clock.latest() > task.deadline
@@ -128,7 +129,7 @@ def _delete(batches: Batches, task: DeleteTask, namespace: ObjectStore, pace: Pa
                 return False
             # Objects to keep are looked up as well: one that an earlier attempt deleted must not count as kept.
             addresses = [planned.address for planned in chunk]
-            existing = existing_objects(namespace, addresses, concurrency=max(1, _CONNECTIONS // pace.limit))
+            existing = existing_objects(namespace, addresses, concurrency=max(1, CONNECTIONS // pace.limit))
             if len(existing) < len(addresses):
                 _refuse_blindness(namespace, task)
             # The lookup may have taken long: the store may be slow, or requests limited.

@@ -7,6 +7,7 @@ faster: 150,000 files of a local store take them 17 s with their start, and one 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,14 @@ from lakefs_gc.engine.spark.compat import arrow_schema, to_arrow
 from lakefs_gc.engine.spark.local_rows import struct_of
 from lakefs_gc.engine.spark.scale import Work, is_small, work_here
 from lakefs_gc.engine.spark.workers import Batches, driver_errors, interruptible
-from lakefs_gc.engine.sweep.deletion import PROGRESS, DeleteTask, Pacing, delete_objects, delete_objects_here
+from lakefs_gc.engine.sweep.deletion import (
+    CONNECTIONS,
+    PROGRESS,
+    DeleteTask,
+    Pacing,
+    delete_objects,
+    delete_objects_here,
+)
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import LakeFSGCError
 from lakefs_gc.storage.base import ObjectStore
@@ -35,7 +43,7 @@ def pacing(context: RunContext, plan: Dataset) -> Pacing:
     """Return how fast each process may delete the objects of a plan, so that all together keep to the settings."""
     settings, cores = context.settings.sweep, context.cores
     if _is_done_here(context, plan):
-        return Pacing(settings.requests_at_once * cores, settings.max_requests_per_second)
+        return Pacing(min(settings.requests_at_once * cores, CONNECTIONS), settings.max_requests_per_second)
     return Pacing(settings.requests_at_once, settings.max_requests_per_second / cores)
 
 
@@ -46,21 +54,23 @@ def run_deletes(
 
     For people who wait: ``done_before`` of the ``total`` objects of the sweep were done by earlier passes.
     """
-    store, here = context.open_store(task.store), _is_done_here(context, plan)
-    with driver_errors(), _stopped_unless_it_ends(store, mark_id, task), RUN_PROGRESS.step("sweep_deletes"):
+    store, here, stopped = context.open_store(task.store), _is_done_here(context, plan), threading.Event()
+    with driver_errors(), _stopped_unless_it_ends(store, mark_id, task, stopped), RUN_PROGRESS.step("sweep_deletes"):
         # Progress that Spark's tasks report counts only while they run.
         RUN_PROGRESS.count("objects", done_before, total=total, running=0 if here else plan.manifest.rows)
         # Who interrupts this wants the deletes to stop now.
-        return interruptible(lambda: _here(plan, task, done_before) if here else _by_workers(context, plan, task))
+        return interruptible(
+            lambda: _here(plan, task, stopped, done_before) if here else _by_workers(context, plan, task)
+        )
 
 
 def _is_done_here(context: RunContext, plan: Dataset) -> bool:
     return is_small(context.spark) and plan.manifest.rows <= _MOST_HERE
 
 
-def _here(plan: Dataset, task: DeleteTask, done_before: int) -> tuple[int, int]:
+def _here(plan: Dataset, task: DeleteTask, stopped: threading.Event, done_before: int) -> tuple[int, int]:
     planned = to_arrow(plan.dataframe.sort("address"))
-    work = _counted(delete_objects_here(task), done_before)
+    work = _counted(delete_objects_here(task, stopped), done_before)
     progress = work_here(planned.to_batches(), work, arrow_schema(struct_of(PROGRESS)))
     return pc.sum(progress["done"]).as_py() or 0, pc.sum(progress["left"]).as_py() or 0
 
@@ -91,18 +101,20 @@ def _counted(work: Work, done_before: int) -> Work:
 
 
 @contextmanager
-def _stopped_unless_it_ends(store: ObjectStore, mark_id: str, task: DeleteTask) -> Iterator[None]:
-    """Tell the deletes of a pass that fails or is canceled to begin no more of them."""
+def _stopped_unless_it_ends(
+    store: ObjectStore, mark_id: str, task: DeleteTask, stopped: threading.Event
+) -> Iterator[None]:
+    """Tell the deletes of a pass that fails or is canceled to begin no more of them: those here by ``stopped``."""
     try:
         yield
     except BaseException:
+        stopped.set()
         try:
             stop_pass(store, mark_id, task.sequence)
-        except LakeFSGCError as error:  # the failure of the pass matters more
+        except Exception as error:  # the failure of the pass matters more
             logger.warning(
-                "mark %s: the deletes could not be told to stop, so they may go on until the second look is too old: "
-                "%s",
+                "mark %s: workers could not be told to stop, so they may go on until the second look is too old: %s",
                 mark_id,
-                error.message,
+                error.message if isinstance(error, LakeFSGCError) else error,
             )
         raise

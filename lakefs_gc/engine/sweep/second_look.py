@@ -241,7 +241,9 @@ class SecondLook:
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
-        self._search_new_branches(sized, any_size, shown.branches)
+        if self._search_new_branches(sized, any_size, shown.branches):
+            # What was staged on a new branch may have been committed during its search.
+            self._remember(self._read_commits(staged, "_of_new"))
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)
@@ -255,22 +257,26 @@ class SecondLook:
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _search_new_branches(self, sized: DataFrame, any_size: ValueFilter | None, searched: frozenset[str]) -> None:
+    def _search_new_branches(self, sized: DataFrame, any_size: ValueFilter | None, searched: frozenset[str]) -> bool:
         """Keep what branches show that were not searched: created meanwhile, or missing in the list at that time.
 
-        A name that is in no list is asked for again: one 404 proves nothing. It is forgotten after the third.
+        A name that is in no list is asked for again: one 404 proves nothing. It is forgotten after the third. Return
+        whether branches were searched.
         """
         context, run = self._context, self._run
+        has_searched = False
         for number in range(_SEARCHES_OF_NEW):
             new = context.server.known_branches(run.repository) - searched
             if not new:
-                return
+                break
             search = TwinSearch(context, run, self._name(f"twins_of_new_{number}"), any_size)
             shown = find_shown_by(new, sized, search)
             if shown.branches:
                 output = StageOutput(shown.objects, context.clock())
                 self._remember(self._keep_as(self._name(f"kept_of_new_{number}"), output, schemas.BY_STAGE["kept"]))
+            has_searched |= bool(shown.branches)
             searched |= shown.branches
+        return has_searched
 
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""

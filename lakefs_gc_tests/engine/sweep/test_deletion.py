@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
-from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects
+from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects, delete_objects_here
 from lakefs_gc.storage.base import Deletion, ObjectInfo, ObjectStore, ObjectVersions, VersionedTarget
 from lakefs_gc.storage.delete_window import DELETE_DEADLINE_SECONDS, NOT_TRIED, DeleteWindow
 from lakefs_gc.storage.local import LocalStore
@@ -42,8 +43,12 @@ def delete(
     begun: bool = False,
     versions: bool = False,
     marked_at: Sequence[datetime] = (),
+    stopped: threading.Event | None = None,
 ) -> list[int]:
-    """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock."""
+    """One object in a chunk, one chunk at a time; for each whether it was done.  ``until`` is by the store's clock.
+
+    With ``stopped``, as in the process of a small sweep.
+    """
     now = datetime.now(UTC)
     stored = open_store(location).stat_many(ADDRESSES)
     columns = {
@@ -66,7 +71,7 @@ def delete(
         pacing=Pacing(1, 0.0),
         restores_folder="restores/",
     )
-    work = delete_objects(task)
+    work = delete_objects(task) if stopped is None else delete_objects_here(task, stopped)
     return [count for batch in work(iter([plan])) for count in batch["done"].to_pylist()]
 
 
@@ -206,6 +211,24 @@ def test_no_chunk_after_one_that_was_stopped_writes_an_intent(
 
     monkeypatch.setattr(ledger.ChunkWriter, "intent", stop)
     assert delete(location, time.time() + 3600) == [1, 0, 0]
+    assert left(location) == ADDRESSES[1:]
+    assert len(written) == 2
+
+
+def test_no_chunk_begins_after_the_process_of_the_run_was_told_to_stop(
+    location: StoreLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not ask the store, which may not have taken the message."""
+    write, stopped, written = ledger.ChunkWriter.intent, threading.Event(), []
+
+    def stop(writer: ledger.ChunkWriter, records: pa.RecordBatch) -> None:
+        write(writer, records)
+        written.append(records["address"].to_pylist())
+        if len(written) == 2:
+            stopped.set()
+
+    monkeypatch.setattr(ledger.ChunkWriter, "intent", stop)
+    assert delete(location, time.time() + 3600, stopped=stopped) == [1, 0, 0]
     assert left(location) == ADDRESSES[1:]
     assert len(written) == 2
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Collection, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide import shown_objects
+from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.engine.sweep import second_look
+from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
@@ -244,3 +248,73 @@ def test_a_branch_that_is_deleted_and_created_again_during_a_look_is_searched(
     collector.server = server = CreatesItAgain(repository.lake.credentials)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert server.state == "created again"
+
+
+class IsBehind(LakeFSClient):
+    """While ``is_behind``, questions about ``dev`` go to a replica that does not have it yet. Lists are complete."""
+
+    is_behind = False
+    asked = 0
+
+    def __init__(self, repository: LakeRepository) -> None:
+        super().__init__(repository.lake.credentials, sleep=lambda _: None)
+        call = self._call
+
+        def answer(what: str, *arguments: Any, **options: Any) -> Any:
+            if self.is_behind and what == "list branches of lake from dev":
+                return SimpleNamespace(results=[])
+            if self.is_behind and (what.endswith("of dev") or what == "list dev of lake"):
+                self.asked += 1
+                raise RepositoryNotFoundError("branch not found")
+            return call(what, *arguments, **options)
+
+        self._call = answer
+
+
+def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
+    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = server = IsBehind(repository)
+
+    def behind(*arguments: Any, **options: Any) -> Any:
+        server.is_behind = True
+        try:
+            return find_shown(*arguments, **options)
+        finally:
+            server.is_behind = False
+
+    monkeypatch.setattr(second_look, "find_shown", behind)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert server.asked > 0
+
+
+def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
+    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its twins and its changes, so that it is in neither."""
+    stray = repository.put_stray("data/s/stray", b"of size 11!")
+    collector.collect(until="uncommitted")
+    mark = collector.mark_objects(stray)
+    events: list[str] = []
+    read = second_look.SecondLook._read_commits
+
+    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+        if again == "_again":
+            events.append("created")
+            repository.branch("late")
+            repository.stage("other", stray, branch="late", size_bytes=11)
+        return read(look, staged, again)
+
+    def commit(*arguments: Any) -> DataFrame:
+        twins = find_twins(*arguments)
+        if events == ["created"]:
+            events.append("committed")
+            repository.commit(branch="late")
+        return twins
+
+    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    monkeypatch.setattr(shown_objects, "find_twins", commit)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert events == ["created", "committed"]
+    assert repository.read("other", ref="late") == b"of size 11!"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
@@ -16,6 +19,7 @@ from lakefs_gc.engine.spark.workers import worker_store
 from lakefs_gc.engine.sweep import run_deletes as stage
 from lakefs_gc.errors import LakeFSGCError, StorageError
 from lakefs_gc.storage.base import ObjectStore
+from lakefs_gc.storage.open import open_store
 from lakefs_gc.storage.s3.store import S3Store
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts, keys_below
 from lakefs_gc_tests.support.faulty_s3 import Answer, Request
@@ -213,3 +217,19 @@ def test_only_the_stop_of_this_pass_counts(repository: LakeRepository) -> None:
     for sequence, stopped in (("20260701T120000000000-00001", True), ("20260701T120000000000-00002", False)):
         assert restore_log.is_stopped(store, folder, sequence, frozenset()) is stopped
     assert restore_log.notes(store, "m1") == {}, "a stop is no restore"
+
+
+@pytest.mark.parametrize("failure", [StorageError("no answer"), OSError("no space left on device")])
+def test_an_interruption_stops_the_deletes_here_though_the_store_cannot_be_told(
+    in_s3: LakeRepository, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(stage, "stop_pass", fail)
+    stopped = threading.Event()
+    task: Any = SimpleNamespace(sequence="1")
+    store = open_store(in_s3.location)
+    with pytest.raises(KeyboardInterrupt), stage._stopped_unless_it_ends(store, "mark", task, stopped):
+        raise KeyboardInterrupt
+    assert stopped.is_set()

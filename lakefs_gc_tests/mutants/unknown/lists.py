@@ -194,4 +194,22 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/test_lists_of_branches.py",
         "another_client",
     ),
+    Mutant(
+        12,
+        "a branch that did not exist when it was asked for is searched again",
+        "engine/decide/shown_objects.py",
+        " if absences[repository, branch] == absences_before[repository, branch]",
+        "",
+        "engine/sweep/test_lists_of_branches.py",
+        "did_not_exist",
+    ),
+    Mutant(
+        12,
+        "what was committed during the search of a new branch is read",
+        "engine/sweep/second_look.py",
+        '            self._remember(self._read_commits(staged, "_of_new"))\n',
+        "            pass\n",
+        "engine/sweep/test_lists_of_branches.py",
+        "is_committed_during_the_search",
+    ),
 )

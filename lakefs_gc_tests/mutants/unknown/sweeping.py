@@ -462,4 +462,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/test_unlisted_changes.py",
         "was_moved",
     ),
+    Mutant(
+        12,
+        "an interrupted sweep deletes no more in its own process, also if the store takes no message",
+        "engine/sweep/run_deletes.py",
+        "        stopped.set()\n",
+        "",
+        "engine/sweep/test_sweep_stopped.py",
+        "though_the_store_cannot_be_told",
+    ),
 )
