@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import CLEAN, OPTIMIZED, EarlierListing, find_earlier_listing
 from lakefs_gc.engine.collect.listing.inventory_listing import find_inventory, read_inventory
-from lakefs_gc.engine.collect.listing.listing_counts import count_listing, listing_measures
+from lakefs_gc.engine.collect.listing.listing_counts import count_files, listing_measures
 from lakefs_gc.engine.collect.listing.listing_rounds import Report, list_in_rounds
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED, UNRECOGNIZED_BYTES
 from lakefs_gc.engine.progress import RUN_PROGRESS
@@ -22,6 +22,7 @@ from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows
 from lakefs_gc.engine.spark.parts import PART
 from lakefs_gc.engine.spark.scale import IS_SMALL, SMALL_RUN_OBJECTS
+from lakefs_gc.engine.spark.session import is_local
 from lakefs_gc.engine.spark.workers import driver_errors
 from lakefs_gc.engine.workspace.workspace import StageOutput
 from lakefs_gc.errors import ConfigurationError
@@ -29,6 +30,7 @@ from lakefs_gc.storage.listing.range_listing import ListingLimits
 from lakefs_gc.storage.location import StoreLocation
 
 _STAGE = "store_listing"
+_READERS = 4  # of files of about a million rows
 
 
 def store_listing(context: RunContext, run: GCRun) -> StageOutput:
@@ -112,8 +114,10 @@ def _unrecognized(written: list[Report]) -> dict[str, int]:
 def _counted(context: RunContext, run: GCRun, written: list[Report]) -> dict[str, Any]:
     """Return the values of ``listing_measures`` for the written files."""
     names, workspace = [row["file"] for row in written], context.workspace
-    if context.compute.is_small or not written:
-        counted = count_listing(workspace.table_of_files(run.run_key, _STAGE, schemas.STORE_LISTING, names), run)
+    if context.compute.is_small or not written or is_local(context.spark):
+        parts = workspace.parts_folder(run.run_key, _STAGE)
+        keys = [parts.folder + name for name in names]
+        counted = count_files(context.open_store(parts.store), keys, run, readers=min(_READERS, context.cores))
     else:
         rows = workspace.rows_of_files(context.spark, run.run_key, _STAGE, schemas.STORE_LISTING, names)
         with driver_errors():
