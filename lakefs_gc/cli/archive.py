@@ -340,7 +340,10 @@ def _compiled_code() -> Path:
 
 
 def warm_up() -> None:
-    """Compile, or load, the code that workers need to read ranges, metaranges and pages of listings."""
+    """Compile, or load, the code that reads ranges, metaranges and pages of listings, and compares addresses."""
+    import pyarrow as pa
+
+    from lakefs_gc.engine.decide.address_table import AddressTable, hashes_of
     from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
     from lakefs_gc.formats.ranges import read_metarange, read_range
     from lakefs_gc.formats.sstable.table_writer import write_metarange, write_range
@@ -352,6 +355,11 @@ def warm_up() -> None:
     read_range(table.data, "warm-up", keys=True, details=True)
     read_metarange(write_metarange([table]).data, "warm-up")
     read_quickly(_PAGE, "")
+    addresses, sizes = hashes_of(pa.array(["data/a"])), pa.array([1])
+    compared = AddressTable(1)
+    compared.add(addresses, sizes)
+    compared.find(addresses, sizes)
+    compared.unsettled(addresses)
 
 
 def _interpreter() -> Iterator[tuple[str, Content]]:

@@ -224,7 +224,11 @@ class LakeFSClient:
 
     def metaranges_of(self, repository: str, commit_ids: Collection[str]) -> Iterator[tuple[str, str]]:
         """Return each commit id with its metarange id, as ``metarange_of`` returns it, in any order."""
-        return map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), commit_ids, _CALLS_AT_ONCE)
+        known = self._metaranges.setdefault(repository, {})
+        unknown = [commit_id for commit_id in commit_ids if commit_id not in known]
+        # Not by threads: in a mark, which has read the logs, all are known, and other threads keep these waiting.
+        yield from [(commit_id, known[commit_id]) for commit_id in commit_ids if commit_id in known]
+        yield from map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), unknown, _CALLS_AT_ONCE)
 
     def read_object(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """Yield the content of an object as the server returns it, in pieces: the SDK holds each answer in memory.

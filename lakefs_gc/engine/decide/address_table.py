@@ -6,6 +6,7 @@ addresses take 0.6 GB, and looking one up takes 0.1 µs.
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ _FREE = np.uint64(0)
 _FREE_HASHED = np.uint64(1)
 _BYTE_BITS = np.uint64(8)
 _NO_SIZE = -1
-_SEVERAL_SIZES = -2
+_OF_NO_OBJECT = -2
+"""In place of the size: entries state several sizes, or one that no object has, a negative one."""
 _SLOTS_PER_ADDRESS = 1.5
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -30,12 +32,14 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 class AddressTable:
     """The addresses of ``add``, and which of them ``find`` found with their size.
 
-    ``rows`` is the most that are added. One thread may add; later several threads may find and read.
+    ``rows`` is the most that are added. One thread may add; later several threads may find and read. All hashes are
+    those of ``hashes_of`` with the ``seed``, which nobody knows in advance: addresses that collide would take hours.
     """
 
     def __init__(self, rows: int) -> None:
         slots = 1 << max(4, int(rows * _SLOTS_PER_ADDRESS).bit_length())
         self._room = rows
+        self.seed = secrets.randbits(64)
         self._hashes = np.zeros(slots, np.uint64)
         self._sizes = np.empty(slots, np.int64)
         # Two arrays, not two bits of one: several threads set them without a lock, each to one value only.
@@ -47,7 +51,10 @@ class AddressTable:
         if len(hashes) > self._room:
             raise ValueError(f"{len(hashes)} addresses, but there is room for {self._room}")
         self._room -= len(hashes)
-        stated = np.full(len(hashes), _NO_SIZE) if sizes is None else sizes.to_numpy()
+        if sizes is None:
+            stated = np.full(len(hashes), _NO_SIZE)
+        else:
+            stated = np.where(np.less(sizes.to_numpy(), 0), _OF_NO_OBJECT, sizes.to_numpy())
         _add(self._hashes, self._sizes, hashes, stated)
 
     def find(self, hashes: Hashes, sizes: pa.Int64Array) -> Flags:
@@ -63,24 +70,24 @@ class AddressTable:
         return stays
 
 
-def hashes_of(addresses: pa.StringArray) -> Hashes:
+def hashes_of(addresses: pa.StringArray, seed: int = 0) -> Hashes:
     """Return the hash of the bytes of each address; never 0. The array must be valid (``Array.validate``)."""
     hashes = np.empty(len(addresses), np.uint64)
     _, offsets, data = addresses.buffers()
     if len(addresses) and data is not None:
         ends = np.frombuffer(offsets, np.int32)[addresses.offset : addresses.offset + len(addresses) + 1]
-        _hash(data.address, ends, hashes)
+        _hash(data.address, ends, np.uint64(seed), hashes)
     elif len(addresses):  # only empty texts, without a buffer
         hashes[:] = _FREE_HASHED
     return hashes
 
 
 @compiled
-def _hash(data: int, ends: np.ndarray, hashes: np.ndarray) -> None:
+def _hash(data: int, ends: np.ndarray, seed: np.uint64, hashes: np.ndarray) -> None:
     for i in range(len(hashes)):
         position = data + np.int64(ends[i])
         end = data + np.int64(ends[i + 1])
-        hashed = np.uint64(end - position) * _MULTIPLIER
+        hashed = seed ^ (np.uint64(end - position) * _MULTIPLIER)
         while position + 8 <= end:
             word = load_64(position) * _MULTIPLIER
             word = (word ^ (word >> _SHIFT)) * _MULTIPLIER
@@ -110,7 +117,7 @@ def _add(table: np.ndarray, table_sizes: np.ndarray, hashes: np.ndarray, sizes: 
         elif table_sizes[slot] == _NO_SIZE:
             table_sizes[slot] = sizes[i]
         elif sizes[i] != _NO_SIZE and sizes[i] != table_sizes[slot]:
-            table_sizes[slot] = _SEVERAL_SIZES
+            table_sizes[slot] = _OF_NO_OBJECT
 
 
 @compiled
@@ -130,7 +137,7 @@ def _find(
             slot = (slot + np.uint64(1)) & mask
         if table[slot] == _FREE:
             stays[i] = True
-        elif table_sizes[slot] == _NO_SIZE or table_sizes[slot] == sizes[i]:
+        elif table_sizes[slot] == _NO_SIZE or (table_sizes[slot] == sizes[i] and sizes[i] >= 0):
             found[slot] = True
         else:
             differs[slot] = True

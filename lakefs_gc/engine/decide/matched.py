@@ -3,15 +3,16 @@
 In most repositories that is nearly everything, and Spark would shuffle and sort it. On two cores, the stage takes 14 s
 for 20 million objects and 19 million references, and 31 s if Spark compares all of them.
 
-A mistake here cannot make a live object a candidate. A reference is left out only if an object with its hash was found,
+A mistake in the table uncovers no referenced object. A reference is left out only if an object with its hash was found,
 and then every object with that hash is left out: an object that stays keeps all its references. So what is left out
-wrongly is garbage that stays.
+wrongly is garbage that stays. Only the sizes must be right: entries with another size than their object hide objects
+that nothing else protects (``hidden_twins``), so these entries stay.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_REFERENCES = 40_000_000  # 1.2 GB of memory
-_MOST_REFERENCES_LEFT = 1_000_000
+_MOST_REFERENCES_LEFT = 200_000
 """References without an object that this process hands to Spark. There are few, unless data were lost."""
 _READS_AT_ONCE = 4  # files of about a million rows
 _LISTED_LEFT = "unmatched_listed"
@@ -70,34 +71,40 @@ def without_matched(
     table = AddressTable(rows)
 
     def referenced(batch: pa.RecordBatch) -> tuple[Hashes, pa.Int64Array | None]:
-        return hashes_of(batch["address"]), batch["size"] if "size" in batch.schema.names else None
+        return hashes_of(batch["address"], table.seed), batch["size"] if "size" in batch.schema.names else None
 
     def listed_left(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.filter(pa.array(table.find(hashes_of(batch["address"]), batch["size"])))
+        return batch.filter(pa.array(table.find(hashes_of(batch["address"], table.seed), batch["size"])))
 
     def references_left(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return batch.filter(pa.array(table.unsettled(hashes_of(batch["address"]))))
+        return batch.filter(pa.array(table.unsettled(hashes_of(batch["address"], table.seed))))
 
     with RUN_PROGRESS.step("unmatched"):
         for dataset in references:
             for hashes, sizes in _each(context, dataset, referenced):
                 table.add(hashes, sizes)
         objects = _keep_listed(context, run, listing, _each(context, listing, listed_left))
-        left = []
+        left: list[Dataset] = []
+        room = _MOST_REFERENCES_LEFT
         for dataset in references:
-            schema = _columns_of(dataset)
-            kept = pa.Table.from_batches(_each(context, dataset, references_left), arrow_schema(schema))
-            left.append(_with_rows(dataset, partial(rows_of, context.spark, kept, schema), len(kept)))
-    if sum(dataset.manifest.rows for dataset in left) > _MOST_REFERENCES_LEFT:
-        logger.info("unmatched: many references have no object, so Spark compares them all")
-        return listing, references
+            schema, kept = _columns_of(dataset), []
+            with closing(_each(context, dataset, references_left)) as batches:
+                for batch in batches:
+                    kept.append(batch)
+                    room -= batch.num_rows
+                    if room < 0:
+                        logger.info("unmatched: many references have no object, so Spark compares them all")
+                        return listing, references
+            table_left = pa.Table.from_batches(kept, arrow_schema(schema))
+            left.append(_with_rows(dataset, partial(rows_of, context.spark, table_left, schema), len(table_left)))
     return objects, left
 
 
-def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch], Result]) -> Iterator[Result]:
+def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch], Result]) -> Generator[Result]:
     """Yield ``work(rows)`` for all rows of a stage (columns ``_columns_of``). Threads call ``work``."""
     assert dataset.files is not None
-    store, fields = context.open_store(dataset.files.store), arrow_schema(_columns_of(dataset))
+    manifest, fields = dataset.manifest, arrow_schema(_columns_of(dataset))
+    store = context.open_store(dataset.files.store)
 
     def read(key: str) -> tuple[int, list[Result]]:
         table = read_columns(store.read(key), fields, key)
@@ -107,8 +114,9 @@ def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch]
     with closing(map_unordered(read, dataset.files.keys, min(_READS_AT_ONCE, context.cores))) as files:
         for _, (number, results) in files:
             rows += number
+            if rows > manifest.rows:
+                break
             yield from results
-    manifest = dataset.manifest
     if rows != manifest.rows:  # a reference that was not read must not make its object unreferenced
         raise CorruptFileError(
             f"{manifest.run_key}/{manifest.stage}",

@@ -14,9 +14,9 @@ _MASK = (1 << 64) - 1
 _MULTIPLIER = 0xC6A4A7935BD1E995
 
 
-def murmur(data: bytes) -> int:
-    """MurmurHash64A with seed 0, as its author wrote it; 1 in place of 0, which marks a free slot."""
-    hashed = len(data) * _MULTIPLIER & _MASK
+def murmur(data: bytes, seed: int) -> int:
+    """MurmurHash64A, as its author wrote it; 1 in place of 0, which marks a free slot."""
+    hashed = seed ^ len(data) * _MULTIPLIER & _MASK
     for i in range(0, len(data) - len(data) % 8, 8):
         word = int.from_bytes(data[i : i + 8], "little") * _MULTIPLIER & _MASK
         hashed = (hashed ^ ((word ^ word >> 47) * _MULTIPLIER & _MASK)) * _MULTIPLIER & _MASK
@@ -29,7 +29,13 @@ def murmur(data: bytes) -> int:
 def test_the_hash_is_murmurs() -> None:
     chosen = random.Random(1)
     texts = ["", "é" * 9, *("".join(chosen.choices("abcé/%", k=length)) for length in range(40))]
-    assert hashes_of(pa.array(texts)).tolist() == [murmur(text.encode()) for text in texts]
+    for seed in (0, AddressTable(1).seed, _MASK):
+        assert hashes_of(pa.array(texts), seed).tolist() == [murmur(text.encode(), seed) for text in texts]
+
+
+def test_nobody_knows_the_hashes_of_a_table_in_advance() -> None:
+    """Names with hashes that collide are easily made for a known seed."""
+    assert AddressTable(1).seed != AddressTable(1).seed
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
@@ -57,6 +63,16 @@ def test_an_object_is_found_with_its_size() -> None:
     assert left == ["other size", "two sizes", "two sizes", "absent"]
     # Not in the table: no object can have been found by it.
     assert table.unsettled(hashes_of(pa.array(["staged", "never added"]))).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("stated", [[-1], [-2], [-1, 7], [7, -1], [-1, None], [None, -1], [-3, 7, None]])
+def test_an_object_whose_entry_states_a_size_that_no_object_has_stays(stated: list[int | None]) -> None:
+    """Clients state -1 for an unknown size. Such an entry hides what a later one with its size puts in its place."""
+    table, address = AddressTable(3), hashes_of(pa.array(["a"]))
+    for size in stated:
+        table.add(address, None if size is None else pa.array([size]))
+    assert table.find(address, pa.array([7])).tolist() == [True]
+    assert table.unsettled(address).tolist() == [True]
 
 
 def test_two_objects_with_one_hash_keep_their_references() -> None:

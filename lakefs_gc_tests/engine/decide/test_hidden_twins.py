@@ -89,21 +89,21 @@ def test_a_staged_object_outlives_the_head_that_hid_it(spark: SparkSession, repo
     assert {row["address"] for row in find_twins(suspects, (heads,), search).collect()} == {other}
 
 
-def stage_with_wrong_size(repository: LakeRepository, key: str, content: bytes) -> str:
+def stage_with_wrong_size(repository: LakeRepository, key: str, content: bytes, size_bytes: int = 100) -> str:
     """Stage an object at path ``p`` with a size that is not its own, as a client may that compresses what it writes."""
     repository.put_stray(key, content)
-    repository.stage("p", key, size_bytes=100, checksum="c")
+    repository.stage("p", key, size_bytes=size_bytes, checksum="c")
     return key
 
 
-@pytest.mark.parametrize("content", [b"12345", b"1234567"])
+@pytest.mark.parametrize(("content", "size_bytes"), [(b"12345", 100), (b"1234567", 100), (b"1234567", -1)])
 def test_a_twin_of_an_object_whose_size_was_stated_wrong(
-    spark: SparkSession, repository: LakeRepository, content: bytes
+    spark: SparkSession, repository: LakeRepository, content: bytes, size_bytes: int
 ) -> None:
-    stage_with_wrong_size(repository, "data/slice/one", b"12345")
+    stage_with_wrong_size(repository, "data/slice/one", b"12345", size_bytes)
     repository.commit()
     repository.keep_days(10)
-    twin = stage_with_wrong_size(repository, "data/slice/two", content)
+    twin = stage_with_wrong_size(repository, "data/slice/two", content, size_bytes)
     garbage = repository.put_stray("data/slice/garbage", content)
     collector = Collector(spark, repository)
     collector.collect()

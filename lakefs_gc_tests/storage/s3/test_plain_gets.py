@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from lakefs_gc_tests.support.faulty_s3 import Answer, FaultyS3, Request, error
 
 QUICK = RetryPolicy(tries=4, tries_when_slow=7, base_seconds=0.001)
 ODD = ["data/a b+c", "data/é~(x)/%41&=?", "data//x/...y", "data/'\"*!,:;@$#"]
+TABLES = [f"_lakefs/{n:064x}" for n in range(4)]
+A, B = TABLES[:2]
 FROM_BOTO3 = "amz-sdk-request"
 """A header of boto3's requests only."""
 
@@ -41,11 +44,18 @@ def by_boto3(server: FaultyS3, operation: str) -> list[bool]:
     return [FROM_BOTO3 in request.headers for request in server.requests if request.operation == operation]
 
 
-def test_only_the_first_file_is_read_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
-    contents = fill(faulty_s3, ODD)
-    assert read_all(store, ODD) == contents
-    assert read_all(store, ODD) == contents
+def test_only_the_first_sstable_is_read_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, TABLES)
+    assert read_all(store, TABLES) == contents
+    assert {key: store.read(key) for key in TABLES} == contents
     assert by_boto3(faulty_s3, "GetObject") == [True] + [False] * 7
+
+
+def test_files_without_checksums_inside_are_read_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    keys = [*ODD, f"data/{A}/x", "_lakefs/retention/gc/commits/commits.csv", f"data/{A[8:]}", f"{A}\n"]
+    contents = fill(faulty_s3, keys)
+    assert read_all(store, [*keys, *keys]) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True] * 2 * len(keys)
 
 
 def test_only_the_first_page_is_listed_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
@@ -76,9 +86,10 @@ def test_both_send_the_same_request(store: S3Store, faulty_s3: FaultyS3, monkeyp
     watch(s3.lister)
     pairs = []
     for key in ODD:
-        read_all(store, [key])
-        read_all(store, [key])
-        s3.files._pattern = None
+        name = store.root + key
+        for _ in range(2):
+            s3.sstables.get(partial(store._get, s3, name), name)
+        s3.sstables._pattern = None
         list(store.list(key[:7], start_after=key))
         list(store.list(key[:7], start_after=key))
         s3.pages._pattern = None
@@ -97,18 +108,20 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@pytest.mark.parametrize("slow_down", [error(503, "SlowDown"), error(400, "Throttling")])
 @pytest.mark.parametrize("operation", ["GetObject", "ListObjectsV2"])
-def test_a_temporary_failure_is_not_asked_again_at_once(faulty_s3: FaultyS3, store: S3Store, operation: str) -> None:
-    contents = fill(faulty_s3, ["data/a"])
+def test_a_temporary_failure_is_not_asked_again_at_once(
+    faulty_s3: FaultyS3, store: S3Store, operation: str, slow_down: Answer
+) -> None:
+    contents = fill(faulty_s3, [A])
+    fill(faulty_s3, ["data/a"])
     for _ in range(2):
-        read_all(store, ["data/a"])
+        read_all(store, [A])
         list(store.list("data/"))
     done = faulty_s3.count(operation)
     before = store.slow_downs
-    faulty_s3.faults.append(
-        lambda r: error(503, "SlowDown") if r.operation == operation and r.number <= done + 3 else None
-    )
-    assert read_all(store, ["data/a"]) == contents
+    faulty_s3.faults.append(lambda r: slow_down if r.operation == operation and r.number <= done + 3 else None)
+    assert read_all(store, [A]) == contents
     assert [rows.num_rows for rows in store.list("data/")] == [1]
     assert store.slow_downs == before + 3
     assert by_boto3(faulty_s3, operation)[done:] == [False] * 4
@@ -116,21 +129,21 @@ def test_a_temporary_failure_is_not_asked_again_at_once(faulty_s3: FaultyS3, sto
     faulty_s3.faults.append(lambda r: Answer(500) if r.operation == operation else None)
     done = faulty_s3.count(operation)
     with pytest.raises(StoreUnavailableError, match="500"):
-        read_all(store, ["data/a"]) if operation == "GetObject" else list(store.list("data/"))
+        read_all(store, [A]) if operation == "GetObject" else list(store.list("data/"))
     assert faulty_s3.count(operation) == done + QUICK.tries
 
 
 def test_a_body_that_is_too_short_is_read_again(faulty_s3: FaultyS3, store: S3Store) -> None:
-    contents = fill(faulty_s3, ["data/a", "data/b"])
-    read_all(store, ["data/a"])
+    contents = fill(faulty_s3, [A, B])
+    read_all(store, [A])
 
     def cut(request: Request) -> Answer | None:
         if request.operation == "GetObject" and request.number in (2, 3):
-            return Answer(body=contents["data/b"], cut_at=4)
+            return Answer(body=contents[B], cut_at=4)
         return None
 
     faulty_s3.faults.append(cut)
-    assert read_all(store, ["data/b"]) == {"data/b": contents["data/b"]}
+    assert read_all(store, [B]) == {B: contents[B]}
     assert by_boto3(faulty_s3, "GetObject") == [True, False, False, False]
 
 
@@ -144,24 +157,24 @@ def test_a_body_that_is_too_short_is_read_again(faulty_s3: FaultyS3, store: S3St
 def test_a_refusal_is_that_of_boto3(
     faulty_s3: FaultyS3, store: S3Store, answer: Answer, raised: type[Exception]
 ) -> None:
-    fill(faulty_s3, ["data/a", "data/b"])
-    read_all(store, ["data/a"])
-    faulty_s3.faults.append(lambda r: answer if r.operation == "GetObject" and "b" in r.keys[0] else None)
+    fill(faulty_s3, [A, B])
+    read_all(store, [A])
+    faulty_s3.faults.append(lambda r: answer if r.operation == "GetObject" and r.keys[0].endswith(B) else None)
     with pytest.raises(raised):
-        read_all(store, ["data/b"])
+        read_all(store, [B])
     assert by_boto3(faulty_s3, "GetObject") == [True, False, True]
-    assert read_all(store, ["data/a"])  # the pattern is still valid
+    assert read_all(store, [A])  # the pattern is still valid
 
 
 def test_other_credentials_sign_the_next_request(
     faulty_s3: FaultyS3, store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(faulty_s3, ["data/a"])
-    read_all(store, ["data/a"])
-    credentials = store._s3().files._session.get_credentials()
+    fill(faulty_s3, [A])
+    read_all(store, [A])
+    credentials = store._s3().sstables._session.get_credentials()
     monkeypatch.setattr(credentials, "access_key", "RENEWED")
     monkeypatch.setattr(credentials, "token", "of a session")
-    read_all(store, ["data/a"])
+    read_all(store, [A])
     last = faulty_s3.requests[-1].headers
     assert "Credential=RENEWED/" in last["authorization"]
     assert last["x-amz-security-token"] == "of a session"
@@ -169,20 +182,42 @@ def test_other_credentials_sign_the_next_request(
 
 @pytest.mark.parametrize("unusual", ["x-amz-request-payer", "x-amz-server-side-encryption-customer-key"])
 def test_an_unusual_request_is_always_sent_by_boto3(faulty_s3: FaultyS3, store: S3Store, unusual: str) -> None:
-    contents = fill(faulty_s3, ["data/a"])
+    contents = fill(faulty_s3, [A])
 
     def add(request: Any, **_: Any) -> None:
         request.headers[unusual] = "value"
 
     store._s3().client.meta.events.register("before-sign.s3.GetObject", add)
     for _ in range(3):
-        assert read_all(store, ["data/a"]) == contents
+        assert read_all(store, [A]) == contents
     assert by_boto3(faulty_s3, "GetObject") == [True] * 3
 
 
 def test_boto3_sends_all_if_its_connections_have_another_name(faulty_s3: FaultyS3, store: S3Store) -> None:
-    contents = fill(faulty_s3, ["data/a"])
-    store._s3().files._http = None
+    contents = fill(faulty_s3, [A])
+    store._s3().sstables._http = None
     for _ in range(3):
-        assert read_all(store, ["data/a"]) == contents
+        assert read_all(store, [A]) == contents
     assert by_boto3(faulty_s3, "GetObject") == [True] * 3
+
+
+def test_a_body_whose_end_is_not_stated_is_read_by_boto3(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, [A])
+    read_all(store, [A])
+    faulty_s3.faults.append(
+        lambda r: Answer(body=contents[A], announce_length=False) if r.operation == "GetObject" else None
+    )
+    assert read_all(store, [A]) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True, False, True]
+
+
+def test_boto3_sends_all_where_only_its_requests_succeed(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, TABLES)
+
+    def refuse(request: Request) -> Answer | None:
+        is_refused = request.operation == "GetObject" and FROM_BOTO3 not in request.headers
+        return error(403, "AccessDenied") if is_refused else None
+
+    faulty_s3.faults.append(refuse)
+    assert read_all(store, TABLES + TABLES) == contents
+    assert by_boto3(faulty_s3, "GetObject") == [True] + [False, True] * 3 + [True] * 4
