@@ -30,6 +30,7 @@ def short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
     """Read short pages with compiled code, or with the XML parser, as the first pages of a process are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listing, "_SHORT_PAGES", request.param)
+        patch.setattr(listing, "_LONG_PAGES", request.param)
         yield
 
 
