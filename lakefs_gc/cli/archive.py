@@ -355,11 +355,11 @@ def warm_up() -> None:
     read_range(table.data, "warm-up", keys=True, details=True)
     read_metarange(write_metarange([table]).data, "warm-up")
     read_quickly(_PAGE, "")
-    addresses, sizes = hashes_of(pa.array(["data/a"])), pa.array([1])
+    hashes, sizes = hashes_of(pa.array(["data/a"])), pa.array([1])
     compared = AddressTable(1)
-    compared.add(addresses, sizes)
-    compared.find(addresses, sizes)
-    compared.unsettled(addresses)
+    compared.add(hashes, sizes)
+    compared.find(hashes, sizes)
+    compared.unsettled(hashes)
 
 
 def _interpreter() -> Iterator[tuple[str, Content]]:

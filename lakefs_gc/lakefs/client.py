@@ -226,7 +226,7 @@ class LakeFSClient:
         """Return each commit id with its metarange id, as ``metarange_of`` returns it, in any order."""
         known = self._metaranges.setdefault(repository, {})
         unknown = [commit_id for commit_id in commit_ids if commit_id not in known]
-        # Not by threads: in a mark, which has read the logs, all are known, and other threads keep these waiting.
+        # Known ones without threads: a mark has read the logs, so it knows all, and threads would only delay them.
         yield from [(commit_id, known[commit_id]) for commit_id in commit_ids if commit_id in known]
         yield from map_unordered(lambda commit_id: self.metarange_of(repository, commit_id), unknown, _CALLS_AT_ONCE)
 

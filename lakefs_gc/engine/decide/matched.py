@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_REFERENCES = 40_000_000  # 1.2 GB of memory
 _MOST_REFERENCES_LEFT = 200_000
-"""References without an object that this process hands to Spark. There are few, unless data were lost."""
+"""References that this process hands to Spark: without an object in the listing, or with another size than it has."""
 _READS_AT_ONCE = 4  # files of about a million rows
 _LISTED_LEFT = "unmatched_listed"
 
@@ -83,13 +83,14 @@ def without_matched(
         for dataset in references:
             for hashes, sizes in _each(context, dataset, referenced):
                 table.add(hashes, sizes)
-        objects = _keep_listed(context, run, listing, _each(context, listing, listed_left))
+        with closing(_each(context, listing, listed_left)) as batches:
+            objects = _keep_listed(context, run, listing, batches)
         left: list[Dataset] = []
         room = _MOST_REFERENCES_LEFT
         for dataset in references:
             schema, kept = _columns_of(dataset), []
-            with closing(_each(context, dataset, references_left)) as batches:
-                for batch in batches:
+            with closing(_each(context, dataset, references_left)) as rest:
+                for batch in rest:
                     kept.append(batch)
                     room -= batch.num_rows
                     if room < 0:
@@ -126,10 +127,7 @@ def _each(context: RunContext, dataset: Dataset, work: Callable[[pa.RecordBatch]
 
 
 def _columns_of(dataset: Dataset) -> StructType:
-    schema = schemas.BY_STAGE[dataset.manifest.stage]
-    if schema == schemas.STORE_LISTING and dataset.manifest.stage != LISTING:
-        return schemas.SIZED
-    return schema if dataset.manifest.stage == LISTING else schemas.UNCOMMITTED
+    return {LISTING: schemas.STORE_LISTING, "committed": schemas.SIZED}.get(dataset.manifest.stage, schemas.UNCOMMITTED)
 
 
 def _keep_listed(context: RunContext, run: GCRun, listing: Dataset, batches: Iterator[pa.RecordBatch]) -> Dataset:

@@ -65,7 +65,7 @@ def _search(
     with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
         twins = find_twins(unreferenced, heads, search)
         omitted = find_omitted(unreferenced, listed, before, search, counting, among=among)
-    # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. So may
-    # one that did not exist when it was asked for, and that answer may be wrong.
+    # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
+    # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
     return Shown(twins.unionByName(omitted).distinct(), frozenset(searched))

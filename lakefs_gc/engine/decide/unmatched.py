@@ -6,9 +6,9 @@ at no extra cost. Committed objects whose entries have another size than the obj
 ``hidden_twins`` could not find what took the place of such an object.
 
 The join compares 64-bit hashes of addresses, and only the hashes of references are shuffled. On one machine, what
-matches is left out before (``matched``), by another hash. Two addresses with the
-same hash can only make garbage look referenced, so that it is kept. A referenced object always finds its own hash among
-the references. Among a billion addresses, about one object in 10^10 is kept, or missed by the audit, for this reason.
+matches was left out earlier (``matched``), by another hash. Two addresses with the same hash can only make garbage look
+referenced, so that it is kept. A referenced object always finds its own hash among the references. Among a billion
+addresses, about one object in 10^10 is kept, or missed by the audit, for this reason.
 """
 
 from __future__ import annotations

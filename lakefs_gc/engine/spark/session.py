@@ -102,8 +102,9 @@ DEFAULT_SPARK_CONFIG: dict[str, str] = {
 
 
 def is_local(session: SparkSession) -> bool:
-    """Return whether a session's tasks run on one machine, without a cluster."""
-    return (session.conf.get("spark.master", "") or "").startswith("local")
+    """Return whether a session's tasks run on this machine. A server of Spark Connect may be on another."""
+    context = getattr(session, "sparkContext", None)
+    return context is not None and str(context.master).startswith("local")
 
 
 def parallel_tasks(session: SparkSession) -> int:

@@ -118,7 +118,7 @@ def _delete(
         return stopped.is_set() or clock.latest() > task.deadline
 
     def must_stop() -> bool:
-        if is_stopped(namespace, task.restores_folder, task.sequence, task.known_restores):
+        if not stopped.is_set() and is_stopped(namespace, task.restores_folder, task.sequence, task.known_restores):
             stopped.set()
         return has_ended()
 

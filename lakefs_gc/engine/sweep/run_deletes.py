@@ -113,7 +113,8 @@ def _stopped_unless_it_ends(
             stop_pass(store, mark_id, task.sequence)
         except Exception as error:  # the failure of the pass matters more
             logger.warning(
-                "mark %s: workers could not be told to stop, so they may go on until the second look is too old: %s",
+                "mark %s: Spark's workers, if there are any, could not be told to stop. They may go on until the "
+                "second look is too old: %s",
                 mark_id,
                 error.message if isinstance(error, LakeFSGCError) else error,
             )

@@ -214,6 +214,7 @@ class SecondLook:
             context.safety.max_commits
         )  # histories only grow, so each look reads only new commits
         self._found: list[DataFrame] = []
+        self._merged = 0
         self._looks = 0
 
     def __call__(self, objects: DataFrame) -> DataFrame:
@@ -242,7 +243,7 @@ class SecondLook:
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
         if self._search_new_branches(sized, any_size, shown.branches):
-            # What was staged on a new branch may have been committed during its search.
+            # What was staged on a new branch may be committed by now, and the branch may be merged and deleted.
             self._remember(self._read_commits(staged, "_of_new"))
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
@@ -261,22 +262,22 @@ class SecondLook:
         """Keep what branches show that were not searched: created meanwhile, or missing in the list at that time.
 
         A name that is in no list is asked for again: one 404 proves nothing. It is forgotten after the third. Return
-        whether branches were searched.
+        whether there were any, also if they are gone by now.
         """
         context, run = self._context, self._run
-        has_searched = False
+        were_any = False
         for number in range(_SEARCHES_OF_NEW):
             new = context.server.known_branches(run.repository) - searched
             if not new:
                 break
+            were_any = True
             search = TwinSearch(context, run, self._name(f"twins_of_new_{number}"), any_size)
             shown = find_shown_by(new, sized, search)
             if shown.branches:
                 output = StageOutput(shown.objects, context.clock())
                 self._remember(self._keep_as(self._name(f"kept_of_new_{number}"), output, schemas.BY_STAGE["kept"]))
-            has_searched |= bool(shown.branches)
             searched |= shown.branches
-        return has_searched
+        return were_any
 
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
@@ -322,7 +323,8 @@ class SecondLook:
         self._found += [dataset.dataframe.select("address") for dataset in found if dataset.manifest.rows]
         if len(self._found) > _MOST_FOUND:
             output = StageOutput(reduce(DataFrame.unionByName, self._found).distinct(), self._context.clock())
-            self._found = [self._keep_as(self._name("found"), output).dataframe]
+            self._merged += 1  # a look may merge more than once, and must not write what it reads
+            self._found = [self._keep_as(self._name(f"found_{self._merged}"), output).dataframe]
 
     def _sized(self, objects: DataFrame) -> tuple[DataFrame, ValueFilter | None, tuple[DataFrame, ...]]:
         """Return ``objects`` with their sizes, the sizes of entries that may hide one of any size, and unseen objects.

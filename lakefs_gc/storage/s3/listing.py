@@ -29,7 +29,7 @@ from lakefs_gc.storage.s3.errors import IncompleteListingError
 _SHORT_PAGE_BYTES = 16 * 1024
 _SHORT_PAGES, _LONG_PAGES = 100, 2
 """So many pages of a process are read by the XML parser. The compiled code takes 0.5 s to load, which is a third of the
-time of a command such as ``history``. It reads a short page 3 ms faster, and one of 1,000 keys 60 ms."""
+time of a command such as ``history``. It reads a short page 3 ms faster, and one of 1,000 keys 60 ms faster."""
 _short_pages, _long_pages = itertools.count(), itertools.count()
 
 _PLACE = b"<Contents/>"

@@ -209,16 +209,16 @@ def test_a_stage_that_lost_rows_is_refused(spark: SparkSession, tmp_path: Path, 
 
 @pytest.mark.parametrize("limit", ["_MOST_REFERENCES", "_MOST_REFERENCES_LEFT"])
 def test_spark_compares_what_is_too_much(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_small: bool, limit: str
 ) -> None:
-    rows, _ = Repository(spark, tmp_path / "here", 1, True).unmatched()
+    rows, _ = Repository(spark, tmp_path / "here", 1, is_small).unmatched()
     monkeypatch.setattr(matched, limit, 1)
-    repository = Repository(spark, tmp_path / "spark", 1, True)
+    repository = Repository(spark, tmp_path / "spark", 1, is_small)
     context = repository.context()
     stages = repository.stages(context)
     references = [stages[name] for name in ("committed", "uncommitted", "foreign_references")]
     assert matched.without_matched(context, a_run(), stages["listing"], references) == (stages["listing"], references)
-    assert Repository(spark, tmp_path / "again", 1, True).unmatched()[0] == rows
+    assert Repository(spark, tmp_path / "again", 1, is_small).unmatched()[0] == rows
 
 
 def test_a_cluster_compares_by_itself(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

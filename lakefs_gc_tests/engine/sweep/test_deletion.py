@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from lakefs_gc.engine.collect.listing.existence import existing_objects
 from lakefs_gc.engine.records import ledger
+from lakefs_gc.engine.records.restore_log import is_stopped
 from lakefs_gc.engine.spark.workers import WorkerError
 from lakefs_gc.engine.sweep import deletion
 from lakefs_gc.engine.sweep.deletion import DELETE, DeleteTask, Pacing, delete_objects, delete_objects_here
@@ -227,7 +229,12 @@ def test_no_chunk_begins_after_the_process_of_the_run_was_told_to_stop(
         if len(written) == 2:
             stopped.set()
 
+    def ask(*arguments: Any) -> bool:
+        assert not stopped.is_set()
+        return is_stopped(*arguments)
+
     monkeypatch.setattr(ledger.ChunkWriter, "intent", stop)
+    monkeypatch.setattr(deletion, "is_stopped", ask)
     assert delete(location, time.time() + 3600, stopped=stopped) == [1, 0, 0]
     assert left(location) == ADDRESSES[1:]
     assert len(written) == 2

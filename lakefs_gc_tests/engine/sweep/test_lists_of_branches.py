@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide import shown_objects
 from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.engine.decide.shown_objects import find_shown, find_shown_by
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
@@ -318,3 +318,34 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["created", "committed"]
     assert repository.read("other", ref="late") == b"of size 11!"
+
+
+def test_what_a_new_branch_had_is_read_though_it_is_merged_and_deleted(
+    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stray = repository.put_stray("data/s/stray", b"of size 11!")
+    collector.collect(until="uncommitted")
+    mark = collector.mark_objects(stray)
+    events: list[str] = []
+    read = second_look.SecondLook._read_commits
+
+    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+        if again == "_again":
+            events.append("created")
+            repository.branch("late")
+            repository.stage("other", stray, branch="late", size_bytes=11)
+        return read(look, staged, again)
+
+    def merge(*arguments: Any) -> shown_objects.Shown:
+        if events == ["created"]:
+            events.append("merged")
+            repository.commit(branch="late")
+            repository.merge("late", "main")
+            repository.delete_branch("late")
+        return find_shown_by(*arguments)
+
+    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    monkeypatch.setattr(second_look, "find_shown_by", merge)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert events == ["created", "merged"]
+    assert repository.read("other", ref="main") == b"of size 11!"

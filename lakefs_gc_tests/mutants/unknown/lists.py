@@ -212,4 +212,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/test_lists_of_branches.py",
         "is_committed_during_the_search",
     ),
+    Mutant(
+        12,
+        "commits are read again also if the new branch is gone by then",
+        "engine/sweep/second_look.py",
+        "            were_any = True\n",
+        "            were_any = bool(context.server.heads_of(run.repository).keys() & new)\n",
+        "engine/sweep/test_lists_of_branches.py",
+        "merged_and_deleted",
+    ),
 )

@@ -221,3 +221,17 @@ def test_boto3_sends_all_where_only_its_requests_succeed(faulty_s3: FaultyS3, st
     faulty_s3.faults.append(refuse)
     assert read_all(store, TABLES + TABLES) == contents
     assert by_boto3(faulty_s3, "GetObject") == [True] + [False, True] * 3 + [True] * 4
+
+
+def test_a_success_in_between_shows_that_not_only_boto3_succeeds(faulty_s3: FaultyS3, store: S3Store) -> None:
+    contents = fill(faulty_s3, [A])
+    answers = [False, True, True, False, True, True, False]  # of the requests that boto3 does not send: is it refused?
+
+    def refuse(request: Request) -> Answer | None:
+        is_plain = request.operation == "GetObject" and FROM_BOTO3 not in request.headers
+        return error(403, "AccessDenied") if is_plain and answers.pop(0) else None
+
+    faulty_s3.faults.append(refuse)
+    for _ in range(8):
+        assert read_all(store, [A]) == contents
+    assert answers == []
