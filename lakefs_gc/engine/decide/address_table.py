@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakefs_gc.formats.jit import compiled, inlined
+from lakefs_gc.formats.jit import compiled
 from lakefs_gc.formats.sstable.memory import load_8, load_64
 
 _MULTIPLIER = np.uint64(0xC6A4A7935BD1E995)
@@ -104,20 +104,13 @@ def _hash(data: int, ends: np.ndarray, seed: np.uint64, hashes: np.ndarray) -> N
         hashes[i] = hashed if hashed != _FREE else _FREE_HASHED
 
 
-@inlined
-def _slot_of(table: np.ndarray, hashed: Any) -> Any:
-    """Return the place of a hash, or the free place where it would be. There must be a free one."""
-    mask = np.uint64(len(table) - 1)
-    slot = hashed & mask
-    while table[slot] != _FREE and table[slot] != hashed:
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
 @compiled
 def _add(table: np.ndarray, table_sizes: np.ndarray, hashes: np.ndarray, sizes: np.ndarray) -> None:
+    mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        slot = _slot_of(table, hashes[i])
+        slot = hashes[i] & mask
+        while table[slot] != _FREE and table[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
         if table[slot] == _FREE:
             table[slot] = hashes[i]
             table_sizes[slot] = sizes[i]
@@ -137,8 +130,11 @@ def _find(
     sizes: np.ndarray,
     stays: np.ndarray,
 ) -> None:
+    mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        slot = _slot_of(table, hashes[i])
+        slot = hashes[i] & mask
+        while table[slot] != _FREE and table[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
         if table[slot] == _FREE:
             stays[i] = True
         elif table_sizes[slot] == _NO_SIZE or (table_sizes[slot] == sizes[i] and sizes[i] >= 0):
@@ -152,6 +148,9 @@ def _find(
 def _unsettled(
     table: np.ndarray, found: np.ndarray, differs: np.ndarray, hashes: np.ndarray, stays: np.ndarray
 ) -> None:
+    mask = np.uint64(len(table) - 1)
     for i in range(len(hashes)):
-        slot = _slot_of(table, hashes[i])
+        slot = hashes[i] & mask
+        while table[slot] != _FREE and table[slot] != hashes[i]:
+            slot = (slot + np.uint64(1)) & mask
         stays[i] = table[slot] == _FREE or differs[slot] or not found[slot]
