@@ -104,9 +104,6 @@ def _hash(data: int, ends: np.ndarray, seed: np.uint64, hashes: np.ndarray) -> N
         hashes[i] = hashed if hashed != _FREE else _FREE_HASHED
 
 
-# Each of these functions looks for a place itself: with an inlined function for it, ``_add`` takes twice as long.
-
-
 @compiled
 def _add(table: np.ndarray, table_sizes: np.ndarray, hashes: np.ndarray, sizes: np.ndarray) -> None:
     mask = np.uint64(len(table) - 1)
