@@ -33,7 +33,8 @@ class AddressTable:
     """The addresses of ``add``, and which of them ``find`` found with their size.
 
     ``rows`` is the most that are added. One thread may add; later several threads may find and read. All hashes are
-    those of ``hashes_of`` with the ``seed``, which nobody knows in advance: addresses that collide would take hours.
+    those of ``hashes_of`` with the ``seed`` of the table. It is random: for a known seed, a user could choose addresses
+    whose hashes collide, and comparing them would take hours.
     """
 
     def __init__(self, rows: int) -> None:

@@ -110,7 +110,7 @@ class PlainGets:
         if stated is not None and stated != str(len(body)):  # botocore tells urllib3 not to look
             raise IncompleteReadError(actual_bytes=len(body), expected_bytes=stated)
         if stated is None and "chunked" not in answer.headers.get("transfer-encoding", "").lower():
-            return None  # the end of the connection is no proof that the body is complete
+            return None  # a connection that ends does not prove that the body is complete
         return body
 
 

@@ -289,13 +289,11 @@ def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
     assert server.asked > 0
 
 
-def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
-    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between its twins and its changes, so that it is in neither."""
-    stray = repository.put_stray("data/s/stray", b"of size 11!")
-    collector.collect(until="uncommitted")
-    mark = collector.mark_objects(stray)
+def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have the branch ``late`` created, with ``stray`` staged on it, after a look has searched the others.
+
+    Returns the events so far: ``created`` once it is there.
+    """
     events: list[str] = []
     read = second_look.SecondLook._read_commits
 
@@ -306,6 +304,19 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
             repository.stage("other", stray, branch="late", size_bytes=11)
         return read(look, staged, again)
 
+    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    return events
+
+
+def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
+    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its twins and its changes, so that it is in neither."""
+    stray = repository.put_stray("data/s/stray", b"of size 11!")
+    collector.collect(until="uncommitted")
+    mark = collector.mark_objects(stray)
+    events = create_late(repository, stray, monkeypatch)
+
     def commit(*arguments: Any) -> DataFrame:
         twins = find_twins(*arguments)
         if events == ["created"]:
@@ -313,7 +324,6 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
             repository.commit(branch="late")
         return twins
 
-    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
     monkeypatch.setattr(shown_objects, "find_twins", commit)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["created", "committed"]
@@ -326,15 +336,7 @@ def test_what_a_new_branch_had_is_read_though_it_is_merged_and_deleted(
     stray = repository.put_stray("data/s/stray", b"of size 11!")
     collector.collect(until="uncommitted")
     mark = collector.mark_objects(stray)
-    events: list[str] = []
-    read = second_look.SecondLook._read_commits
-
-    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
-        if again == "_again":
-            events.append("created")
-            repository.branch("late")
-            repository.stage("other", stray, branch="late", size_bytes=11)
-        return read(look, staged, again)
+    events = create_late(repository, stray, monkeypatch)
 
     def merge(*arguments: Any) -> shown_objects.Shown:
         if events == ["created"]:
@@ -344,7 +346,6 @@ def test_what_a_new_branch_had_is_read_though_it_is_merged_and_deleted(
             repository.delete_branch("late")
         return find_shown_by(*arguments)
 
-    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
     monkeypatch.setattr(second_look, "find_shown_by", merge)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["created", "merged"]
