@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import REPOSITORY_NAME, SafetyParameters, Settings
+from lakefs_gc.engine.ahead import Ahead
 from lakefs_gc.engine.scope import Scope
 from lakefs_gc.engine.spark.compute import Compute
 from lakefs_gc.engine.spark.scale import IS_SMALL
@@ -171,6 +172,7 @@ class RunContext:
 
     ``compute`` starts Spark, and ``connect`` makes the client of the lakeFS server, when a stage first needs them. A
     run that is refused earlier starts no JVM, and stages that send no request to the server need no credentials.
+    ``ahead`` is the work that was begun for later stages of the process.
     """
 
     compute: Compute
@@ -179,6 +181,7 @@ class RunContext:
     workspace: Workspace
     clock: Clock
     open_store: Callable[[StoreLocation], ObjectStore]
+    ahead: Ahead = field(default_factory=Ahead)
 
     @property
     def spark(self) -> SparkSession:

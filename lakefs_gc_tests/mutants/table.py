@@ -124,6 +124,15 @@ _RULES_1_TO_11 = (
         "engine/collect/references/test_repeats.py",
     ),
     Mutant(
+        1,
+        "a list that was begun early states when it began",
+        "engine/collect/references/uncommitted.py",
+        "began_at=listed.began_at",
+        "began_at=context.clock()",
+        "engine/test_ahead.py",
+        "before_the_listing_ended",
+    ),
+    Mutant(
         3,
         "a page without a file does not prove that nothing is staged",
         "engine/collect/references/uncommitted.py",

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from lakefs_gc import __version__
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, active_ranges
-from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
@@ -210,9 +210,7 @@ class SecondLook:
         self._seen_ranges = [seen.ranges] if seen else []
         self._seen_files = [seen.foreign_files] if seen and seen.foreign_files is not None else []
         self._of_mark = len(self._seen_ranges), len(self._seen_files)
-        self._graph = CommitGraph(
-            context.safety.max_commits
-        )  # histories only grow, so each look reads only new commits
+        self._graph: CommitGraph | None = None  # histories only grow, so each look reads only new commits
         self._found: list[DataFrame] = []
         self._merged = 0
         self._looks = 0
@@ -229,7 +227,7 @@ class SecondLook:
         self._looks += 1
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
-        staged = self._keep("uncommitted", uncommitted(context, run))
+        staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
         live = self._read_commits(staged)
         foreign = self._read_foreign()
         sized, any_size, unseen_objects = self._sized(objects)
@@ -282,6 +280,7 @@ class SecondLook:
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""
         context, run = self._context, self._run
+        self._graph = history_so_far(context, run) if self._graph is None else self._graph
         output = active_ranges(context, run, staged, must_exist=False, graph=self._graph)
         ranges = self._keep_as(self._name(f"active_ranges{again}"), output, schemas.ACTIVE_RANGES)
         self._refuse_unchecked_commits(ranges)

@@ -3,6 +3,7 @@
 from dagster import AssetExecutionContext, asset
 
 from lakefs_gc.engine.collect.references import foreign_references as stage
+from lakefs_gc.engine.collect.references.uncommitted import begin_uncommitted
 from lakefs_gc.engine.run import continue_run
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.pipeline.failures import failures_shown
@@ -20,7 +21,9 @@ def foreign_references(
 ) -> StageOutput:
     """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
     run_context = engine.context()
-    output = stage.foreign_references(run_context, continue_run(run_context, store_listing.manifest))
+    run = continue_run(run_context, store_listing.manifest)
+    begin_uncommitted(run_context, run)  # the server works while this stage reads
+    output = stage.foreign_references(run_context, run)
     unreadable = output.facts["unreadable"]
     if unreadable:
         context.log.warning(

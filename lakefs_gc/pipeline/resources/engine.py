@@ -1,7 +1,9 @@
 """The ``RunContext`` of the engine as a Dagster resource, built from the other resources."""
 
 from dagster import ConfigurableResource, ResourceDependency
+from pydantic import PrivateAttr
 
+from lakefs_gc.engine.ahead import Ahead
 from lakefs_gc.engine.run import RunContext
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.pipeline.resources.io_manager import SparkParquetIOManager
@@ -19,6 +21,8 @@ class EngineResource(ConfigurableResource[None]):
     spark: ResourceDependency[SparkResource]
     parquet: ResourceDependency[SparkParquetIOManager]
 
+    _ahead: Ahead = PrivateAttr(default_factory=Ahead)
+
     def context(self) -> RunContext:
         """Return the context of every stage. Spark and the lakeFS client start when a stage uses them."""
         return RunContext(
@@ -28,4 +32,5 @@ class EngineResource(ConfigurableResource[None]):
             workspace=self.parquet.workspace,
             clock=utc_now,
             open_store=open_store,
+            ahead=self._ahead,
         )

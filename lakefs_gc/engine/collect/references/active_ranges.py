@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.collect.references.commit_graph import CommitGraph
+from lakefs_gc.engine.collect.references.commit_graph import CommitGraph, history_so_far
 from lakefs_gc.engine.collect.references.own_commits import own_active_commits
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -71,7 +71,8 @@ def active_ranges(
     ``LATER_BRANCHES``. With rules it also has ``commits_run_id``, the facts of ``own_commits``, and
     ``metaranges_since`` if ``protect.days`` is set (metaranges written since then are read). ``missed_by_rules`` is the
     number of active commits that the server's list omits. It is 0 without rules, and None if there are more than
-    ``safety.max_commits``. ``graph`` has the commits that are already known. The commits that are read are added to it.
+    ``safety.max_commits``. ``graph`` has the commits that are already known, by default those that were read ahead. The
+    commits that are read are added to it.
 
     A metarange must exist in the store, unless ``must_exist`` is false. Then the content in the cache is enough, and
     without rules a missing metarange is among the rows. Raises ``ObjectNotFoundError`` for a missing metarange. Raises
@@ -85,7 +86,7 @@ def active_ranges(
     server.expect_branches(run.repository, uncommitted.manifest.facts["heads"])
     rules = server.retention_rules(run.repository)
     protections = safety.protect.model_dump(mode="json", exclude={"path_prefixes"})
-    graph = CommitGraph(safety.max_commits) if graph is None else graph
+    graph = history_so_far(context, run) if graph is None else graph
     if rules is None:
         # Before the files are listed: the list of files must have the metarange of every commit older than it.
         named = _metaranges_of_refs(run, server, graph)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lakefs_gc.errors import IncompleteAnswerError
+from lakefs_gc.engine.run import GCRun, RunContext
+from lakefs_gc.errors import IncompleteAnswerError, LakeFSGCError
 from lakefs_gc.lakefs.active_commits import Commit
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.storage.concurrency import map_unordered
 
+logger = logging.getLogger(__name__)
+
+_HISTORY = "history"
 _CALLS_AT_ONCE = 8
 # Most branches are only a commit or two ahead of the known commits.
 _FIRST_PAGE, _PAGE_GROWTH, _LARGEST_PAGE = 10, 10, 1000
@@ -73,3 +78,24 @@ class CommitGraph:
             )
         # At the end, because a commit in ``commits`` implies that all its ancestors are known.
         self.commits.update(new_commits)
+
+
+def read_history_ahead(context: RunContext, run: GCRun, heads: Iterable[str]) -> None:
+    """Begin to read the history of the commits ``heads``. It only grows, so what is read too early is a part of it."""
+    server, graph = context.server, CommitGraph(context.safety.max_commits)
+
+    def read() -> CommitGraph:
+        graph.add_history_of(server, run.repository, heads)
+        return graph
+
+    context.ahead.begin(run, _HISTORY, read)
+
+
+def history_so_far(context: RunContext, run: GCRun) -> CommitGraph:
+    """Return the history that was read ahead; an empty one if there is none, or it could not be read."""
+    try:
+        graph: CommitGraph | None = context.ahead.take(run, _HISTORY)
+    except LakeFSGCError as error:  # who needs the history reads it now, and raises this as its own error
+        logger.info("the history was not read ahead: %s", error.message)
+        graph = None
+    return CommitGraph(context.safety.max_commits) if graph is None else graph

@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefs_gc.engine.collect.references.commit_graph import read_history_ahead
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas
@@ -38,6 +40,9 @@ _READS_AT_ONCE = 4  # up to 20 MB each
 _MAY_BE_READ_OTHERWISE = r"[%?]|(?:\A|/)\.{0,2}(?:/|\z)"
 _CALLS_AT_ONCE = 16
 _MAX_LISTS = 5
+_LIST = "uncommitted"
+
+OnPage = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -54,18 +59,35 @@ class PreparedUncommitted:
     without_file: tuple[tuple[str, str], ...] = ()
 
 
-def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
+@dataclass(frozen=True)
+class _Listed:
+    """The server's list, and the heads right before it. ``server_seconds`` is the duration of the server's work."""
+
+    began_at: datetime
+    heads: dict[str, str]
+    prepared: PreparedUncommitted
+    server_seconds: float
+
+
+def begin_uncommitted(context: RunContext, run: GCRun) -> None:
+    """Have the server begin its list now, and read the history meanwhile. Only after the store was listed (rule 1)."""
+    context.server  # noqa: B018 - made here, where nothing else makes it at the same time
+    context.ahead.begin(run, _LIST, lambda: _list(context, run))
+
+
+def uncommitted(context: RunContext, run: GCRun, *, reads_history: bool = True) -> StageOutput:
     """Have the server list the staged addresses, and read them. Columns: ``schemas.UNCOMMITTED``.
 
     ``facts`` has ``run_id``, which names the mark, ``pages``, ``files``, ``listed`` (the rows of the list, None if that
     is unknown), ``heads`` (branch to commit id, right before the list), and ``server_seconds``, the duration of the
-    server's work. Raises ``IncompleteAnswerError``.
+    server's work. The list may have been begun before (``begin_uncommitted``). Unless ``reads_history`` is false, the
+    history is read while the server works. Raises ``IncompleteAnswerError``.
     """
-    spark, server, clock = context.spark, context.server, context.clock
-    began_at = clock()
-    requested_at = clock()
-    heads, prepared = _list_of_existing_branches(server, run.repository, context.safety.max_uncommitted_pages)
-    server_seconds = round((clock() - requested_at).total_seconds(), 1)
+    spark, server = context.spark, context.server
+    listed: _Listed | None = context.ahead.take(run, _LIST)
+    if listed is None:
+        listed = _list(context, run, lambda pages: RUN_PROGRESS.count("pages", pages), reads_history=reads_history)
+    heads, prepared = listed.heads, listed.prepared
     store = context.open_store(run.store)
     files = _files(store, run, prepared)
     paths = spread(local_rows(spark, [(file,) for file in files], "file string"), max(1, len(files)))
@@ -79,7 +101,7 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
         addresses = addresses.union(local_rows(spark, shown, schemas.UNCOMMITTED))
     return StageOutput(
         dataframe=addresses.distinct(),
-        began_at=began_at,
+        began_at=listed.began_at,
         facts={
             "run_id": prepared.run_id,
             "pages": prepared.pages,
@@ -87,33 +109,36 @@ def uncommitted(context: RunContext, run: GCRun) -> StageOutput:
             # A repeated call writes its page twice, so the rows of the list are unknown.
             "listed": rows_in(store, files) if len(files) == prepared.pages_with_file else None,
             "heads": heads,
-            "server_seconds": server_seconds,
+            "server_seconds": listed.server_seconds,
         },
     )
 
 
-def _list_of_existing_branches(
-    server: LakeFSClient, repository: str, max_pages: int
-) -> tuple[dict[str, str], PreparedUncommitted]:
-    """Return the heads right before the list, and a list during which no branch was deleted.
+def _list(
+    context: RunContext, run: GCRun, on_page: OnPage = lambda pages: None, *, reads_history: bool = True
+) -> _Listed:
+    """Return a list during which no branch was deleted.
 
     When a branch is deleted while the server writes a page, the answer for that page has no file, even if other
     branches have staged entries (lakeFS 1.84, ``pkg/catalog/gc_write_uncommitted.go``). If it was the last branch, the
     call fails as for an unknown repository. ``_forgotten`` handles a branch that was created and deleted meanwhile, or
     deleted and created again.
     """
+    server, repository, began_at = context.server, run.repository, context.clock()
     for _ in range(_MAX_LISTS):
         # The list omits the entries that these heads contain: see ``hidden_twins``.
         heads = server.heads_of(repository)
+        if reads_history:
+            read_history_ahead(context, run, heads.values())
         try:
-            prepared = prepare_uncommitted(server, repository, max_pages)
+            prepared = prepare_uncommitted(server, repository, context.safety.max_uncommitted_pages, on_page)
         except RepositoryNotFoundError:
             if heads.keys() <= server.heads_of(repository).keys():
                 raise
         else:
             is_whole = prepared.pages_with_file == prepared.pages
             if is_whole or heads.keys() <= server.heads_of(repository).keys():
-                return heads, prepared
+                return _Listed(began_at, heads, prepared, round((context.clock() - began_at).total_seconds(), 1))
         logger.warning(
             "repository %s: a branch was deleted while the server listed uncommitted data, listing again", repository
         )
@@ -124,8 +149,10 @@ def _list_of_existing_branches(
     )
 
 
-def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -> PreparedUncommitted:
-    """Request page after page until the server reports the last one.
+def prepare_uncommitted(
+    server: LakeFSClient, repository: str, max_pages: int, on_page: OnPage = lambda pages: None
+) -> PreparedUncommitted:
+    """Request page after page until the server reports the last one. ``on_page`` gets the number of pages so far.
 
     Raises ``IncompleteAnswerError`` when a continuation token is repeated (a server with too small a page size or page
     time never advances), when the run or its folder changes between pages, or after ``max_pages``.
@@ -168,7 +195,7 @@ def prepare_uncommitted(server: LakeFSClient, repository: str, max_pages: int) -
             )
         tokens_seen.add(token)
         logger.debug("repository %s: uncommitted data, page %d", repository, pages)
-        RUN_PROGRESS.count("pages", pages)
+        on_page(pages)
 
 
 def _files(store: ObjectStore, run: GCRun, prepared: PreparedUncommitted) -> list[str]:
@@ -204,7 +231,7 @@ def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
 def _forgotten(server: LakeFSClient, repository: str, prepared: PreparedUncommitted) -> set[str]:
     """Return the branches that pages without a file cover. Such a page does not prove that they have nothing staged.
 
-    The deleted branch that caused such a page (``_list_of_existing_branches``) may have been created after the heads
+    The deleted branch that caused such a page (``_list``) may have been created after the heads
     were read, or may exist again under its old name.
     """
     spans = [(_branch_in(requested), _branch_in(answered)) for requested, answered in prepared.without_file]
