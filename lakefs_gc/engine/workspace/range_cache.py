@@ -81,6 +81,9 @@ _READS_AT_ONCE = 8  # of up to 20 MB each
 _TASKS_PER_CORE = 4
 _ORPHAN_AGE = timedelta(hours=6)  # of a pack without an index: a writer may still be about to write the index
 
+_INDEXES_READ: dict[str, dict[str, pa.Table]] = {}
+"""The indexes that this process has read, by cache and pack: those of a small run, which locates files six times."""
+
 Decoded = TypeVar("Decoded")
 Row = dict[str, Any]
 
@@ -131,9 +134,8 @@ class RangeCache:
         return located.sortWithinPartitions("pack")
 
     def _locate_here(self, files: DataFrame, packs: list[str], existing: DataFrame | None) -> DataFrame:
-        """``locate`` in this process. A small run locates files six times, and each time Spark would take 0.3 s."""
-        names = pa.RecordBatch.from_pydict({"pack": packs})
-        index = work_here([names], _read_indexes(self.location), arrow_schema(_INDEX))
+        """``locate`` in this process: Spark would take 0.3 s."""
+        index = self._index_of(packs)
         with driver_errors():
             table = to_arrow(files)
             if existing is not None:
@@ -147,6 +149,17 @@ class RangeCache:
         for name in _POSITION.names:
             table = table.append_column(name, positions[name])
         return rows_of(files.sparkSession, table, StructType([*files.schema.fields, *_POSITION.fields]))
+
+    def _index_of(self, packs: list[str]) -> pa.Table:
+        """Return the index of packs (columns ``_INDEX``). An index never changes, so each is read once."""
+        known = _INDEXES_READ.setdefault(self.location.url, {})
+        for pack in known.keys() - set(packs):
+            del known[pack]
+        for pack in packs:
+            if pack not in known:
+                names = pa.RecordBatch.from_pydict({"pack": [pack]})
+                known[pack] = work_here([names], _read_indexes(self.location), arrow_schema(_INDEX))
+        return pa.concat_tables(known[pack] for pack in packs)
 
     def prune(self) -> list[str]:
         """Remove the least recently used packs above ``max_bytes``; return the names of the remaining packs."""
