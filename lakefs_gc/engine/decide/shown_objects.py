@@ -15,11 +15,13 @@ from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omit
 class Shown(NamedTuple):
     """``objects`` are the unreferenced objects that are kept, and why. Columns: ``schemas.KEPT``.
 
-    ``branches`` are those that were searched, and existed then.
+    ``branches`` are those that were searched, and existed then. ``is_whole``: whether these are all that the list of
+    branches had when the search began.
     """
 
     objects: DataFrame
     branches: frozenset[str]
+    is_whole: bool
 
 
 def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSearch, *, at_once: bool = False) -> Shown:
@@ -41,10 +43,7 @@ def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSear
 
 
 def find_shown_by(branches: Collection[str], unreferenced: DataFrame, search: TwinSearch) -> Shown:
-    """Return which unreferenced objects these branches show, for branches that ``find_shown`` did not search.
-
-    Those that do not exist are not searched.
-    """
+    """Return which unreferenced objects these branches show now. Those that do not exist are not searched."""
     listed = search.context.server.heads_of(search.run.repository)
     heads = {branch: head for branch, head in listed.items() if branch in branches}
     return _search(unreferenced, (heads, heads), None, search, among=heads.keys())
@@ -68,4 +67,4 @@ def _search(
     # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
-    return Shown(twins.unionByName(omitted).distinct(), frozenset(searched))
+    return Shown(twins.unionByName(omitted).distinct(), frozenset(searched), searched == now.keys())

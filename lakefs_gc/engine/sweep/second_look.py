@@ -28,7 +28,7 @@ from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.checks import protections_from_json
 from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown_objects import find_shown, find_shown_by
+from lakefs_gc.engine.decide.shown_objects import Shown, find_shown, find_shown_by
 from lakefs_gc.engine.decide.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 _TASKS_PER_CORE = 4
 _MOST_FOUND = 8
 """How many DataFrames of references to keep before they are merged: Spark's plan must not grow with every look."""
-_SEARCHES_OF_NEW = 3
+_SEARCHES_AGAIN = 3
 """On a server where branches are created all the time, there would always be a new one."""
 _SIZED = "address string, size long"
 _FOLDER_FACTS = ("namespace", "store", "server_folders", "folder_mounts")
@@ -240,9 +240,10 @@ class SecondLook:
         committed_meanwhile = self._read_commits(staged, "_again")
         # The same for what was imported elsewhere meanwhile.
         imported_meanwhile = self._read_foreign("_again")
-        if self._search_new_branches(sized, any_size, shown.branches):
-            # What was staged on a new branch may be committed by now, and the branch may be merged and deleted.
-            self._remember(self._read_commits(staged, "_of_new"))
+        if self._search_again(sized, any_size, shown):
+            # What was staged on a new branch may be committed or imported elsewhere by now, and the branch deleted.
+            self._remember(self._read_commits(staged, "_of_new"), imported_meanwhile)
+            imported_meanwhile = self._read_foreign("_meanwhile")
         # Staged addresses as well: a later list may omit some, if the server's own store fails in the middle of it.
         self._remember(staged, live, foreign, committed_meanwhile, imported_meanwhile)
         refuse_another_repository(context.server, run)
@@ -256,26 +257,27 @@ class SecondLook:
         seen_now = (kept.dataframe.select("address"), *unseen_objects, *self._found)
         return reduce(DataFrame.unionByName, seen_now)
 
-    def _search_new_branches(self, sized: DataFrame, any_size: ValueFilter | None, searched: frozenset[str]) -> bool:
-        """Keep what branches show that were not searched: created meanwhile, or missing in the list at that time.
+    def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown) -> bool:
+        """Search all branches again if some were not searched, and keep what they show.
 
-        A name that is in no list is asked for again: one 404 proves nothing. It is forgotten after the third. Return
-        whether there were any, also if they are gone by now.
+        Such a branch was created meanwhile, or missing in the list, or did not exist when it was asked for. All are
+        searched, because what it had may have been moved to one that was searched before. A name that is in no list is
+        asked for again: one 404 proves nothing. It is forgotten after the third. Return whether there were any, also if
+        they are gone by now.
         """
+        searched = shown.branches
         context, run = self._context, self._run
-        were_any = False
-        for number in range(_SEARCHES_OF_NEW):
-            new = context.server.known_branches(run.repository) - searched
-            if not new:
-                break
-            were_any = True
+        for number in range(_SEARCHES_AGAIN):
+            known = context.server.known_branches(run.repository)
+            if shown.is_whole and known <= searched:
+                return number > 0
             search = TwinSearch(context, run, self._name(f"twins_of_new_{number}"), any_size)
-            shown = find_shown_by(new, sized, search)
+            shown = find_shown_by(known, sized, search)
             if shown.branches:
                 output = StageOutput(shown.objects, context.clock())
                 self._remember(self._keep_as(self._name(f"kept_of_new_{number}"), output, schemas.BY_STAGE["kept"]))
             searched |= shown.branches
-        return were_any
+        return True
 
     def _read_commits(self, staged: Dataset, again: str = "") -> Dataset:
         """Return the addresses in the active ranges that neither the mark nor the last reading of commits has read."""

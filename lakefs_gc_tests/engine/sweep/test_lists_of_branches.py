@@ -271,22 +271,84 @@ class IsBehind(LakeFSClient):
         self._call = answer
 
 
-def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
-    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = collector.mark_objects(twin_on_dev)
-    collector.server = server = IsBehind(repository)
+@pytest.fixture
+def behind(repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> IsBehind:
+    """A server with a replica that answers for ``dev`` while a look searches the branches, and only then."""
+    server = IsBehind(repository)
 
-    def behind(*arguments: Any, **options: Any) -> Any:
+    def search(*arguments: Any, **options: Any) -> Any:
         server.is_behind = True
         try:
             return find_shown(*arguments, **options)
         finally:
             server.is_behind = False
 
-    monkeypatch.setattr(second_look, "find_shown", behind)
+    monkeypatch.setattr(second_look, "find_shown", search)
+    return server
+
+
+def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
+    collector: Collector, twin_on_dev: str, behind: IsBehind
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = behind
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert server.asked > 0
+    assert behind.asked > 0
+
+
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["staged", "hidden"])
+def test_what_was_moved_to_a_branch_that_was_searched_is_found(
+    repository: LakeRepository,
+    collector: Collector,
+    twin_on_dev: str,
+    behind: IsBehind,
+    monkeypatch: pytest.MonkeyPatch,
+    is_hidden: bool,
+) -> None:
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = behind
+    checksum = repository._client.objects_api.stat_object("lake", "main", "committed").checksum
+    path, stated = ("committed", {"checksum": checksum}) if is_hidden else ("elsewhere", {})
+    events: list[str] = []
+    read = second_look.SecondLook._read_commits
+
+    def move(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+        if again == "_again":
+            events.append("moved")
+            repository.stage(path, twin_on_dev, size_bytes=9, **stated)
+            repository.delete_branch("dev")
+        return read(look, staged, again)
+
+    monkeypatch.setattr(second_look.SecondLook, "_read_commits", move)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert events == ["moved"]
+    assert repository.read(path) == b"of size 9"
+
+
+def test_what_is_imported_during_the_search_of_a_new_branch_is_read(
+    repository: LakeRepository,
+    collector: Collector,
+    twin_on_dev: str,
+    behind: IsBehind,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = repository.lake.repository("other")
+    mark = collector.mark_objects(twin_on_dev)
+    collector.server = behind
+    events: list[str] = []
+
+    def imported(*arguments: Any) -> shown_objects.Shown:
+        if not events:
+            events.append("imported")
+            other.stage("imported", repository.namespace + twin_on_dev, size_bytes=9)
+            other.commit()
+            repository.delete_branch("dev")
+        return find_shown_by(*arguments)
+
+    monkeypatch.setattr(second_look, "find_shown_by", imported)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert events == ["imported"]
+    assert other.read("imported") == b"of size 9"
 
 
 def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
