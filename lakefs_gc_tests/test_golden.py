@@ -85,6 +85,7 @@ def marked_addresses(store: ObjectStore, mark: Mark) -> set[str]:
     return {address for part in mark.parts for address in read_part(store, part)["address"].to_pylist()}
 
 
+@pytest.mark.of_ci("big-ranges-local", "slices-and-copies-s3", "esti-unified-s3", "ugc-size-local")
 def test_marks_what_the_oracle_says(
     recording: Recording, connect_to_lakefs: Callable[[str], LakeFSClient], spark_config: dict[str, str]
 ) -> None:

@@ -33,6 +33,7 @@ def repository(
         yield repository
 
 
+@pytest.mark.of_ci
 def test_a_failed_delete_is_said_before_the_command_fails(
     repository: LakeRepository, run: Run, store_in_s3: StoreInS3
 ) -> None:

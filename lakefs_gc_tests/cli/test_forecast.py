@@ -52,6 +52,7 @@ def test_forecast_and_branches(run: Run, lake: Storyteller, tmp_path: Path) -> N
         assert text in again.out
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(90)
 def test_a_mark_with_its_forecast(run: Run, lake: Storyteller, tmp_path: Path) -> None:
     """Without a workspace that lasts, nobody can compute it later."""

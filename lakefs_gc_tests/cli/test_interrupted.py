@@ -53,6 +53,7 @@ def test_an_interrupted_mark_says_so_and_leaves_nothing(
     assert list(temporary.glob("*/work")) == []
 
 
+@pytest.mark.of_ci
 def test_a_mark_is_printed_although_its_forecast_is_interrupted(lake: Lake, line: CommandLine) -> None:
     repository = lake.repository()
     repository.put_stray("data/x", b"garbage")

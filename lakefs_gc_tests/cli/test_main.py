@@ -142,6 +142,7 @@ def test_mark_show_sweep_history(lake: Storyteller, run: Run, monkeypatch: pytes
     assert not (Path.cwd() / ".dagster").exists()
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(80)
 def test_the_parts_of_a_mark_are_swept_one_after_the_other(lake: Storyteller, run: Run) -> None:
     live = list(lake.live_objects())
@@ -305,6 +306,7 @@ def test_doctor_refuses_a_minimum_age_that_mark_would_refuse(lake: Storyteller, 
         assert "safety.allow_min_age_below_grace" in refused.out + refused.err
 
 
+@pytest.mark.of_ci
 def test_history_shows_a_mark_that_cannot_be_read(lake: Storyteller, run: Run, tmp_path: Path) -> None:
     made = run("mark", REPOSITORY, "--min-age", "0s", "--unsafe-min-age", "--json").json()
     manifest = tmp_path / "objects" / made["location"].removeprefix("local://") / "lakefs-gc.json"

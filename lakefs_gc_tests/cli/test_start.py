@@ -133,6 +133,7 @@ def test_ui_refuses_what_dagster_would_answer_with_a_stack_trace(lake: Lake, run
     assert (refused.exit_code, "'0 3 * * FOO', which Dagster does not" in refused.err) == (2, True), refused.err
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(60)
 def test_ui_opens_dagster_on_the_files_without_telemetry(lake: Lake, home: Path) -> None:
     home = home / "gc"

@@ -106,6 +106,7 @@ def test_back_up_sweep_restore(
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.of_ci
 def test_a_copy_that_fails_is_said_before_the_command_fails(
     lake: Storyteller, run: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_copy_that_fails_is_said_before_the_command_fails(
     assert address in shown.out
 
 
+@pytest.mark.of_ci
 def test_what_the_backup_does_not_hold_is_kept_and_counted(
     lake: Storyteller, run: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_what_the_backup_does_not_hold_is_kept_and_counted(
     assert victim.exists()
 
 
+@pytest.mark.of_ci
 def test_run_backs_up_what_it_must(lake: Storyteller, run: Run, place: Path) -> None:
     ended = run("run", REPOSITORY, "--min-age", "1s", "--yes", "--json")
     assert ended.exit_code == 0, ended.err

@@ -21,6 +21,7 @@ MARK_OF_THE_PAGE = "ft4jgpm1pnqihbkupgdg"
 PLOT = "freed.curve().plot"
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(60)
 def test_the_notebook_runs_as_it_is_written(
     lake: Lake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

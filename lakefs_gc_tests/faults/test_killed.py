@@ -83,6 +83,7 @@ def test_the_driver_is_killed(lake: Lake, line: CommandLine, next_run: Next) -> 
     scene.check_live("in the end")
 
 
+@pytest.mark.of_ci
 def test_workers_are_killed(spark: SparkSession, tmp_path: Path, store_in_s3: StoreInS3) -> None:
     """As they ask the store for something."""
     with Lake(tmp_path / "lake", store_in_s3.location) as lake:
@@ -136,6 +137,7 @@ def small_disk(folder: Path, size: str) -> list[str]:
     return ["unshare", "-rm", "sh", "-c", mount, size, str(folder)]
 
 
+@pytest.mark.of_ci("80k")
 @pytest.mark.parametrize("size", ["40k", "80k", "120k", "160k"] if _ALL else ["80k"])
 def test_the_disk_of_the_workspace_is_full(lake: Lake, line: CommandLine, next_run: Next, size: str) -> None:
     scene = Scene.of(lake.repository())

@@ -125,6 +125,7 @@ def test_each_ingredient_of_the_accepted_design_is_needed() -> None:
     }
 
 
+@pytest.mark.of_ci
 def test_random_schedules_of_the_accepted_design_find_no_damage(storms: tuple[Outcome, ...]) -> None:
     assert len(storms) == 2
     for storm in storms:

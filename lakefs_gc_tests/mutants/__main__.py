@@ -54,7 +54,7 @@ def _killer(mutant: Mutant, folder: Path) -> str:
         ended = subprocess.run(
             [*command, f"lakefs_gc_tests/{mutant.test}"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "CI": "1", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
             timeout=_MOST_SECONDS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,16 @@ def test_the_code_of_each_mutant_occurs_once(mutant: Mutant) -> None:
     ast.parse(changed)
     test = Path(__file__).parents[1] / mutant.test
     assert test.is_file()
-    names = re.findall(r"def (test_\w+)", test.read_text())
-    assert names
+    tests = [each for each in ast.parse(test.read_text()).body if isinstance(each, ast.FunctionDef)]
+    assert tests
+    selected = [each for each in tests if any(keyword in each.name for keyword in mutant.only.split(" or "))]
     for keyword in mutant.only.split(" or "):
-        assert any(keyword in name for name in names), "pytest -k would select no test"
+        assert any(keyword in each.name for each in selected), "pytest -k would select no test"
+    assert not all(_is_of_ci(each) for each in selected), "what is unsafe would be seen in CI alone"
+
+
+def _is_of_ci(test: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator) == "pytest.mark.of_ci" for decorator in test.decorator_list)
 
 
 def test_every_rule_has_a_mutant() -> None:

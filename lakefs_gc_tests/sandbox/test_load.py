@@ -187,6 +187,7 @@ def _branch(choose: random.Random) -> str:
     return f"b{choose.randrange(choose.choice((_BUSY_BRANCHES, _BRANCHES))):03}"
 
 
+@pytest.mark.of_ci
 def test_a_kill_loses_no_acknowledged_write(process: SandboxProcess) -> None:
     client = process.client()
     body = lakefs_sdk.RepositoryCreation(name=REPOSITORY, storage_namespace=f"local://{REPOSITORY}")

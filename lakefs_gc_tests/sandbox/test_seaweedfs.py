@@ -23,6 +23,7 @@ def _installed() -> None:
         pytest.skip(error.message)
 
 
+@pytest.mark.of_ci
 def test_the_server_runs_keeps_its_data_and_ends(tmp_path: Path) -> None:
     with SeaweedFS(tmp_path, "the-key", "the-secret") as server:
         client = server.client()

@@ -40,6 +40,7 @@ def verdicts(proof: ErasureProof) -> dict[str, Verdict]:
     return {each.explanation.address: each.verdict for each in proof.objects}
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(60)
 def test_the_copies_of_a_known_history(history: KnownHistory, answer_settings: Settings, tmp_path: Path) -> None:
     prove, keys = prover(history.repository, answer_settings), history.keys

@@ -29,6 +29,7 @@ from lakefs_gc_tests.support.emulators import EMULATORS, namespace_behind_proxy
 _KEYS = ("data/s/one", "data/t/é +%", "data/t/100%25,signature")
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(40)
 @pytest.mark.parametrize("kind", ["azure", "gcs"])
 def test_the_layout_of_marks(kind: str, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> None:

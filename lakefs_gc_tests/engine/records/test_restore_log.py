@@ -300,6 +300,7 @@ def test_a_delete_that_the_store_carries_out_late_does_not_undo_a_restore(
     assert half_swept.there() == {*KEYS}
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(40)
 def test_a_restore_counts_what_the_sweeps_of_a_part_deleted(
     spark: SparkSession, repository: LakeRepository, tmp_path: Path

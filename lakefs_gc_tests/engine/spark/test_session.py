@@ -154,6 +154,7 @@ if spark.sparkContext._gateway is not launched[0]:
 """
 
 
+@pytest.mark.of_ci
 @pytest.mark.parametrize(
     ("said", "is_small", "printed"),
     [

@@ -122,6 +122,7 @@ def test_a_second_look_that_is_not_whole_deletes_nothing(
     assert garbage in repository.objects()
 
 
+@pytest.mark.of_ci
 def test_looks_again_while_the_sweep_is_under_way(spark: SparkSession, repository: LakeRepository) -> None:
     """Objects come back, in five ways, once a third of the mark is swept."""
     # By their hashes, the objects of a number are swept in the same of three rounds.

@@ -129,6 +129,7 @@ def test_many_deletes_of_a_small_run_are_those_of_workers(
     assert counts(collector.sweep(mark, live=[], small=True)) == {"deleted": 4}
 
 
+@pytest.mark.of_ci("DagsterExecutionInterruptedError-True", "KeyboardInterrupt-False")
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, DagsterExecutionInterruptedError])
 def test_an_interruption_stops_the_workers_at_once(

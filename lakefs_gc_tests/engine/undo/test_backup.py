@@ -264,6 +264,7 @@ def test_copies_that_get_lost_or_differ_are_made_again(
     assert "neither the original nor the copy" in lost.rows["data/s/one"]["error"]
 
 
+@pytest.mark.of_ci
 def test_what_a_killed_backup_left_is_compared_and_not_copied_again(
     spark: SparkSession, repository: LakeRepository, place: Backups, tmp_path: Path, spark_config: dict[str, str]
 ) -> None:

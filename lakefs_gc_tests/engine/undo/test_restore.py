@@ -411,6 +411,7 @@ def test_a_damaged_range_of_an_old_commit(swept: Swept) -> None:
     assert (counts(result), result.unreadable_metadata) == ({"restored": 1}, 1)
 
 
+@pytest.mark.of_ci
 def test_what_was_restored_and_lost_again_is_lost(swept: Swept) -> None:
     swept.restore()
     swept.repository.branch("rescued", swept.expired)

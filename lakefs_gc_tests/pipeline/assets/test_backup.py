@@ -87,6 +87,7 @@ def now_is_kept(folder: Path) -> bool:
     return len(copies) == GARBAGE and utc_now().timestamp() >= max(file.stat().st_mtime for file in copies)
 
 
+@pytest.mark.of_ci
 def test_a_backup_with_a_failure_is_red(
     settings: Settings, instance: DagsterInstance, repository: LakeRepository, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_failed_check_keeps_the_mark_from_being_swept(
     assert approval["overrides"] == {"live_objects_exist": "lost in May, known"}
 
 
+@pytest.mark.of_ci
 def test_a_mark_of_the_previous_version_is_approved_by_its_digest_and_swept(
     location: CodeLocation, repository: LakeRepository
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_mark_of_the_previous_version_is_approved_by_its_digest_and_swept(
     assert len(before - repository.objects()) == values(materialized(swept)["sweep"])["deleted_objects"] > 0
 
 
+@pytest.mark.of_ci
 def test_the_session_gives_a_mark_with_a_failed_check(location: CodeLocation, repository: LakeRepository) -> None:
     live = sorted(key for key in repository.objects() if not key.startswith("data/garbage"))
     repository.store.delete_many(live[:1])

@@ -64,6 +64,7 @@ def project(lake: Lake, small_spark_config: dict[str, str], instance: DagsterIns
     return Project(lake.settings.model_copy(update={"spark": small_spark_config}), instance)
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(50)
 def test_mark_approve_and_sweep_beside_the_users_own_assets(project: Project, repository: LakeRepository) -> None:
     assert "Starts now" in project.skipped("notify")

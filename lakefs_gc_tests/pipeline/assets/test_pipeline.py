@@ -126,6 +126,7 @@ def test_from_mark_to_sweep(location: CodeLocation, repository: LakeRepository) 
     assert any("/look_1_committed/" in key for key in folder.removable)
 
 
+@pytest.mark.of_ci
 @pytest.mark.long(60)
 def test_the_forecast_after_a_mark_adds_the_curve_to_its_report(
     location: CodeLocation, repository: LakeRepository
@@ -168,6 +169,7 @@ def test_materialize_all_does_not_approve_what_nobody_has_seen(
     assert swept.success
 
 
+@pytest.mark.of_ci
 def test_a_re_execution_of_materialize_all_approves_no_more_than_the_first(
     location: CodeLocation, repository: LakeRepository
 ) -> None:
@@ -191,6 +193,7 @@ def test_an_approval_that_is_executed_again_is_one(location: CodeLocation, repos
     assert len(repository.objects()) == LIVE + GARBAGE
 
 
+@pytest.mark.of_ci
 def test_a_backfill_and_its_re_execution_do_not_approve_their_own_mark(
     location: CodeLocation, repository: LakeRepository
 ) -> None:
@@ -226,6 +229,7 @@ def test_second_run_of_a_repository_is_refused(location: CodeLocation, repositor
     assert location.materialize("lake-2/first", "store_listing").success
 
 
+@pytest.mark.of_ci
 def test_a_refused_run_leaves_the_assets_of_a_mark_as_they_were(
     location: CodeLocation, repository: LakeRepository
 ) -> None:
@@ -249,6 +253,7 @@ def test_a_refused_run_leaves_the_assets_of_a_mark_as_they_were(
     assert "terminate it" in event.remedy
 
 
+@pytest.mark.of_ci
 def test_failed_deletes_fail_the_sweep_and_say_why(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

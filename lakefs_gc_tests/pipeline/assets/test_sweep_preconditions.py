@@ -100,6 +100,7 @@ def test_parts_of_an_upload_in_a_mark_of_the_client(location: CodeLocation, repo
     assert values(materialized(swept)["sweep"])["deleted_objects"] == 1
 
 
+@pytest.mark.of_ci("another server")
 @pytest.mark.parametrize("reason", ["another server", "a repository that cannot be read"])
 def test_nothing_is_waited_for_in_vain(
     location: CodeLocation, lake: Lake, repository: LakeRepository, reason: str

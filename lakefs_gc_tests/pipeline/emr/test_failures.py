@@ -137,6 +137,7 @@ def test_a_refusal_of_a_second_job_leaves_no_red_asset(emr: EMR, lake: Lake, ins
     assert len(emr.states) == 1, "nothing was started"
 
 
+@pytest.mark.of_ci
 def test_a_refusal_in_the_job_leaves_no_red_asset(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_refusal_in_the_job_leaves_no_red_asset(
     assert emr.states == ["FAILED"] * 2
 
 
+@pytest.mark.of_ci
 def test_a_mark_that_its_job_refuses_leaves_a_complete_partition_as_it_was(
     emr: EMR, lake: Lake, repository: LakeRepository, instance: DagsterInstance
 ) -> None:

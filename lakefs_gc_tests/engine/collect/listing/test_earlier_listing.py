@@ -115,6 +115,7 @@ def test_the_facts_say_why_a_listing_is_full(spark: SparkSession, repository: La
     assert because("optimized", optimized_runs=1).startswith("optimized: run lake/")
 
 
+@pytest.mark.of_ci
 def test_what_is_restored_is_not_taken_for_a_gap_in_the_listing(
     spark: SparkSession, repository: LakeRepository
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_missing_store_is_an_error(spark: SparkSession, repository: LakeReposi
         store_listing(collector.context, run)
 
 
+@pytest.mark.of_ci
 def test_large_slices_and_a_flat_root_are_split_over_tasks() -> None:
     """Every key is listed once, in several rounds and tasks.
 
