@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.decide.unmatched import unmatched, unreferenced_objects
+from lakefs_gc.engine.decide.matching.unmatched import unmatched, unreferenced_objects
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import read_part
 from lakefs_gc.engine.records.stored_marks import open_mark

@@ -343,7 +343,7 @@ def warm_up() -> None:
     """Compile, or load, the code that reads ranges, metaranges and pages of listings, and compares addresses."""
     import pyarrow as pa
 
-    from lakefs_gc.engine.decide.address_table import AddressTable, hashes_of
+    from lakefs_gc.engine.decide.matching.address_table import AddressTable, hashes_of
     from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
     from lakefs_gc.formats.ranges import read_metarange, read_range
     from lakefs_gc.formats.sstable.table_writer import write_metarange, write_range

@@ -38,7 +38,7 @@ COMPILED_MODULES = (
     "formats/jit.py",
     *(f"formats/sstable/{name}.py" for name in ("memory", "crc32c", "snappy", "blocks", "kernel")),
     "storage/s3/page.py",
-    "engine/decide/address_table.py",
+    "engine/decide/matching/address_table.py",
 )
 """The modules of lakefs_gc with compiled code: a change in any of them starts a new cache."""
 

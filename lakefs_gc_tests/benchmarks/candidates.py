@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakefs_gc.config import Settings
-from lakefs_gc.engine.decide.unmatched import unmatched
+from lakefs_gc.engine.decide.matching.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.parts import StageFiles

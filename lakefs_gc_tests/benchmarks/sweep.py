@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.listing_rounds import list_in_rounds
-from lakefs_gc.engine.decide.write_mark import write_mark
+from lakefs_gc.engine.decide.marking.write_mark import write_mark
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compute import StartedSpark

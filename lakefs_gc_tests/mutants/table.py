@@ -93,7 +93,7 @@ _RULES_1_TO_11 = (
     Mutant(
         2,
         "a mark is dated by the store's clock",
-        "engine/decide/write_mark.py",
+        "engine/decide/marking/write_mark.py",
         "created_at=store.now(),",
         "created_at=run.started_at.now(run.started_at.tzinfo),",
         "engine/records/test_stored_marks.py",
@@ -102,7 +102,7 @@ _RULES_1_TO_11 = (
     never(
         3,
         "an empty committed set is not accepted without proof",
-        "engine/decide/unmatched.py",
+        "engine/decide/matching/unmatched.py",
         "committed.manifest.rows == 0",
         "engine/decide/test_candidates.py",
         "no_proof",
@@ -168,7 +168,7 @@ _RULES_1_TO_11 = (
     Mutant(
         4,
         "only data can be garbage",
-        "engine/decide/unmatched.py",
+        "engine/decide/matching/unmatched.py",
         ' & F.col("address").rlike(CANDIDATE_ADDRESS_REGEX)',
         "",
         "engine/decide/test_candidates.py",
@@ -193,7 +193,7 @@ _RULES_1_TO_11 = (
     Mutant(
         5,
         "objects that other repositories reference are live",
-        "engine/decide/unmatched.py",
+        "engine/decide/matching/unmatched.py",
         "(committed, uncommitted, foreign_references)",
         "(committed, uncommitted, uncommitted)",
         "engine/collect/references/test_other_repositories.py",
@@ -220,16 +220,16 @@ _RULES_1_TO_11 = (
     Mutant(
         6,
         "a mark looks up hidden twins",
-        "engine/decide/shown_objects.py",
+        "engine/decide/shown/shown_objects.py",
         "Shown(twins.unionByName(omitted).distinct(),",
         "Shown(omitted,",
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "branch_shows",
     ),
     Mutant(
         6,
         "hidden twins are looked up before a delete",
-        "engine/decide/shown_objects.py",
+        "engine/decide/shown/shown_objects.py",
         "twins = find_twins(unreferenced, heads, search)",
         "twins = find_twins(unreferenced, heads, search).limit(0)",
         "engine/sweep/test_second_look.py",
@@ -238,19 +238,19 @@ _RULES_1_TO_11 = (
     Mutant(
         6,
         "every content of the heads is compared",
-        "engine/decide/hidden_twins.py",
+        "engine/decide/shown/hidden_twins.py",
         "[_contents_of(pending)] if is_summed and pending else pending",
         "[] if is_summed else pending",
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "contents or too_many",
     ),
     Mutant(
         6,
         "objects are kept if there are too many twins to look up",
-        "engine/decide/hidden_twins.py",
+        "engine/decide/shown/hidden_twins.py",
         'return alike.select("address", "size", F.lit(schemas.KEPT_UNVERIFIED).alias("why"))',
         "return _none(spark)",
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "too_many",
     ),
     never(
@@ -285,11 +285,13 @@ _RULES_1_TO_11 = (
     never(
         7,
         "missing live objects block the sweep",
-        "engine/decide/checks.py",
+        "engine/decide/marking/checks.py",
         "seen.lost",
-        "engine/decide/test_checks.py",
+        "engine/decide/marking/test_checks.py",
     ),
-    never(8, "a failed check blocks the sweep", "engine/records/check.py", "left", "engine/decide/test_checks.py"),
+    never(
+        8, "a failed check blocks the sweep", "engine/records/check.py", "left", "engine/decide/marking/test_checks.py"
+    ),
     Mutant(
         8,
         "the sweep reads the checks of its mark",

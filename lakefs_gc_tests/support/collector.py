@@ -28,12 +28,12 @@ from lakefs_gc.engine.collect.references.committed import committed
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
 from lakefs_gc.engine.decide.candidates import candidates
-from lakefs_gc.engine.decide.checks import evaluate
-from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.kept import kept
+from lakefs_gc.engine.decide.marking.checks import evaluate
+from lakefs_gc.engine.decide.marking.evidence import gather_evidence
+from lakefs_gc.engine.decide.marking.write_mark import write_mark
+from lakefs_gc.engine.decide.matching.unmatched import unmatched
 from lakefs_gc.engine.decide.missing import missing
-from lakefs_gc.engine.decide.unmatched import unmatched
-from lakefs_gc.engine.decide.write_mark import write_mark
 from lakefs_gc.engine.records.approval import approve
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_parts import read_part

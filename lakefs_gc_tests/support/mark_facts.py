@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakefs_gc.engine.decide.gather_facts import gather_facts
-from lakefs_gc.engine.decide.marked_paths import marked_paths
+from lakefs_gc.engine.decide.marking.gather_facts import gather_facts
+from lakefs_gc.engine.decide.marking.marked_paths import marked_paths
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import MarkFacts, write_facts
 from lakefs_gc.engine.records.mark_parts import overview

@@ -19,7 +19,12 @@ from lakefs_gc.engine.collect.listing.root_names import unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import ALL_COMMITS, metadata_files
 from lakefs_gc.engine.collect.references.committed import live_addresses
 from lakefs_gc.engine.collect.references.repeats import without_repeats
-from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, WRONG_SIZES, not_marked_facts, unreferenced_objects
+from lakefs_gc.engine.decide.matching.unmatched import (
+    UNLISTED_WRONG_SIZES,
+    WRONG_SIZES,
+    not_marked_facts,
+    unreferenced_objects,
+)
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas

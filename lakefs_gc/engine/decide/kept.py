@@ -10,10 +10,10 @@ from __future__ import annotations
 from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, later_branches
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.matching.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
 from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown_objects import find_shown
-from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES, hiding_any_size, unreferenced_objects
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas

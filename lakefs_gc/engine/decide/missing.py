@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.engine.collect.listing.earlier_listing import OPTIMIZED
 from lakefs_gc.engine.collect.listing.existence import existing_keys
-from lakefs_gc.engine.decide.heads import Heads, head_addresses
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
+from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, address_hash
+from lakefs_gc.engine.decide.shown.heads import Heads, head_addresses
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.records import ledger
 from lakefs_gc.engine.records.ledger import recorded_by_sweeps

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from lakefs_gc.engine.collect.listing.root_names import NAMED_AT_ROOT
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD
+from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD
 from lakefs_gc.engine.explain.answers import REFERENCES, Explanation, Keeper, KeptBy, PathHistory, State
 from lakefs_gc.engine.explain.history import Sighting
 from lakefs_gc.engine.explain.keepers import Commits, day, short, tags_of

@@ -1,7 +1,7 @@
 """The checks of a mark: their names, what each proves, and how one answer is recorded (rules 8 and 12).
 
-A check is evaluated when the mark is made (``engine.decide.checks``) and stored in it, bound by the mark's digest. A
-failed check with the severity ERROR blocks the sweep until an approval overrides the check by name.
+A check is evaluated when the mark is made (``engine.decide.marking.checks``) and stored in it, bound by the mark's
+digest. A failed check with the severity ERROR blocks the sweep until an approval overrides the check by name.
 """
 
 from __future__ import annotations

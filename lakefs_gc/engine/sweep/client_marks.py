@@ -18,12 +18,12 @@ from lakefs_gc.engine.collect.references.active_ranges import active_ranges
 from lakefs_gc.engine.collect.references.committed import committed
 from lakefs_gc.engine.collect.references.foreign_references import foreign_references
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
-from lakefs_gc.engine.decide.checks import evaluate
-from lakefs_gc.engine.decide.evidence import gather_evidence
 from lakefs_gc.engine.decide.kept import kept
+from lakefs_gc.engine.decide.marking.checks import evaluate
+from lakefs_gc.engine.decide.marking.evidence import gather_evidence
+from lakefs_gc.engine.decide.matching.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, hiding_any_size, unmatched
 from lakefs_gc.engine.decide.missing import missing
-from lakefs_gc.engine.decide.unmatched import LONGEST_UPLOAD, UNLISTED_WRONG_SIZES, hiding_any_size, unmatched
-from lakefs_gc.engine.decide.value_filter import ValueFilter
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.records.check import Check
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_objects import read_marked

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references.other_repositories import probe
-from lakefs_gc.engine.decide.value_filter import ValueFilter
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.records.approval import (
     POLICY,
     Approval,

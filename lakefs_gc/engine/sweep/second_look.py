@@ -25,17 +25,17 @@ from lakefs_gc.engine.collect.references.committed import write_addresses
 from lakefs_gc.engine.collect.references.foreign_references import FILE, FILES, foreign_references
 from lakefs_gc.engine.collect.references.other_repositories import AcceptedUnknown
 from lakefs_gc.engine.collect.references.uncommitted import uncommitted
-from lakefs_gc.engine.decide.checks import protections_from_json
-from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, TwinSearch
-from lakefs_gc.engine.decide.protected_paths import protected_paths
-from lakefs_gc.engine.decide.shown_objects import Shown, find_shown, find_shown_by
-from lakefs_gc.engine.decide.unmatched import (
+from lakefs_gc.engine.decide.marking.checks import protections_from_json
+from lakefs_gc.engine.decide.matching.unmatched import (
     UNLISTED_WRONG_SIZES,
     WRONG_SIZES,
     hiding_any_size,
     refuse_unproved_emptiness,
 )
-from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size
+from lakefs_gc.engine.decide.protected_paths import protected_paths
+from lakefs_gc.engine.decide.shown.hidden_twins import ANY_SIZE, TwinSearch
+from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown, find_shown_by
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.run import GCRun, RunContext, refuse_another_repository, refuse_overlaps

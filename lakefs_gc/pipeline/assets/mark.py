@@ -3,12 +3,12 @@
 from dagster import AssetExecutionContext, MaterializeResult, asset
 
 from lakefs_gc.engine.collect.listing.listing_counts import FIRST_SLICE
-from lakefs_gc.engine.decide.check_numbers import check_numbers
-from lakefs_gc.engine.decide.checks import evaluate
-from lakefs_gc.engine.decide.evidence import gather_evidence
-from lakefs_gc.engine.decide.gather_facts import gather_facts
-from lakefs_gc.engine.decide.marked_paths import marked_paths
-from lakefs_gc.engine.decide.write_mark import write_mark
+from lakefs_gc.engine.decide.marking.check_numbers import check_numbers
+from lakefs_gc.engine.decide.marking.checks import evaluate
+from lakefs_gc.engine.decide.marking.evidence import gather_evidence
+from lakefs_gc.engine.decide.marking.gather_facts import gather_facts
+from lakefs_gc.engine.decide.marking.marked_paths import marked_paths
+from lakefs_gc.engine.decide.marking.write_mark import write_mark
 from lakefs_gc.engine.records.mark_facts import write_facts
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.engine.records.stored_marks import Marked

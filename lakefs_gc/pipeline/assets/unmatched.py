@@ -2,7 +2,7 @@
 
 from dagster import asset
 
-from lakefs_gc.engine.decide import unmatched as stage
+from lakefs_gc.engine.decide.matching import unmatched as stage
 from lakefs_gc.engine.run import continue_run
 from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.pipeline.failures import failures_shown

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.decide import missing as missing_stage
-from lakefs_gc.engine.decide import unmatched as unmatched_stage
+from lakefs_gc.engine.decide.matching import unmatched as unmatched_stage
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.workspace.dataset_manifest import DatasetManifest
 from lakefs_gc.engine.workspace.history_index import HistoryIndex

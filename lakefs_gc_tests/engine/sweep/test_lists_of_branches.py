@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide import shown_objects
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.shown_objects import find_shown, find_shown_by
+from lakefs_gc.engine.decide.shown import shown_objects
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.shown.shown_objects import find_shown, find_shown_by
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.workspace.workspace import Dataset
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError

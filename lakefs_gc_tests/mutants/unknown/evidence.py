@@ -25,7 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "the check of other repositories is unknown if it is switched off",
-        "engine/decide/evidence.py",
+        "engine/decide/marking/evidence.py",
         'facts["switched_off"]',
         "engine/collect/references/test_other_repositories.py",
         "switched_off",
@@ -73,10 +73,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "the share of bytes counts even for few objects",
-        "engine/decide/checks.py",
+        "engine/decide/marking/checks.py",
         " or seen.marked_bytes > safety.share_counts_from_bytes",
         "",
-        "engine/decide/test_checks.py",
+        "engine/decide/marking/test_checks.py",
     ),
     never(
         12,
@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/kept.py",
         "hiding_any_size(unmatched, unlisted_sizes)",
         "None",
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "stated_wrong or wrong_sizes",
     ),
     Mutant(
@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         'TwinSearch(context, run, self._name("twins"), any_size)',
         'TwinSearch(context, run, self._name("twins"), None)',
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "staged_after",
     ),
     Mutant(
@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "    except (KeyError, InputOrderError):\n        return every_size()",
         "    except (KeyError, InputOrderError):\n        return None",
-        "engine/decide/test_hidden_twins.py",
+        "engine/decide/shown/test_hidden_twins.py",
         "staged_after",
     ),
     Mutant(
@@ -196,27 +196,27 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a sample with imports only is not evidence",
-        "engine/decide/head_sample.py",
+        "engine/decide/marking/head_sample.py",
         "_look_up(context, run, paths, sampled)",
         "paths.clear()",
-        "engine/decide/test_evidence.py",
+        "engine/decide/marking/test_evidence.py",
         "imports or no_branch_shows",
     ),
     never(
         12,
         "committed objects that no branch shows are unknown",
-        "engine/decide/head_sample.py",
+        "engine/decide/marking/head_sample.py",
         "paths and not sampled.addresses and not sampled.unread",
-        "engine/decide/test_evidence.py",
+        "engine/decide/marking/test_evidence.py",
         "no_branch_shows",
     ),
     Mutant(
         8,
         "the sweep of a mark without expired objects does not put its looser rules in force",
-        "engine/decide/evidence.py",
+        "engine/decide/marking/evidence.py",
         "earlier.only.covers(Scope.expired) and ",
         "",
-        "engine/decide/test_evidence.py",
+        "engine/decide/marking/test_evidence.py",
         "looser_rules",
     ),
     Mutant(
@@ -285,9 +285,9 @@ MUTANTS: tuple[Mutant, ...] = (
     never(
         12,
         "a listing that is not whole is reported",
-        "engine/decide/checks.py",
+        "engine/decide/marking/checks.py",
         "seen.unlisted",
-        "engine/decide/test_checks.py",
+        "engine/decide/marking/test_checks.py",
     ),
     Mutant(
         12,
@@ -295,7 +295,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/missing.py",
         "if info is None or size != info.size_bytes]",
         "if info is None]",
-        "engine/decide/test_unlisted_sizes.py",
+        "engine/decide/shown/test_unlisted_sizes.py",
     ),
     Mutant(
         12,
@@ -303,7 +303,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "if mark.run.get(WRONG_SIZES) == 0 and unlisted == []:",
         "if mark.run.get(WRONG_SIZES) == 0:",
-        "engine/decide/test_unlisted_sizes.py",
+        "engine/decide/shown/test_unlisted_sizes.py",
     ),
     Mutant(
         12,
@@ -311,7 +311,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/missing.py",
         "return found if len(found) <= _MOST_SIZES and (found or not counted) else None",
         "return found[:_MOST_SIZES]",
-        "engine/decide/test_unlisted_sizes.py",
+        "engine/decide/shown/test_unlisted_sizes.py",
     ),
     never(
         12,

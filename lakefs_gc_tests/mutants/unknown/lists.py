@@ -161,7 +161,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         6,
         "a branch that was deleted when the others were searched is searched once it is there again",
-        "engine/decide/shown_objects.py",
+        "engine/decide/shown/shown_objects.py",
         "frozenset(searched)",
         "frozenset({**before, **now})",
         "engine/sweep/test_lists_of_branches.py",
@@ -188,7 +188,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a stage knows the branches that an earlier one saw",
-        "engine/decide/shown_objects.py",
+        "engine/decide/shown/shown_objects.py",
         "    server.expect_branches(search.run.repository, heads_before)\n",
         "",
         "engine/sweep/test_lists_of_branches.py",
@@ -197,7 +197,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a branch that did not exist when it was asked for is searched again",
-        "engine/decide/shown_objects.py",
+        "engine/decide/shown/shown_objects.py",
         " if absences[repository, branch] == absences_before[repository, branch]",
         "",
         "engine/sweep/test_lists_of_branches.py",

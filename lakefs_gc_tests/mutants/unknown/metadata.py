@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/missing.py",
         "if info is None or size != info.size_bytes",
         "if info is not None and size != info.size_bytes",
-        "engine/decide/test_unlisted_sizes.py",
+        "engine/decide/shown/test_unlisted_sizes.py",
         "does_not_exist",
     ),
     Mutant(
@@ -95,16 +95,16 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/decide/missing.py",
         '.join(shown, "address", "left_semi")',
         "",
-        "engine/decide/test_unlisted_sizes.py",
+        "engine/decide/shown/test_unlisted_sizes.py",
         "does_not_exist",
     ),
     Mutant(
         1,
         "the sizes that hide objects are of the same look-up as the lost objects",
-        "engine/decide/evidence.py",
+        "engine/decide/marking/evidence.py",
         "    check_made_from(kept, missing)",
         "    pass",
-        "engine/decide/test_evidence.py",
+        "engine/decide/marking/test_evidence.py",
         "audit",
     ),
     never(

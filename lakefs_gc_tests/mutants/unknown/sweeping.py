@@ -225,10 +225,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
         "a staged path that is not UTF-8 is not proved absent by a lookup",
-        "engine/decide/hidden_twins.py",
+        "engine/decide/shown/hidden_twins.py",
         "return None if REPLACEMENT_CHARACTER in path else ()",
         "return ()",
-        "engine/decide/test_unlisted_changes.py",
+        "engine/decide/shown/test_unlisted_changes.py",
         "not_utf_8",
     ),
     never(
@@ -402,10 +402,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         6,
         "a second look counts changes after its lookups",
-        "engine/decide/unlisted_changes.py",
+        "engine/decide/shown/unlisted_changes.py",
         "    if not at_once:\n",
         "    if False:\n",
-        "engine/decide/test_shown_objects.py",
+        "engine/decide/shown/test_shown_objects.py",
         "hidden_twin",
     ),
     Mutant(
@@ -414,7 +414,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         "        live = self._read_commits(staged)\n",
         "        live = staged\n",
-        "engine/decide/test_shown_objects.py",
+        "engine/decide/shown/test_shown_objects.py",
         "leaves_its_commit",
     ),
     Mutant(
@@ -423,7 +423,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         'committed_meanwhile = self._read_commits(staged, "_again")',
         "committed_meanwhile = staged",
-        "engine/decide/test_shown_objects.py",
+        "engine/decide/shown/test_shown_objects.py",
         "is_committed_during",
     ),
     Mutant(
@@ -432,7 +432,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "engine/sweep/second_look.py",
         'imported_meanwhile = self._read_foreign("_again")',
         "imported_meanwhile = staged",
-        "engine/decide/test_shown_objects.py",
+        "engine/decide/shown/test_shown_objects.py",
         "another_repository_imports",
     ),
     Mutant(
@@ -456,10 +456,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         6,
         "changes are read again on new branches, too",
-        "engine/decide/unlisted_changes.py",
+        "engine/decide/shown/unlisted_changes.py",
         "*_read({**heads, **now}, wanted",
         "*_read(heads, wanted",
-        "engine/decide/test_unlisted_changes.py",
+        "engine/decide/shown/test_unlisted_changes.py",
         "was_moved",
     ),
     Mutant(

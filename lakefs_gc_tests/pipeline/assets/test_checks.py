@@ -8,7 +8,7 @@ import pytest
 from dagster import AssetKey
 
 from lakefs_gc.config import Protections
-from lakefs_gc.engine.decide.checks import protections_from_json
+from lakefs_gc.engine.decide.marking.checks import protections_from_json
 from lakefs_gc.engine.records.check import CHECKS, WARNING_CHECKS
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.stored_marks import read_mark

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.collect.listing import earlier_listing, listing_rounds
-from lakefs_gc.engine.decide import hidden_twins
+from lakefs_gc.engine.decide.shown import hidden_twins
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.scale import IS_SMALL, Work, is_small
 from lakefs_gc.engine.sweep.second_look import SecondLook

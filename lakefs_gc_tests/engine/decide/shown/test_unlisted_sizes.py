@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import ListingSettings
 from lakefs_gc.engine.decide import missing as stage
-from lakefs_gc.engine.decide.unmatched import UNLISTED_WRONG_SIZES
+from lakefs_gc.engine.decide.matching.unmatched import UNLISTED_WRONG_SIZES
 from lakefs_gc.engine.workspace.workspace import utc_now
 from lakefs_gc.formats.ids import new_reversed_id
 from lakefs_gc.storage.location import StoreLocation

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lakefs_gc.config import Protections, SafetyParameters
-from lakefs_gc.engine.decide.check_numbers import check_numbers
-from lakefs_gc.engine.decide.checks import (
+from lakefs_gc.engine.decide.marking.check_numbers import check_numbers
+from lakefs_gc.engine.decide.marking.checks import (
     EarlierMark,
     Evidence,
     HeadSample,

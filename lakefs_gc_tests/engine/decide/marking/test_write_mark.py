@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakefs_gc.engine.decide import write_mark as mark_module
-from lakefs_gc.engine.decide.write_mark import write_mark
+from lakefs_gc.engine.decide.marking import write_mark as mark_module
+from lakefs_gc.engine.decide.marking.write_mark import write_mark
 from lakefs_gc.engine.records.mark import MarkPaths
 from lakefs_gc.engine.records.mark_parts import overview
 from lakefs_gc.errors import InputOrderError, MarkError

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from lakefs_gc.config import SafetyParameters, Settings, SweepSettings
 from lakefs_gc.engine.collect.listing.age_buckets import bytes_by_age
-from lakefs_gc.engine.decide.marked_paths import FoundPaths
-from lakefs_gc.engine.decide.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFERENCED, UNREFERENCED_BYTES
+from lakefs_gc.engine.decide.marking.marked_paths import FoundPaths
+from lakefs_gc.engine.decide.matching.unmatched import NEWER_BYTES, NEWER_OBJECTS, UNREFERENCED, UNREFERENCED_BYTES
 from lakefs_gc.engine.records.mark import Mark
 from lakefs_gc.engine.records.mark_facts import Amount, EarlierNumbers, Funnel, LoweredSetting, MarkFacts
 from lakefs_gc.engine.records.mark_parts import Overview

@@ -11,13 +11,13 @@ from datetime import timedelta
 
 from lakefs_gc.engine.collect.listing.root_names import NOT_LAKEFS, NOT_LAKEFS_BYTES, unrecognized_name_facts
 from lakefs_gc.engine.collect.references.active_ranges import METADATA_FOLDER
-from lakefs_gc.engine.decide.checks import (
+from lakefs_gc.engine.decide.marking.checks import (
     EarlierMark,
     Evidence,
     UnreadRepositories,
     protections_from_json,
 )
-from lakefs_gc.engine.decide.head_sample import head_sample
+from lakefs_gc.engine.decide.marking.head_sample import head_sample
 from lakefs_gc.engine.decide.missing import UNLISTED
 from lakefs_gc.engine.input_order import check_alike, check_inputs, check_made_from
 from lakefs_gc.engine.records.check import RULES_NOT_LOOSER, Unknown

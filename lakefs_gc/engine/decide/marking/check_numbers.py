@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.decide.checks import Evidence, HeadSample, UnreadRepositories
+from lakefs_gc.engine.decide.marking.checks import Evidence, HeadSample, UnreadRepositories
 from lakefs_gc.engine.records import check
 
 

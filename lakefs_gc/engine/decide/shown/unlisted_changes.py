@@ -35,8 +35,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.decide.hidden_twins import ANY_SIZE, Lookup, TwinSearch, kept_of, look_up
-from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
+from lakefs_gc.engine.decide.shown.hidden_twins import ANY_SIZE, Lookup, TwinSearch, kept_of, look_up
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.run import GCRun
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.local_rows import local_rows

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakefs_gc.engine.decide.address_table import AddressTable, hashes_of
+from lakefs_gc.engine.decide.matching.address_table import AddressTable, hashes_of
 
 _MASK = (1 << 64) - 1
 _MULTIPLIER = 0xC6A4A7935BD1E995

@@ -34,8 +34,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from lakefs_gc.engine.decide.heads import HEAD_RANGES, Heads, branches_by_metarange, head_ranges_of, locate
-from lakefs_gc.engine.decide.value_filter import ValueFilter, filter_of
+from lakefs_gc.engine.decide.shown.heads import HEAD_RANGES, Heads, branches_by_metarange, head_ranges_of, locate
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, filter_of
 from lakefs_gc.engine.progress import RUN_PROGRESS
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas

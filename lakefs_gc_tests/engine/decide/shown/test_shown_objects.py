@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.shown_objects import find_shown
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.formats.gc_rules import GCRules
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change

@@ -38,7 +38,7 @@ from lakefs_gc.storage.base import LISTING_SCHEMA
 from lakefs_gc.storage.concurrency import map_unordered
 
 if TYPE_CHECKING:
-    from lakefs_gc.engine.decide.address_table import Hashes
+    from lakefs_gc.engine.decide.matching.address_table import Hashes
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,10 @@ def without_matched(
     is_near = is_small(context.spark) or is_local(context.spark)
     if not is_near or rows > _MOST_REFERENCES or any(dataset.files is None for dataset in (listing, *references)):
         return listing, references
-    from lakefs_gc.engine.decide.address_table import AddressTable, hashes_of  # imports numba, which takes 0.4 s
+    from lakefs_gc.engine.decide.matching.address_table import (  # imports numba, which takes 0.4 s
+        AddressTable,
+        hashes_of,
+    )
 
     table = AddressTable(rows)
 

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
-from lakefs_gc.engine.decide import hidden_twins, value_filter
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.value_filter import ValueFilter
+from lakefs_gc.engine.decide.shown import hidden_twins, value_filter
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter
 from lakefs_gc.engine.workspace.range_cache import RangeCache
 from lakefs_gc.formats.entry import AddressType, Entry, entry_identity
 from lakefs_gc.formats.sstable.table_writer import write_range

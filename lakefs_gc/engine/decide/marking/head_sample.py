@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakefs_gc.engine.decide.checks import HeadSample
-from lakefs_gc.engine.decide.heads import Heads, branches_by_metarange, head_ranges_of, locate
+from lakefs_gc.engine.decide.marking.checks import HeadSample
+from lakefs_gc.engine.decide.shown.heads import Heads, branches_by_metarange, head_ranges_of, locate
 from lakefs_gc.engine.records.check import Unknown
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark.local_rows import local_rows

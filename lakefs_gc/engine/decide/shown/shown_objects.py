@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from lakefs_gc.engine.decide.heads import Heads
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown.heads import Heads
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
+from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes, find_omitted
 
 
 class Shown(NamedTuple):

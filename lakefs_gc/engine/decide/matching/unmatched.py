@@ -29,8 +29,8 @@ from lakefs_gc.engine.collect.listing.root_names import (
 )
 from lakefs_gc.engine.collect.references.active_ranges import LATER_BRANCHES, METADATA_FOLDER
 from lakefs_gc.engine.collect.references.committed import live_addresses
-from lakefs_gc.engine.decide.matched import without_matched
-from lakefs_gc.engine.decide.value_filter import ValueFilter, every_size, filter_of, no_size
+from lakefs_gc.engine.decide.matching.matched import without_matched
+from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size, filter_of, no_size
 from lakefs_gc.engine.input_order import check_inputs, check_made_from
 from lakefs_gc.engine.run import GCRun, RunContext
 from lakefs_gc.engine.spark import schemas

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import Settings
 from lakefs_gc.engine.collect.listing.root_names import UNRECOGNIZED
-from lakefs_gc.engine.decide import address_table, matched
-from lakefs_gc.engine.decide import unmatched as stage
-from lakefs_gc.engine.decide.address_table import AddressTable
-from lakefs_gc.engine.decide.unmatched import unmatched
+from lakefs_gc.engine.decide.matching import address_table, matched
+from lakefs_gc.engine.decide.matching import unmatched as stage
+from lakefs_gc.engine.decide.matching.address_table import AddressTable
+from lakefs_gc.engine.decide.matching.unmatched import unmatched
 from lakefs_gc.engine.run import GCRun, RunContext, ServerIdentity
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.spark.compat import to_arrow

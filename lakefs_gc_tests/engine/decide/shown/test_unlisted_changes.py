@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from lakefs_gc.config import SafetyParameters
 from lakefs_gc.engine.collect.references import uncommitted
-from lakefs_gc.engine.decide.hidden_twins import TwinSearch
-from lakefs_gc.engine.decide.unlisted_changes import counting_changes, find_omitted
+from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch
+from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes, find_omitted
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc.lakefs.models import Change, UncommittedPage
 from lakefs_gc_tests.support.collector import Collector, Lake, LakeRepository, counts, marked

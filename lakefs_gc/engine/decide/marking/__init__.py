@@ -1,0 +1,1 @@
+"""Writes the mark, with the checks and facts that people decide by."""

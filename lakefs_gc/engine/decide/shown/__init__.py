@@ -1,0 +1,1 @@
+"""Finds what branches show although no list of the server has it."""
