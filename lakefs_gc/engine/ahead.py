@@ -20,7 +20,7 @@ class Ahead:
         self._begun: dict[tuple[Hashable, str], Future[Any]] = {}
 
     def begin(self, run: Hashable, name: str, work: Callable[[], Any]) -> None:
-        """Begin work for a run in a thread, unless it was begun and not taken. The process may end without it."""
+        """Begin work for a run in a thread, unless it was begun and not taken yet."""
         begun: Future[Any] = Future()
         if self._begun.setdefault((run, name), begun) is begun:
             threading.Thread(target=_do, args=(begun, work), name=f"ahead-{name}", daemon=True).start()

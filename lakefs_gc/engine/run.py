@@ -204,9 +204,13 @@ class RunContext:
         return self.settings.safety
 
     def with_safety(self, safety: SafetyParameters) -> RunContext:
-        """Return the same context, with the same client of the server, and the safety parameters of one run."""
+        """Return the same context, with the same client of the server, and the safety parameters of one run.
+
+        Work that was begun for another run is not taken.
+        """
+        settings = self.settings.model_copy(update={"safety": safety})
         # The client remembers which repositories the server has listed.
-        return replace(self, connect=lambda: self.server, settings=self.settings.model_copy(update={"safety": safety}))
+        return replace(self, connect=lambda: self.server, settings=settings, ahead=Ahead())
 
 
 def begin_run(context: RunContext, run_key: str, only: Scope = Scope.all) -> GCRun:

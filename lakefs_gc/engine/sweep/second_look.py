@@ -34,7 +34,7 @@ from lakefs_gc.engine.decide.matching.unmatched import (
 )
 from lakefs_gc.engine.decide.protected_paths import protected_paths
 from lakefs_gc.engine.decide.shown.hidden_twins import ANY_SIZE, TwinSearch
-from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown, find_shown_by
+from lakefs_gc.engine.decide.shown.shown_objects import Shown, find_shown
 from lakefs_gc.engine.decide.shown.value_filter import ValueFilter, every_size
 from lakefs_gc.engine.records.check import OTHER_REPOSITORIES_WERE_READ, SERVER_LIST_IS_COMPLETE
 from lakefs_gc.engine.records.mark import Mark
@@ -227,9 +227,11 @@ class SecondLook:
         self._looks += 1
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
+        # Other repositories first: what left one for a branch before it was read is in the list. An entry that replaces
+        # another does not change the number of changes, so afterwards nothing would tell.
+        foreign = self._read_foreign()
         staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
         live = self._read_commits(staged)
-        foreign = self._read_foreign()
         sized, any_size, unseen_objects = self._sized(objects)
         search = TwinSearch(context, run, self._name("twins"), any_size)
         shown = find_shown(sized, staged.manifest.facts, search)
@@ -258,24 +260,24 @@ class SecondLook:
         return reduce(DataFrame.unionByName, seen_now)
 
     def _search_again(self, sized: DataFrame, any_size: ValueFilter | None, shown: Shown) -> bool:
-        """Search all branches again if some were not searched, and keep what they show.
+        """Look at all branches again if some were not searched, and keep what they have. Return whether it did so.
 
         Such a branch was created meanwhile, or missing in the list, or did not exist when it was asked for. All are
-        searched, because what it had may have been moved to one that was searched before. A name that is in no list is
-        asked for again: one 404 proves nothing. It is forgotten after the third. Return whether there were any, also if
-        they are gone by now.
+        looked at, because what it had may have been moved to one that was searched before. A name that is in no list is
+        asked for again: one 404 proves nothing. It is forgotten after the third.
         """
-        searched = shown.branches
         context, run = self._context, self._run
+        searched = shown.branches
         for number in range(_SEARCHES_AGAIN):
-            known = context.server.known_branches(run.repository)
-            if shown.is_whole and known <= searched:
+            if shown.is_whole and context.server.known_branches(run.repository) <= searched:
                 return number > 0
-            search = TwinSearch(context, run, self._name(f"twins_of_new_{number}"), any_size)
-            shown = find_shown_by(known, sized, search)
-            if shown.branches:
-                output = StageOutput(shown.objects, context.clock())
-                self._remember(self._keep_as(self._name(f"kept_of_new_{number}"), output, schemas.BY_STAGE["kept"]))
+            output = uncommitted(context, run, reads_history=False)
+            staged = self._keep_as(self._name(f"uncommitted_again_{number}"), output, schemas.BY_STAGE["uncommitted"])
+            search = TwinSearch(context, run, self._name(f"twins_again_{number}"), any_size)
+            shown = find_shown(sized, staged.manifest.facts, search)
+            output = StageOutput(shown.objects, context.clock())
+            kept = self._keep_as(self._name(f"kept_again_{number}"), output, schemas.BY_STAGE["kept"])
+            self._remember(staged, kept)
             searched |= shown.branches
         return True
 

@@ -152,14 +152,14 @@ class RangeCache:
 
     def _index_of(self, packs: list[str]) -> pa.Table:
         """Return the index of packs (columns ``_INDEX``). An index never changes, so each is read once."""
-        known = _INDEXES_READ.setdefault(self.location.url, {})
-        for pack in known.keys() - set(packs):
-            del known[pack]
-        for pack in packs:
-            if pack not in known:
-                names = pa.RecordBatch.from_pydict({"pack": [pack]})
-                known[pack] = work_here([names], _read_indexes(self.location), arrow_schema(_INDEX))
-        return pa.concat_tables(known[pack] for pack in packs)
+        known = _INDEXES_READ.get(self.location.url, {})
+        indexes = {pack: known[pack] if pack in known else self._read_index(pack) for pack in packs}
+        _INDEXES_READ[self.location.url] = {pack: index for pack, index in indexes.items() if index.num_rows}
+        return pa.concat_tables([arrow_schema(_INDEX).empty_table(), *indexes.values()])
+
+    def _read_index(self, pack: str) -> pa.Table:
+        names = pa.RecordBatch.from_pydict({"pack": [pack]})
+        return work_here([names], _read_indexes(self.location), arrow_schema(_INDEX))
 
     def prune(self) -> list[str]:
         """Remove the least recently used packs above ``max_bytes``; return the names of the remaining packs."""

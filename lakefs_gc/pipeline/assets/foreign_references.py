@@ -22,7 +22,9 @@ def foreign_references(
     """Every address of this namespace that another repository refers to by its full address (zero-copy imports)."""
     run_context = engine.context()
     run = continue_run(run_context, store_listing.manifest)
-    begin_uncommitted(run_context, run)  # the server works while this stage reads
+    selected = context.run.asset_selection
+    if selected is None or any(key.path[-1] == "uncommitted" for key in selected):
+        begin_uncommitted(run_context, run)  # the server works while this stage reads
     output = stage.foreign_references(run_context, run)
     unreadable = output.facts["unreadable"]
     if unreadable:

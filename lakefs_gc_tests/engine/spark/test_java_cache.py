@@ -31,6 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JAVA_HOME", str(made))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_part", None)
+    monkeypatch.setattr(cache, "_was_dropped", False)
     return made
 
 
@@ -87,7 +88,15 @@ def test_the_first_java_that_made_a_mark_writes_an_archive_for_all_others(home: 
 
 
 @needs_archives
-def test_a_java_without_an_archive_of_its_own_classes_gets_one(home: Path) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_java_without_an_archive_of_its_own_classes_gets_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError("this file system has no links")
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
     java = home / "bin" / "java"
     answers = java.read_text()
     writes = 'case "$*" in *-Xshare:on*) exit 1 ;; *-Xshare:dump*) echo base > "${2#*=}" ;; esac'
@@ -105,6 +114,8 @@ def test_a_java_without_an_archive_of_its_own_classes_gets_one(home: Path) -> No
     assert cache.java_cache_options()[0] == f"-XX:SharedArchiveFile={base.with_name(base.name.replace('.base', ''))}"
     assert cache.drop_used_cache()
     assert not list(base.parent.glob("*.jsa")), "either of them may be the damaged one"
+    assert cache.java_cache_options() == [], "this process starts Java without any"
+    monkeypatch.setattr(cache, "_was_dropped", False)
     java.write_text(answers)
     assert not any("SharedArchiveFile" in option for option in cache.java_cache_options()), "this Java has an archive"
 

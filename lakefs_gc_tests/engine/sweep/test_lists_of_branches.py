@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.decide.shown import shown_objects
 from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
-from lakefs_gc.engine.decide.shown.shown_objects import find_shown, find_shown_by
+from lakefs_gc.engine.decide.shown.shown_objects import find_shown
 from lakefs_gc.engine.sweep import second_look
-from lakefs_gc.engine.workspace.workspace import Dataset
+from lakefs_gc.engine.workspace.workspace import Dataset, StageOutput
 from lakefs_gc.errors import IncompleteAnswerError, RepositoryNotFoundError
 from lakefs_gc.lakefs.client import LakeFSClient
 from lakefs_gc_tests.support.collector import Collector, LakeRepository, counts
@@ -141,19 +141,20 @@ def test_another_client_knows_the_branches_that_an_earlier_stage_saw(
 class DeniesABranch(OmitsABranch):
     """Hides ``dev`` from the lists that the functions ``blind`` read, except those that the functions ``seeing`` read.
 
-    Once it says that the branch does not exist.
+    ``denials`` times it says that the branch does not exist. Then it is in all lists of searches that are repeated.
     """
 
     blind: Collection[str] = ()
     seeing: Collection[str] = ()
-    denials = 1
+    denials = 0
 
     def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
         asking = {frame.name for frame in traceback.extract_stack()}
         is_blind = asking.isdisjoint(self.seeing) and not asking.isdisjoint(self.blind)
+        is_blind = is_blind and (self.denials > 0 or "_search_again" not in asking)
         return (head for head in super().branch_heads(repository) if not is_blind or head[0] != "dev")
 
-    def deny_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(self, monkeypatch: pytest.MonkeyPatch) -> None:
         get_branch = self._branches.get_branch
 
         def denied(repository: str, branch: str, **options: Any) -> Any:
@@ -172,33 +173,8 @@ def test_one_404_does_not_hide_a_branch_that_other_lists_of_the_look_have(
     collector.context.workspace.remove(mark.run["run_key"])
     server = DeniesABranch(repository.lake.credentials)
     server.blind, server.seeing = ("uncommitted", "find_shown"), ("find_omitted",)
-    server.deny_once(monkeypatch)
-    collector.server = server
-    assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert server.denials == 0
-
-
-def test_a_404_in_the_search_of_a_new_branch_is_asked_again(
-    repository: LakeRepository, collector: Collector, twin_on_dev: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All lists omit the branch until the last ones, and so does the list of the search for those that are new."""
-
-    class OmitsItUntilTheLastLists(DeniesABranch):
-        is_searched = is_new = False
-
-        def branch_heads(self, repository: str) -> Iterator[tuple[str, str]]:
-            asking = {frame.name for frame in traceback.extract_stack()}
-            if "find_shown_by" in asking:
-                self.blind, self.is_new = () if self.is_new else ("find_shown_by",), True
-            else:
-                self.blind = () if self.is_searched else asking
-            self.is_searched |= "find_omitted" in asking
-            return super().branch_heads(repository)
-
-    mark = collector.mark_objects(twin_on_dev)
-    collector.context.workspace.remove(mark.run["run_key"])
-    server = OmitsItUntilTheLastLists(repository.lake.credentials)
-    server.deny_once(monkeypatch)
+    server.denials = 1
+    server.deny(monkeypatch)
     collector.server = server
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert server.denials == 0
@@ -254,6 +230,7 @@ class IsBehind(LakeFSClient):
     """While ``is_behind``, questions about ``dev`` go to a replica that does not have it yet. Lists are complete."""
 
     is_behind = False
+    searches_behind = 1
     asked = 0
 
     def __init__(self, repository: LakeRepository) -> None:
@@ -273,11 +250,12 @@ class IsBehind(LakeFSClient):
 
 @pytest.fixture
 def behind(repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> IsBehind:
-    """A server with a replica that answers for ``dev`` while a look searches the branches, and only then."""
+    """A server with a replica that answers for ``dev`` during the first ``searches_behind`` searches of branches."""
     server = IsBehind(repository)
 
     def search(*arguments: Any, **options: Any) -> Any:
-        server.is_behind = True
+        server.is_behind = server.searches_behind > 0
+        server.searches_behind -= 1
         try:
             return find_shown(*arguments, **options)
         finally:
@@ -287,10 +265,12 @@ def behind(repository: LakeRepository, collector: Collector, monkeypatch: pytest
     return server
 
 
+@pytest.mark.parametrize("searches", [1, 2])
 def test_a_branch_that_did_not_exist_when_it_was_asked_for_is_searched_again(
-    collector: Collector, twin_on_dev: str, behind: IsBehind
+    collector: Collector, twin_on_dev: str, behind: IsBehind, searches: int
 ) -> None:
     mark = collector.mark_objects(twin_on_dev)
+    behind.searches_behind = searches
     collector.server = behind
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert behind.asked > 0
@@ -337,26 +317,28 @@ def test_what_is_imported_during_the_search_of_a_new_branch_is_read(
     collector.server = behind
     events: list[str] = []
 
-    def imported(*arguments: Any) -> shown_objects.Shown:
-        if not events:
-            events.append("imported")
+    def imported(*arguments: Any, **options: Any) -> StageOutput:
+        events.append("listed")
+        if events == ["listed", "listed"]:
             other.stage("imported", repository.namespace + twin_on_dev, size_bytes=9)
             other.commit()
             repository.delete_branch("dev")
-        return find_shown_by(*arguments)
+        return uncommitted.uncommitted(*arguments, **options)
 
-    monkeypatch.setattr(second_look, "find_shown_by", imported)
+    monkeypatch.setattr(second_look, "uncommitted", imported)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert events == ["imported"]
+    assert events == ["listed", "listed"]
     assert other.read("imported") == b"of size 9"
 
 
 def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have the branch ``late`` created, with ``stray`` staged on it, after a look has searched the others.
 
-    Returns the events so far: ``created`` once it is there.
+    The server's list omits it. Returns the events so far: ``created`` once it is there.
     """
     events: list[str] = []
+    files = uncommitted._files
+    monkeypatch.setattr(uncommitted, "_files", lambda *arguments: [] if events else files(*arguments))
     read = second_look.SecondLook._read_commits
 
     def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
@@ -370,8 +352,9 @@ def create_late(repository: LakeRepository, stray: str, monkeypatch: pytest.Monk
     return events
 
 
+@pytest.mark.parametrize("is_merged", [False, True], ids=["committed", "merged and its branch deleted"])
 def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
-    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch, is_merged: bool
 ) -> None:
     """Between its twins and its changes, so that it is in neither."""
     stray = repository.put_stray("data/s/stray", b"of size 11!")
@@ -384,31 +367,32 @@ def test_what_is_committed_during_the_search_of_a_new_branch_is_read(
         if events == ["created"]:
             events.append("committed")
             repository.commit(branch="late")
+            if is_merged:
+                repository.merge("late", "main")
+                repository.delete_branch("late")
         return twins
 
     monkeypatch.setattr(shown_objects, "find_twins", commit)
     assert counts(collector.sweep(mark)) == {"resurrected": 1}
     assert events == ["created", "committed"]
-    assert repository.read("other", ref="late") == b"of size 11!"
+    assert repository.read("other", ref="main" if is_merged else "late") == b"of size 11!"
 
 
-def test_what_a_new_branch_had_is_read_though_it_is_merged_and_deleted(
+def test_another_new_branch_keeps_no_garbage(
     repository: LakeRepository, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stray = repository.put_stray("data/s/stray", b"of size 11!")
-    collector.collect(until="uncommitted")
-    mark = collector.mark_objects(stray)
-    events = create_late(repository, stray, monkeypatch)
+    """Though more is staged than can be looked up: the new list has as many rows as there are changes."""
+    collector.safety = collector.safety.model_copy(update={"max_twin_lookups": 3})
+    for number in range(5):
+        repository.put(f"staged-{number}", "of size 11!", branch="dev")
+    garbage = repository.put_stray("data/s/garbage", b"of size 11!")
+    mark = collector.mark_objects(garbage)
+    read = second_look.SecondLook._read_commits
 
-    def merge(*arguments: Any) -> shown_objects.Shown:
-        if events == ["created"]:
-            events.append("merged")
-            repository.commit(branch="late")
-            repository.merge("late", "main")
-            repository.delete_branch("late")
-        return find_shown_by(*arguments)
+    def create(look: second_look.SecondLook, staged: Dataset, again: str = "") -> Dataset:
+        if again == "_again":
+            repository.branch("unrelated")
+        return read(look, staged, again)
 
-    monkeypatch.setattr(second_look, "find_shown_by", merge)
-    assert counts(collector.sweep(mark)) == {"resurrected": 1}
-    assert events == ["created", "merged"]
-    assert repository.read("other", ref="main") == b"of size 11!"
+    monkeypatch.setattr(second_look.SecondLook, "_read_commits", create)
+    assert counts(collector.sweep(mark)) == {"deleted": 1}

@@ -16,7 +16,7 @@ from lakefs_gc.engine.collect.references import uncommitted
 from lakefs_gc.engine.spark import schemas
 from lakefs_gc.engine.sweep import second_look
 from lakefs_gc.engine.sweep.second_look import Accepted, SecondLook
-from lakefs_gc.engine.workspace.workspace import utc_now
+from lakefs_gc.engine.workspace.workspace import Dataset, utc_now
 from lakefs_gc.errors import (
     IncompleteAnswerError,
     LakeFSGCError,
@@ -380,3 +380,34 @@ def test_what_protected_commits_and_paths_at_the_mark_protects_them_in_the_sweep
     collector.safety = SafetyParameters()
     collector.sweep(mark)
     assert {tagged, audited} <= repository.objects()
+
+
+def test_what_leaves_another_repository_for_a_path_that_was_staged_is_kept(
+    spark: SparkSession, lake: Lake, repository: LakeRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of changes stays the same, so only the list shows it, if it is read after the other repositories."""
+    other = lake.repository("other")
+    repository.put("committed")
+    repository.commit()
+    repository.keep_days(10)
+    stray = repository.put_stray("data/s/stray", b"of size 11!")
+    repository.put("busy", "another")
+    collector = Collector(spark, repository)
+    collector.collect(until="uncommitted")
+    mark = collector.mark_objects(stray)
+    other.stage("imported", repository.namespace + stray, size_bytes=11)
+    other.commit()
+    moved: list[str] = []
+    read = SecondLook._read_foreign
+
+    def leave(look: SecondLook, again: str = "") -> Dataset:
+        if not again and not moved:
+            moved.append(stray)
+            repository.stage("busy", stray, size_bytes=11)
+            lake.client.repositories_api.delete_repository("other")
+        return read(look, again)
+
+    monkeypatch.setattr(SecondLook, "_read_foreign", leave)
+    assert counts(collector.sweep(mark)) == {"resurrected": 1}
+    assert moved
+    assert repository.read("busy") == b"of size 11!"

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from lakefs_gc_tests.mutants.mutant import Mutant
 
+_STAGED_LIST = (
+    '        staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))\n'
+    "        live = self._read_commits(staged)\n"
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         12,
@@ -126,8 +131,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a look searches the branches that only its later lists have",
         "engine/sweep/second_look.py",
-        "known = context.server.known_branches(run.repository)",
-        "known = frozenset[str]()",
+        "context.server.known_branches(run.repository) <= searched",
+        "True",
         "engine/sweep/test_lists_of_branches.py",
         "only_later_lists",
     ),
@@ -174,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "_SEARCHES_AGAIN = 3",
         "_SEARCHES_AGAIN = 1",
         "engine/sweep/test_lists_of_branches.py",
-        "asked_again",
+        "did_not_exist",
     ),
     Mutant(
         12,
@@ -189,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "a stage knows the branches that an earlier one saw",
         "engine/decide/shown/shown_objects.py",
-        "    server.expect_branches(search.run.repository, heads_before)\n",
+        "    server.expect_branches(repository, before)\n",
         "",
         "engine/sweep/test_lists_of_branches.py",
         "another_client",
@@ -214,12 +219,12 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         12,
-        "commits are read again also if the new branch is gone by then",
+        "commits are read again after each search that was repeated",
         "engine/sweep/second_look.py",
-        "if shown.is_whole and known <= searched:",
-        "if shown.is_whole and context.server.heads_of(run.repository).keys() <= searched:",
+        "return number > 0",
+        "return False",
         "engine/sweep/test_lists_of_branches.py",
-        "merged_and_deleted",
+        "is_committed_during_the_search",
     ),
     Mutant(
         12,
@@ -234,8 +239,8 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "all branches are searched again if one was not searched",
         "engine/sweep/second_look.py",
-        "find_shown_by(known, sized, search)",
-        "find_shown_by(known - searched, sized, search)",
+        "self._remember(staged, kept)",
+        "pass",
         "engine/sweep/test_lists_of_branches.py",
         "moved_to_a_branch",
     ),
@@ -243,9 +248,18 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "all branches are searched again if one did not exist when it was asked for, and is gone by now",
         "engine/sweep/second_look.py",
-        "if shown.is_whole and known <= searched:",
-        "if known <= searched:",
+        "if shown.is_whole and context",
+        "if context",
         "engine/sweep/test_lists_of_branches.py",
         "moved_to_a_branch",
+    ),
+    Mutant(
+        6,
+        "what left another repository before it was read is in the list of staged addresses",
+        "engine/sweep/second_look.py",
+        "        foreign = self._read_foreign()\n" + _STAGED_LIST,
+        _STAGED_LIST + "        foreign = self._read_foreign()\n",
+        "engine/sweep/test_second_look.py",
+        "for_a_path_that_was_staged",
     ),
 )

@@ -92,7 +92,7 @@ def read_history_ahead(context: RunContext, run: GCRun, heads: Iterable[str]) ->
 
 
 def history_so_far(context: RunContext, run: GCRun) -> CommitGraph:
-    """Return the history that was read ahead; an empty one if there is none, or it could not be read."""
+    """Return the history that was read ahead; an empty one if there is none, or the server did not answer."""
     try:
         graph: CommitGraph | None = context.ahead.take(run, _HISTORY)
     except LakeFSGCError as error:  # who needs the history reads it now, and raises this as its own error

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from lakefs_gc.engine.decide.shown.heads import Heads
 from lakefs_gc.engine.decide.shown.hidden_twins import TwinSearch, find_twins
 from lakefs_gc.engine.decide.shown.unlisted_changes import counting_changes, find_omitted
 
@@ -36,35 +34,14 @@ def find_shown(unreferenced: DataFrame, staged: dict[str, Any], search: TwinSear
 
     An omitted object that is committed meanwhile may be in neither, so a second look reads the commits afterwards.
     """
-    heads_before, server = staged["heads"], search.context.server
-    server.expect_branches(search.run.repository, heads_before)
-    heads = server.heads_of(search.run.repository)
-    return _search(unreferenced, (heads_before, heads), staged["listed"], search, at_once=at_once)
-
-
-def find_shown_by(branches: Collection[str], unreferenced: DataFrame, search: TwinSearch) -> Shown:
-    """Return which unreferenced objects these branches show now. Those that do not exist are not searched."""
-    listed = search.context.server.heads_of(search.run.repository)
-    heads = {branch: head for branch, head in listed.items() if branch in branches}
-    return _search(unreferenced, (heads, heads), None, search, among=heads.keys())
-
-
-def _search(
-    unreferenced: DataFrame,
-    heads: tuple[Heads, Heads],
-    listed: int | None,
-    search: TwinSearch,
-    *,
-    at_once: bool = False,
-    among: Collection[str] | None = None,
-) -> Shown:
-    before, now = heads
-    absences, repository = search.context.server.absences, search.run.repository
-    absences_before = absences.copy()
+    before, server, repository = staged["heads"], search.context.server, search.run.repository
+    server.expect_branches(repository, before)
+    now, absences_before = server.heads_of(repository), server.absences.copy()
     with counting_changes(unreferenced, {**before, **now}, search, at_once=at_once) as counting:
-        twins = find_twins(unreferenced, heads, search)
-        omitted = find_omitted(unreferenced, listed, before, search, counting, among=among)
+        twins = find_twins(unreferenced, (before, now), search)
+        omitted = find_omitted(unreferenced, staged["listed"], before, search, counting)
     # Those of ``before`` were searched only if they still exist: one may have been deleted and created again. A branch
     # for which the server said that it does not exist was not searched either, and that answer may be wrong.
+    absences = server.absences
     searched = {branch for branch in now if absences[repository, branch] == absences_before[repository, branch]}
     return Shown(twins.unionByName(omitted).distinct(), frozenset(searched), searched == now.keys())

@@ -23,7 +23,7 @@ are kept unverified.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -119,15 +119,12 @@ def find_omitted(
     heads: Mapping[str, str],
     search: TwinSearch,
     counting: Counting,
-    *,
-    among: Collection[str] | None = None,
 ) -> DataFrame:
     """Return which unreferenced objects are kept, and why. Columns: ``schemas.KEPT``.
 
     ``unreferenced`` has columns ``address`` and ``size``. ``listed`` is how many rows the server's list of uncommitted
     addresses has; None if that is unknown. ``heads`` are the branches and their commits right before that list.
-    ``counting`` is of ``counting_changes`` with these objects, and at least these branches, after that list. Only the
-    branches ``among`` are searched, if given.
+    ``counting`` is of ``counting_changes`` with these objects, and at least these branches, after that list.
     """
     spark = search.context.spark
     nothing = local_rows(spark, [], schemas.KEPT)
@@ -137,8 +134,6 @@ def find_omitted(
     with driver_errors():
         counted = counting.result()
         now = search.context.server.heads_of(search.run.repository)
-        if among is not None:
-            now = {branch: head for branch, head in now.items() if branch in among}
         is_equal = sum(changes.count for changes in counted) == listed
         if is_equal and now == dict(heads) and not _has_other_names(search.run):
             return nothing
