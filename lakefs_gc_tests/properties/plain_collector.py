@@ -49,7 +49,11 @@ class PlainCollector(AssetCollector):
                 instance=_EmptyInstance(),
                 # A run of a sensor, because this instance has no statuses of assets that a refused run could keep.
                 run=SimpleNamespace(
-                    run_id=self.run_key, tags={SENSOR_NAME_TAG: "histories"}, parent_run_id=None, root_run_id=None
+                    asset_selection=None,  # all
+                    run_id=self.run_key,
+                    tags={SENSOR_NAME_TAG: "histories"},
+                    parent_run_id=None,
+                    root_run_id=None,
                 ),
                 add_output_metadata=lambda metadata: None,
                 log_event=lambda event: None,
