@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: begun last, one would run on when there is nothing left for the other processes.
 
     What is ``of_ci`` says nothing that others do not say, of what is unsafe, or says it again for each emulator. It
-    would be more than half of everybody's time. With arguments, only these cases of a test are.
+    would take much of everybody's time. With arguments, only these cases of a test are.
     """
-    not_here = pytest.mark.skip(reason="for CI: it takes a minute or more; set CI=1 to run it")
+    not_here = pytest.mark.skip(reason="for CI, to save time: set CI=1 to run it")
     for item in items:
         marker = item.get_closest_marker("of_ci")
         cases = tuple(f"[{case}]" for case in marker.args) if marker else ()

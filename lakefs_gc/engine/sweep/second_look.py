@@ -227,8 +227,8 @@ class SecondLook:
         self._looks += 1
         refuse_another_repository(context.server, run)
         context.server.expect_branches(run.repository, self._branches)
-        # Other repositories first: what left one for a branch before it was read is in the list. An entry that replaces
-        # another does not change the number of changes, so afterwards nothing would tell.
+        # Other repositories first: an object that leaves one for a branch before this reading is in the list that
+        # follows. If it replaces a staged entry, the number of changes stays the same, and nothing else shows it.
         foreign = self._read_foreign()
         staged = self._keep("uncommitted", uncommitted(context, run, reads_history=self._graph is None))
         live = self._read_commits(staged)

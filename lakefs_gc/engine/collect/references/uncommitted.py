@@ -231,8 +231,8 @@ def _read_files(batches: Batches, store: StoreLocation, folder: str) -> Batches:
 def _forgotten(server: LakeFSClient, repository: str, prepared: PreparedUncommitted) -> set[str]:
     """Return the branches that pages without a file cover. Such a page does not prove that they have nothing staged.
 
-    The deleted branch that caused such a page (``_list``) may have been created after the heads
-    were read, or may exist again under its old name.
+    The deleted branch that caused such a page (``_list``) may have been created after the heads were read, or may exist
+    again under its old name.
     """
     spans = [(_branch_in(requested), _branch_in(answered)) for requested, answered in prepared.without_file]
     if not spans:
